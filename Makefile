@@ -1,0 +1,55 @@
+# One word for each thing to do; every target sets up what it needs and is quick the second time.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types crds bench clean lock
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+USE := $(VENV)/.runtime
+DEVELOP := $(VENV)/.develop
+
+help: ## Show this
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+demo: $(USE) ## Watch joint inference at work: a cloud, two edge nodes, real data
+	@$(BIN)/edgeai demo joint-inference
+
+test: $(DEVELOP) ## Run the tests
+	@$(BIN)/pytest
+
+lint: $(DEVELOP) ## Check style and the import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+
+types: $(DEVELOP) ## Check types, strictly
+	@$(BIN)/mypy
+
+crds: $(USE) ## Write deploy/crds from the types
+	@$(BIN)/python -m globalmanager.crds deploy/crds
+
+bench: $(USE) ## Measure; prints one JSON object
+	@$(BIN)/python -m tests.bench
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .edgeai build dist
+
+lock: ## Resolve the dependencies anew (needs uv)
+	uv pip compile pyproject.toml -q --python-version 3.11 --universal --extra demo --extra build \
+	  --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+	uv pip compile pyproject.toml -q --python-version 3.11 --universal --extra demo --extra build \
+	  --extra dev -c requirements.lock --generate-hashes --no-emit-index-url --no-header \
+	  -o requirements-dev.lock
+
+$(USE): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit("edgeai needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing what requirements.lock names into $(VENV) …"
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEVELOP): requirements-dev.lock $(USE)
+	@echo "Installing what requirements-dev.lock names into $(VENV) …"
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,177 @@
+"""The GlobalManager's end of the channel to one LocalController. Sans-I/O.
+
+The desired set of the node goes in as (key -> Desired), in any order and as often as it changes;
+out come the fewest frames that bring the edge there. Events: HelloReceived, EdgeSynced, Held,
+Reported, and Closed.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from common import wire
+from common.errors import ProtocolError
+from common.ids import TaskKey, Uid
+from common.session import WINDOW, Session, Timing
+from common.window import SendWindow
+
+MAX_UNACKNOWLEDGED_REPORTS: Final = 4 * WINDOW  # a peer that ignores its own window is cut
+
+
+class Desired(msgspec.Struct, frozen=True):
+    """One task as the edge should hold it; `body` is an encoded wire.AssignmentBody."""
+
+    uid: Uid
+    version: int
+    body: bytes
+
+
+class HelloReceived(msgspec.Struct, frozen=True):
+    """The edge introduced itself and speaks a common version: answer with `welcome`."""
+
+    instance: str
+    held: Mapping[TaskKey, wire.Held]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The edge holds `key` durably at `version`, or not at all (None); or it `refused`."""
+
+    key: TaskKey
+    uid: Uid
+    version: int | None
+    refused: str
+
+
+class EdgeSynced(msgspec.Struct, frozen=True):
+    """The edge holds exactly the desired set of the moment when it was welcomed, or newer."""
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """A worker's latest state; acknowledge `report.seq` once it has taken effect."""
+
+    report: wire.Report
+
+
+class CloudSession(Session):
+    def __init__(self, *, now: float, timing: Timing) -> None:
+        super().__init__(now=now, timing=timing)
+        self.version = 0  # negotiated protocol version, 0 before Hello
+        self.held: dict[TaskKey, wire.Held] = {}  # what the edge is known to hold
+        self._desired: dict[TaskKey, Desired] = {}
+        self._window: SendWindow[TaskKey, wire.Assign | wire.Withdraw] = SendWindow(WINDOW)
+        self._synced: wire.Synced | None = None  # as it was sent
+        self._unacknowledged_reports = 0
+
+    def welcome(self, *, epoch: int, session: str, desired: Mapping[TaskKey, Desired]) -> None:
+        """Answer Hello and send what the edge lacks, then Synced."""
+        if self.closed is not None:
+            return
+        self.is_open = True
+        self._send(wire.Welcome(self.version, epoch, session))
+        for key, task in desired.items():
+            self.desire(key, task)
+
+    def desire(self, key: TaskKey, task: Desired | None) -> None:
+        """Change the desired set: the task as it should be held, None for not at all."""
+        if task is None:
+            self._desired.pop(key, None)
+        else:
+            self._desired[key] = task
+        frame = self._frame_towards(key, task)
+        if frame is None:
+            self._window.discard(key)
+        else:
+            self._window.put(key, frame)
+
+    def _frame_towards(
+        self, key: TaskKey, task: Desired | None
+    ) -> wire.Assign | wire.Withdraw | None:
+        """What must be sent after what is in flight for `key` has arrived; None for nothing.
+
+        seq 0 stands in until the window gives the frame its number.
+        """
+        held = self._held_after_flight(key)
+        if task is None:
+            return None if held is None else wire.Withdraw(0, key, Uid(held.uid))
+        # The edge may hold a newer version than this replica has seen yet: never take it back.
+        if held is not None and held.uid == task.uid and held.version >= task.version:
+            return None
+        return wire.Assign(0, key, task.uid, task.version, task.body)
+
+    def _held_after_flight(self, key: TaskKey) -> wire.Held | None:
+        match self._window.in_flight(key):
+            case wire.Assign() as frame:
+                return wire.Held(frame.uid, frame.version)
+            case wire.Withdraw():
+                return None
+        return self.held.get(key)
+
+    def acknowledge(self, seq: int, *, refused: str = "") -> None:
+        self._unacknowledged_reports -= 1
+        super().acknowledge(seq, refused=refused)
+
+    def _flush(self) -> None:
+        if not self.is_open or self.closed is not None:
+            return
+        for seq, frame in self._window.take():
+            self._send(msgspec.structs.replace(frame, seq=seq))
+        if self._synced is None and not self._window.waiting:
+            self._synced = wire.Synced(self._window.next_seq(), list(self._desired))
+            self._send(self._synced)
+
+    def _handle(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
+        if not self.is_open:
+            return self._on_hello(frame)
+        match frame:
+            case wire.Beat():
+                return []
+            case wire.Ack():
+                return self._on_ack(frame)
+            case wire.Report():
+                return self._on_report(frame)
+        raise self._unexpected(frame)
+
+    def _on_hello(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
+        if not isinstance(frame, wire.Hello) or self.version:
+            raise self._unexpected(frame)
+        common_versions = set(frame.versions) & set(wire.VERSIONS)
+        if not common_versions:
+            raise ProtocolError(
+                wire.Close.PROTOCOL,
+                f"no common protocol version: edge {sorted(frame.versions)}, "
+                f"GlobalManager {list(wire.VERSIONS)}; upgrade the older one",
+            )
+        self.version = max(common_versions)
+        self.held = dict(frame.held)
+        return [HelloReceived(frame.instance, frame.held)]
+
+    def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
+        sent = self._window.acknowledge(ack.seq)
+        if sent is None:
+            return self._on_synced_ack(ack)
+        frame = sent.value
+        version = frame.version if isinstance(frame, wire.Assign) else None
+        if not ack.refused:
+            self._record_held(frame.key, frame.uid, version)
+        return [Held(frame.key, frame.uid, version, ack.refused)]
+
+    def _on_synced_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
+        if self._synced is None or ack.seq != self._synced.seq:
+            return []  # a repeat
+        named = set(self._synced.keys)
+        for key in self.held.keys() - named - self._desired.keys():
+            del self.held[key]
+        return [EdgeSynced()]
+
+    def _record_held(self, key: TaskKey, uid: Uid, version: int | None) -> None:
+        if version is None:
+            self.held.pop(key, None)
+        else:
+            self.held[key] = wire.Held(uid, version)
+
+    def _on_report(self, report: wire.Report) -> list[msgspec.Struct]:
+        self._unacknowledged_reports += 1
+        if self._unacknowledged_reports > MAX_UNACKNOWLEDGED_REPORTS:
+            raise ProtocolError(wire.Close.PROTOCOL, "more reports than the window allows")
+        return [Reported(report)]

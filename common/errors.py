@@ -1,0 +1,55 @@
+"""Every error that edgeai raises on purpose.
+
+EdgeAIError
+├── InvalidName         a name that is no RFC 1123 name
+├── SettingsError       a flag, environment variable or configuration key is wrong; exit code 2
+├── StateError          the state directory cannot be used; exit code 3
+├── ProtocolError       the peer broke the wire protocol; carries the WebSocket close code
+└── Unavailable         a dependency is away for now; retry
+    └── Overloaded      … because it said so; carries after how many seconds to come back
+
+A text names the object, the field, what is wrong and what to do. Exceptions carry fields; the
+text is derived from them.
+"""
+
+
+class EdgeAIError(Exception):
+    """Root: whoever catches this catches what edgeai foresaw, and no bug."""
+
+
+class InvalidName(EdgeAIError):
+    def __init__(self, what: str, value: str, expected: str) -> None:
+        self.what, self.value, self.expected = what, value, expected
+        super().__init__(f"{what} {value!r} is invalid: expected {expected} of RFC 1123 names")
+
+
+class SettingsError(EdgeAIError):
+    """`source` says where the value came from, e.g. "flag --edge-address"."""
+
+    def __init__(self, source: str, problem: str) -> None:
+        self.source, self.problem = source, problem
+        super().__init__(f"{source}: {problem}")
+
+
+class StateError(EdgeAIError):
+    def __init__(self, path: object, problem: str, remedy: str) -> None:
+        self.path, self.problem, self.remedy = path, problem, remedy
+        super().__init__(f"state directory {path}: {problem}; {remedy}")
+
+
+class ProtocolError(EdgeAIError):
+    """`code` is the WebSocket close code to end the session with (common.wire.Close)."""
+
+    def __init__(self, code: int, problem: str) -> None:
+        self.code, self.problem = code, problem
+        super().__init__(problem)
+
+
+class Unavailable(EdgeAIError):
+    """The other side cannot answer now; the same call may succeed later."""
+
+
+class Overloaded(Unavailable):
+    def __init__(self, what: str, retry_after_s: float) -> None:
+        self.what, self.retry_after_s = what, retry_after_s
+        super().__init__(f"{what} is overloaded, retry after {retry_after_s:g} s")

@@ -1,0 +1,204 @@
+"""Reads a component's settings: flags > environment > YAML file > default.
+
+A component declares one frozen msgspec.Struct; each field is Annotated with a Setting that gives
+its meaning, and its environment variable where that is not EDGEAI_<FIELD>. From that struct come
+the flags (`edge_address` → `--edge-address`), the YAML keys (`edgeAddress`), `--help`, and
+docs/configuration.md. Unknown flags and keys are errors that suggest the nearest known one.
+
+A value is given in a flag or variable as text: numbers and booleans as YAML writes them, lists
+as comma-separated items, maps as comma-separated `key=value`.
+"""
+
+import argparse
+import difflib
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin
+
+import msgspec
+import yaml
+
+from common.errors import SettingsError
+
+CONFIG_FLAG: Final = "--config"
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What a field of a settings struct means, in the words of --help; unit included."""
+
+    help: str
+    env: str = ""
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One setting in all its spellings."""
+
+    name: str  # of the struct's field: edge_address
+    type: Any
+    default: Any  # msgspec.NODEFAULT when it must be given
+    setting: Setting
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def env(self) -> str:
+        return self.setting.env or "EDGEAI_" + self.name.upper()
+
+    @property
+    def key(self) -> str:
+        first, *rest = self.name.split("_")
+        return first + "".join(word.capitalize() for word in rest)
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is msgspec.NODEFAULT
+
+    def type_text(self) -> str:
+        """The type as people write it: "number", "list", "ws | wss"."""
+        if get_origin(self.type) is typing.Literal:
+            return " | ".join(map(str, get_args(self.type)))
+        plain = get_origin(self.type) or self.type
+        names = {int: "integer", float: "number", bool: "true | false", Path: "path"}
+        names |= {str: "text", list: "list", tuple: "list", dict: "map"}
+        return names.get(plain, str(plain))
+
+
+def fields_of(type_: type[msgspec.Struct]) -> tuple[Field, ...]:
+    hints = typing.get_type_hints(type_, include_extras=True)
+    return tuple(_field(info, hints[info.name]) for info in msgspec.structs.fields(type_))
+
+
+def _field(info: msgspec.structs.FieldInfo, hint: Any) -> Field:
+    plain, *extras = get_args(hint)
+    setting = next(extra for extra in extras if isinstance(extra, Setting))
+    default = info.default
+    if info.default_factory is not msgspec.NODEFAULT:
+        default = info.default_factory()
+    return Field(info.name, plain, default, setting)
+
+
+def load(
+    type_: type[S],
+    *,
+    prog: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    description: str = "",
+) -> S:
+    """Settings of one process.
+
+    Args: argv without the program's name; env usually os.environ
+    Raises: SettingsError naming flag, variable or key; SystemExit(0) for --help
+    """
+    fields = fields_of(type_)
+    flags = _parse_flags(fields, prog, argv, description)
+    config = flags.pop("config", None) or env.get("EDGEAI_CONFIG", "")
+    values = _from_file(fields, Path(config)) if config else {}
+    for field in fields:
+        # An empty variable is what a manifest leaves where it sets nothing.
+        if env.get(field.env):
+            values[field.name] = _parse(field, env[field.env], f"environment {field.env}")
+        if field.name in flags:
+            values[field.name] = _parse(field, flags[field.name], f"flag {field.flag}")
+    for field in fields:
+        if field.is_required and field.name not in values:
+            raise SettingsError(
+                f"flag {field.flag}",
+                f"is required: {field.setting.help} (or set {field.env}, or {field.key} in the "
+                "configuration file)",
+            )
+    return type_(**values)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and leaves the exit to the caller."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError("command line", message)
+
+
+def _parse_flags(
+    fields: Sequence[Field], prog: str, argv: Sequence[str], description: str
+) -> dict[str, str]:
+    parser = _Parser(
+        prog=prog,
+        description=description,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        epilog="Each flag may also be given in the environment or the configuration file.",
+    )
+    parser.add_argument(CONFIG_FLAG, metavar="PATH", help="YAML file with settings")
+    for field in fields:
+        default = "required" if field.is_required else f"default: {field.default!s}"
+        text = f"{field.setting.help} [{field.env}; {default}]".replace("%", "%%")
+        parser.add_argument(field.flag, dest=field.name, metavar="VALUE", help=text)
+    known, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        names = [field.flag for field in fields] + [CONFIG_FLAG]
+        raise SettingsError(f"flag {unknown[0]}", "is unknown" + _suggest(unknown[0], names))
+    return dict(vars(known))
+
+
+def _suggest(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
+def _from_file(fields: Sequence[Field], path: Path) -> dict[str, Any]:
+    source = f"configuration file {path}"
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(source, f"cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise SettingsError(source, f"is no YAML: {' '.join(str(error).split())}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError(source, "must be a map of keys")
+    by_key = {field.key: field for field in fields}
+    values = {}
+    for key, value in document.items():
+        if key not in by_key:
+            raise SettingsError(source, f"key {key!r} is unknown" + _suggest(str(key), [*by_key]))
+        field = by_key[key]
+        values[field.name] = _convert(field, value, f"{source}, key {key}")
+    return values
+
+
+def _parse(field: Field, text: str, source: str) -> Any:
+    origin = get_origin(field.type)
+    if origin in (list, tuple):
+        return _convert(field, [item.strip() for item in text.split(",") if item.strip()], source)
+    if origin is dict:
+        pairs = [item.partition("=") for item in text.split(",") if item.strip()]
+        if not all(equals for _, equals, _ in pairs):
+            raise SettingsError(source, f"{text!r} is no list of key=value")
+        return _convert(field, {key.strip(): value.strip() for key, _, value in pairs}, source)
+    return _convert(field, text, source)
+
+
+def _convert(field: Field, value: Any, source: str) -> Any:
+    try:
+        return msgspec.convert(value, field.type, strict=False, dec_hook=_decode_path)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise SettingsError(source, f"{value!r} is no {field.type_text()}: {error}") from error
+
+
+def _decode_path(type_: type, value: Any) -> Any:
+    if type_ is Path and isinstance(value, str):
+        return Path(value).expanduser()
+    raise NotImplementedError(type_)
+
+
+def split_address(text: str, source: str) -> tuple[str, int]:
+    """ "host:port" or "[v6]:port" as (host, port). Raises: SettingsError naming `source`."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) <= 65535):
+        raise SettingsError(source, f"{text!r} is no HOST:PORT, port 0-65535")
+    return host.strip("[]"), int(port)

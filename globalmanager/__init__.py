@@ -1,0 +1,1 @@
+"""The GlobalManager: watches job resources in Kubernetes and keeps them as declared."""

@@ -1,0 +1,242 @@
+"""The words that kinds and engine share: Observed, Action, Plan, Kind.
+
+A kind is a folder of pure functions (DESIGN §1): the engine observes, calls `plan`, and applies
+the result; it calls `assignments` for what each edge must hold and `fold` for what an edge
+report means. Nothing here does I/O, reads a clock or logs.
+"""
+
+import enum
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from common.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
+from common.wire import AssignmentBody, ReportBody
+
+Object = dict[str, Any]  # a Kubernetes object as the API holds it; never changed in place
+
+
+class ResourceType(msgspec.Struct, frozen=True):
+    """One resource of the API: group, version, plural ("deployments"), kind ("Deployment")."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of a collection (no name), an object or its subresource."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return "/".join(part for part in (root + scope, self.plural, name, subresource) if part)
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+NODES = ResourceType("", "v1", "nodes", "Node", namespaced=False)
+PODS = ResourceType("", "v1", "pods", "Pod")
+SERVICES = ResourceType("", "v1", "services", "Service")
+SECRETS = ResourceType("", "v1", "secrets", "Secret")
+DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
+AUTOSCALERS = ResourceType(
+    "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"
+)
+
+
+class ObjectRef(msgspec.Struct, frozen=True, order=False):
+    """Names one object of the API; namespace is "" for cluster-scoped ones."""
+
+    type: ResourceType
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.type} {where}"
+
+
+def ref_of(type_: ResourceType, object_: Object) -> ObjectRef:
+    metadata = object_["metadata"]
+    return ObjectRef(type_, metadata.get("namespace", ""), metadata["name"])
+
+
+def task_key(ref: ObjectRef) -> TaskKey:
+    return TaskRef(ref.type.plural, ref.type.group, ref.namespace, ref.name).key
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """Whether a node's LocalController has a session, and since when that is so (UTC)."""
+
+    connected: bool
+    since: datetime
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The slice of the GlobalManager's settings that shapes workers."""
+
+    root_key: bytes
+    """Key from which worker secrets are derived; 32 random bytes, the same on every replica."""
+    framework_images: dict[str, str] = {}
+    """workerSpec's "<frameworkType>:<frameworkVersion>" -> container image."""
+    storage_initializer_image: str = "kubeedge/sedna-storage-initializer:v0.3.0"
+    """Image of the init container that fetches s3/http models."""
+    worker_api_port: int = 9100
+    """Port of the LocalController's worker API on each node."""
+    contact_grace_s: float = 40.0
+    """A node without a session for so long is said to be out of contact; Kubernetes' own grace."""
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """Snapshot of one job resource and all that its plan may depend on."""
+
+    type: ResourceType
+    """Which of the kind's types the resource is of (edgeai.io or sedna.io)."""
+    object: Object
+    """The job resource itself: metadata, spec, status."""
+    children: Mapping[ObjectRef, Object]
+    """What it owns, by controller owner reference; of the kind's `owns` types."""
+    pods: tuple[Object, ...]
+    """All pods that carry its uid in label edgeai.io/uid, whoever created them, by name."""
+    references: Mapping[ObjectRef, Object]
+    """Those of `Kind.references` that exist now."""
+    contacts: Mapping[NodeName, Contact]
+    """Sessions of the nodes that were ever in contact since this GM started."""
+    settings: WorkerSettings
+
+    @property
+    def ref(self) -> ObjectRef:
+        return ref_of(self.type, self.object)
+
+    @property
+    def uid(self) -> Uid:
+        return Uid(self.object["metadata"]["uid"])
+
+    @property
+    def generation(self) -> int:
+        return int(self.object["metadata"].get("generation", 1))
+
+
+class Create(msgspec.Struct, frozen=True):
+    """Create; meeting the same name with the same owner is success, another owner an error."""
+
+    type: ResourceType
+    object: Object
+
+
+class Replace(msgspec.Struct, frozen=True):
+    """PUT the whole object with the resourceVersion that was observed; conflict → plan again."""
+
+    type: ResourceType
+    object: Object
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Delete exactly the object of this uid; gone already is success."""
+
+    ref: ObjectRef
+    uid: Uid
+
+
+Action = Create | Replace | Delete
+
+
+class Severity(enum.Enum):
+    """Type of a Kubernetes Event."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What a user would ask about; emitted after the plan was applied, repeats are counted."""
+
+    severity: Severity
+    reason: str
+    message: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Next steps for one job. The default one means: converged, write nothing.
+
+    The engine applies `actions` in order and stops at the first failure (the next round plans
+    anew), then writes `status`.
+    """
+
+    actions: tuple[Action, ...] = ()
+    status: Mapping[str, Any] | None = None
+    """The reconciler's whole subtree of .status; only what differs from the observed is sent. A
+    key with value None is removed. None as a whole: leave the status alone."""
+    events: tuple[Event, ...] = ()
+    requeue_after_s: float | None = None
+    """Plan again after so many seconds though nothing changed (a grace period that runs)."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What one node must hold of one task; `version` only grows for one `uid`."""
+
+    key: TaskKey
+    uid: Uid
+    version: int
+    body: AssignmentBody
+
+
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A report as it left the session: who sent it is known from the session's credential."""
+
+    node: NodeName
+    instance: str
+    """Identity of the node's ledger; a new one means that the old was lost."""
+    worker: WorkerName
+    attempt: int
+    body: ReportBody
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One additionalPrinterColumn; `type` string | integer | date; priority 1: only -o wide."""
+
+    name: str
+    type: str
+    json_path: str
+    priority: int = 0
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One job kind: all that the engine, the CRD generator and RBAC need to know of it."""
+
+    types: tuple[ResourceType, ...]
+    """The resource in each API group that serves it; same behaviour in all."""
+    singular: str
+    short_names: tuple[str, ...]
+    spec: type
+    """Struct that .spec is converted to; the CRD's schema is generated from it."""
+    status: type
+    """Struct that describes .status, for the schema."""
+    columns: tuple[Column, ...]
+    owns: tuple[ResourceType, ...] = ()
+    """Types of the objects it creates; the engine watches these and no others."""
+    references: Callable[[ResourceType, Object], frozenset[ObjectRef]] = lambda _type, _object: (
+        frozenset()
+    )
+    """The objects the plan wants to look at, whether or not they exist. Total: never raises."""
+    plan: Callable[[Observed, datetime], Plan]
+    """Total: an invalid spec becomes a condition, never an exception."""
+    assignments: Callable[[Observed], Mapping[NodeName, Assignment]]
+    """What each node must hold; depends on the spec, pods' nodes and settings only. Total."""
+    fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None]
+    """(.status, report) -> merge patch for .status, None when it changes nothing. Total."""
+
+    @property
+    def plural(self) -> str:
+        return self.types[0].plural
+
+    @property
+    def name(self) -> str:
+        return self.types[0].kind

@@ -1,0 +1,369 @@
+"""The channel's two ends, joined in memory: convergence, liveness, and every broken peer."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from common import wire
+from common.cloud_session import (
+    MAX_UNACKNOWLEDGED_REPORTS,
+    CloudSession,
+    Desired,
+    EdgeSynced,
+    Held,
+    HelloReceived,
+    Reported,
+)
+from common.edge_session import EdgeSession, Outgoing, ReportAcked, Welcomed
+from common.ids import TaskKey, Uid, WorkerName
+from common.session import Closed, Session, Timing
+
+TIMING = Timing(opening_s=10, beat_s=15, silence_s=40)
+KEYS = [TaskKey(f"models.edgeai.io/default/m{n}") for n in range(4)]
+KEY = KEYS[0]
+UID = Uid("u1")
+TASK = Desired(UID, 1, b"\x80")
+WORKER = WorkerName("w")
+
+
+def edge(held: dict[TaskKey, wire.Held] | None = None, epoch: int = 0) -> EdgeSession:
+    return EdgeSession(now=0, timing=TIMING, instance="i", held=held or {}, epoch=epoch)
+
+
+def cloud() -> CloudSession:
+    return CloudSession(now=0, timing=TIMING)
+
+
+def carry(sender: Session, receiver: Session, now: float = 0) -> list[msgspec.Struct]:
+    """Deliver all that `sender` has to send; the receiver's events."""
+    return [event for data in sender.data_to_send(now) for event in receiver.receive(data, now)]
+
+
+def opened(
+    desired: dict[TaskKey, Desired] | None = None,
+    held: dict[TaskKey, wire.Held] | None = None,
+) -> tuple[CloudSession, EdgeSession, list[msgspec.Struct]]:
+    """Both ends after the handshake, and what the edge was told in it."""
+    gm, lc = cloud(), edge(held)
+    carry(lc, gm)
+    gm.welcome(epoch=1, session="s", desired=desired or {})
+    return gm, lc, carry(gm, lc)
+
+
+def names(events: Sequence[msgspec.Struct]) -> list[str]:
+    return [type(event).__name__ for event in events]
+
+
+# ---- the handshake --------------------------------------------------------------------------
+
+
+def test_hello_tells_what_is_held() -> None:
+    gm, lc = cloud(), edge({KEY: wire.Held(UID, 3)})
+    assert carry(lc, gm) == [HelloReceived("i", {KEY: wire.Held(UID, 3)})]
+    assert gm.version == 1
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        ({}, ["Welcomed", "Assign", "Synced"]),
+        ({KEY: wire.Held(UID, 1)}, ["Welcomed", "Synced"]),
+        ({KEY: wire.Held(UID, 0)}, ["Welcomed", "Assign", "Synced"]),
+        ({KEY: wire.Held(UID, 2)}, ["Welcomed", "Synced"]),  # this replica's cache is behind
+        ({KEY: wire.Held("old", 9)}, ["Welcomed", "Assign", "Synced"]),  # re-created
+    ],
+    ids=["lacks it", "holds it", "holds an older one", "holds a newer one", "another uid"],
+)
+def test_only_the_difference_is_sent(held: dict[TaskKey, wire.Held], expected: list[str]) -> None:
+    _, _, events = opened({KEY: TASK}, held)
+    assert names(events) == expected
+
+
+def test_synced_names_the_whole_desired_set() -> None:
+    _, _, events = opened({KEY: TASK}, {KEY: wire.Held(UID, 1), KEYS[1]: wire.Held(UID, 1)})
+    assert events[-1] == wire.Synced(1, [KEY])
+
+
+def test_acknowledged_synced_says_so_and_forgets_the_rest() -> None:
+    gm, lc, events = opened({}, {KEY: wire.Held(UID, 1)})
+    assert isinstance(events[-1], wire.Synced)
+    lc.acknowledge(events[-1].seq)
+    assert carry(lc, gm) == [EdgeSynced()]
+    assert gm.held == {}
+
+
+def test_no_common_version_is_said_to_both() -> None:
+    gm = cloud()
+    (hello,) = wire.encode(wire.Hello([99], "i", {}))
+    (event,) = gm.receive(hello, 0)
+    assert isinstance(event, Closed)
+    assert event.code == wire.Close.PROTOCOL
+    assert "no common protocol version: edge [99], GlobalManager [1]" in event.reason
+
+
+def test_version_that_was_not_offered_is_refused() -> None:
+    (welcome,) = wire.encode(wire.Welcome(2, 1, "s"))
+    (event,) = edge().receive(welcome, 0)
+    assert isinstance(event, Closed)
+    assert "version 2" in event.reason
+
+
+@pytest.mark.parametrize(("epoch", "ok"), [(4, False), (5, True), (6, True)])
+def test_deposed_global_manager_is_refused(epoch: int, ok: bool) -> None:
+    lc = edge(epoch=5)
+    (welcome,) = wire.encode(wire.Welcome(1, epoch, "s"))
+    (event,) = lc.receive(welcome, 0)
+    assert event == Welcomed(epoch, "s") if ok else isinstance(event, Closed)
+    if isinstance(event, Closed):
+        assert event.code == wire.Close.STALE_EPOCH
+
+
+# ---- assignments ----------------------------------------------------------------------------
+
+
+def test_acknowledged_assignment_is_held() -> None:
+    gm, lc, events = opened({KEY: TASK})
+    assert events[1] == wire.Assign(1, KEY, UID, 1, b"\x80")
+    lc.acknowledge(1)
+    assert carry(lc, gm) == [Held(KEY, UID, 1, "")]
+    assert gm.held == {KEY: wire.Held(UID, 1)}
+
+
+def test_refused_assignment_is_not_held_and_not_repeated() -> None:
+    gm, lc, _ = opened({KEY: TASK})
+    lc.acknowledge(1, refused="ledger is full")
+    assert carry(lc, gm) == [Held(KEY, UID, 1, "ledger is full")]
+    assert gm.held == {}
+    assert carry(gm, lc) == []
+
+
+def test_versions_coalesce_while_one_is_unacknowledged() -> None:
+    gm, lc, _ = opened({KEY: TASK})
+    for version in (2, 3, 4):
+        gm.desire(KEY, Desired(UID, version, b"\x80"))
+    assert carry(gm, lc) == []
+    lc.acknowledge(1)
+    carry(lc, gm)
+    assert carry(gm, lc) == [wire.Assign(3, KEY, UID, 4, b"\x80")]
+
+
+def test_task_wanted_again_while_its_withdrawal_is_in_flight_is_sent_again() -> None:
+    gm, lc, _ = opened({KEY: TASK}, {KEY: wire.Held(UID, 1)})
+    gm.desire(KEY, None)
+    (withdraw,) = carry(gm, lc)
+    gm.desire(KEY, TASK)
+    assert isinstance(withdraw, wire.Withdraw)
+    lc.acknowledge(withdraw.seq)
+    carry(lc, gm)
+    assert names(carry(gm, lc)) == ["Assign"]
+
+
+def test_task_wanted_again_before_its_withdrawal_was_sent_costs_nothing() -> None:
+    gm, lc, _ = opened({KEY: TASK}, {KEY: wire.Held(UID, 1)})
+    gm.desire(KEY, None)
+    gm.desire(KEY, TASK)
+    assert carry(gm, lc) == []
+
+
+def test_what_the_edge_never_had_is_not_withdrawn() -> None:
+    gm, lc, _ = opened()
+    gm.desire(KEY, TASK)
+    gm.desire(KEY, None)
+    assert carry(gm, lc) == []
+
+
+class ChannelMachine(RuleBasedStateMachine):
+    """Whatever changes, is lost or reconnects: in the end the edge holds the desired set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desired: dict[TaskKey, Desired] = {}
+        self.ledger: dict[TaskKey, wire.Held] = {}
+        self.versions = 0
+        self.connect()
+
+    @rule()
+    def connect(self) -> None:
+        """A new connection; what was under way on the old one is lost."""
+        self.gm, self.lc = cloud(), edge(dict(self.ledger))
+        carry(self.lc, self.gm)
+        self.gm.welcome(epoch=1, session="s", desired=dict(self.desired))
+
+    @rule(key=st.sampled_from(KEYS), uid=st.sampled_from(["u1", "u2"]))
+    def want(self, key: TaskKey, uid: str) -> None:
+        self.versions += 1
+        self.desired[key] = Desired(Uid(uid), self.versions, b"\x80")
+        self.gm.desire(key, self.desired[key])
+
+    @rule(key=st.sampled_from(KEYS))
+    def unwant(self, key: TaskKey) -> None:
+        self.desired.pop(key, None)
+        self.gm.desire(key, None)
+
+    @rule()
+    def down(self) -> None:
+        for event in carry(self.gm, self.lc):
+            match event:
+                case wire.Assign():
+                    held = self.ledger.get(event.key)
+                    assert held is None or held.uid != event.uid or held.version < event.version
+                    self.ledger[event.key] = wire.Held(event.uid, event.version)
+                    self.lc.acknowledge(event.seq)
+                case wire.Withdraw():
+                    held = self.ledger.get(event.key)
+                    if held is not None and held.uid == event.uid:
+                        del self.ledger[event.key]
+                    self.lc.acknowledge(event.seq)
+                case wire.Synced():
+                    for key in self.ledger.keys() - set(event.keys):
+                        del self.ledger[key]
+                    self.lc.acknowledge(event.seq)
+
+    @rule()
+    def up(self) -> None:
+        carry(self.lc, self.gm)
+
+    def teardown(self) -> None:
+        for _ in range(6):
+            self.down()
+            self.up()
+        wanted = {key: wire.Held(task.uid, task.version) for key, task in self.desired.items()}
+        assert self.ledger == wanted
+        assert self.gm.held == wanted
+
+
+TestChannel = ChannelMachine.TestCase
+
+
+# ---- reports --------------------------------------------------------------------------------
+
+
+def outgoing(revision: int) -> Outgoing:
+    return Outgoing(UID, WORKER, 1, revision, wire.pack(wire.ReportBody(phase="inference")))
+
+
+def test_report_before_the_handshake_waits_for_it() -> None:
+    gm, lc = cloud(), edge()
+    lc.report(outgoing(1))
+    assert names(carry(lc, gm)) == ["HelloReceived"]
+    gm.welcome(epoch=1, session="s", desired={})
+    carry(gm, lc)
+    assert names(carry(lc, gm)) == ["Reported"]
+
+
+def test_newest_report_is_sent_and_its_revision_acknowledged() -> None:
+    gm, lc, _ = opened()
+    for revision in (1, 2, 3):
+        lc.report(outgoing(revision))
+    (event,) = carry(lc, gm)
+    assert isinstance(event, Reported)
+    gm.acknowledge(event.report.seq)
+    assert carry(gm, lc) == [ReportAcked(outgoing(3), "")]
+
+
+def test_peer_that_ignores_the_window_is_cut() -> None:
+    gm, _, _ = opened()
+    event: msgspec.Struct | None = None
+    for seq in range(1, MAX_UNACKNOWLEDGED_REPORTS + 2):
+        (data,) = wire.encode(wire.Report(seq, UID, WORKER, 1, b"\x80"))
+        (event,) = gm.receive(data, 0)
+    assert isinstance(event, Closed)
+    assert event.code == wire.Close.PROTOCOL
+
+
+# ---- time -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [cloud, edge])
+def test_stalled_handshake_is_cut(end: Callable[[], Session]) -> None:
+    session = end()
+    assert session.tick(9.9) == []
+    assert session.next_tick() == 10
+    (event,) = session.tick(10)
+    assert isinstance(event, Closed)
+    assert event.code == wire.Close.TIMEOUT
+
+
+def test_idle_ends_beat_and_stay() -> None:
+    gm, lc, _ = opened()
+    now = 0.0
+    while now < 300:
+        now = min(gm.next_tick(), lc.next_tick())
+        assert gm.tick(now) + lc.tick(now) == []
+        carry(gm, lc, now)
+        carry(lc, gm, now)
+    assert gm.closed is None
+    assert lc.closed is None
+
+
+def test_silent_peer_is_gone_after_the_deadline() -> None:
+    gm, _, _ = opened()
+    assert gm.tick(39.9) == []
+    (event,) = gm.tick(40)
+    assert event == Closed(wire.Close.TIMEOUT, "peer is silent")
+
+
+# ---- broken peers ---------------------------------------------------------------------------
+
+TO_CLOUD = [
+    wire.Welcome(1, 1, "s"),
+    wire.Assign(1, KEY, UID, 1, b""),
+    wire.Withdraw(1, KEY, UID),
+    wire.Synced(1, []),
+    wire.Hello([1], "again", {}),
+]
+TO_EDGE = [wire.Hello([1], "i", {}), wire.Report(1, UID, WORKER, 1, b""), wire.Welcome(1, 1, "s")]
+
+
+@pytest.mark.parametrize("frame", TO_CLOUD, ids=lambda frame: type(frame).__name__)
+def test_frame_of_the_wrong_way_closes_the_cloud_end(frame: wire.AnyFrame) -> None:
+    gm, _, _ = opened()
+    (event,) = gm.receive(wire.encode(frame)[0], 0)
+    assert isinstance(event, Closed)
+    assert f"unexpected {type(frame).__name__}" in event.reason
+
+
+@pytest.mark.parametrize("frame", TO_EDGE, ids=lambda frame: type(frame).__name__)
+def test_frame_of_the_wrong_way_closes_the_edge_end(frame: wire.AnyFrame) -> None:
+    _, lc, _ = opened()
+    (event,) = lc.receive(wire.encode(frame)[0], 0)
+    assert isinstance(event, Closed)
+
+
+def test_anything_before_hello_closes() -> None:
+    (event,) = cloud().receive(wire.encode(wire.Beat())[0], 0)
+    assert isinstance(event, Closed)
+
+
+def test_after_closing_nothing_is_said_or_heard() -> None:
+    gm, _, _ = opened()
+    gm.close(wire.Close.REPLACED, "a newer session")
+    assert gm.receive(wire.encode(wire.Beat())[0], 0) == []
+    gm.desire(KEY, TASK)
+    assert gm.data_to_send(0) == []
+    assert gm.tick(1000) == []
+    assert gm.close(wire.Close.NORMAL, "again").code == wire.Close.REPLACED
+
+
+@pytest.mark.parametrize("frame", [*TO_CLOUD, *TO_EDGE, wire.Ack(1), wire.Beat()])
+def test_truncation_at_every_byte_closes_and_nothing_else(frame: wire.AnyFrame) -> None:
+    (data,) = wire.encode(frame)
+    for cut in range(len(data)):
+        gm, lc, _ = opened({KEY: TASK})
+        for session in (gm, lc):
+            (event,) = session.receive(data[:cut], 0)
+            assert isinstance(event, Closed)
+        assert gm.held == {}
+
+
+@settings(max_examples=200)
+@given(st.lists(st.binary(max_size=64), max_size=5))
+def test_garbage_never_raises(messages: list[bytes]) -> None:
+    gm, lc, _ = opened({KEY: TASK})
+    for data in messages:
+        gm.receive(data, 0)
+        lc.receive(data, 0)

@@ -1,0 +1,92 @@
+"""SendWindow against a model: newest value wins, bounded, one in flight per key."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from common.window import SendWindow
+
+KEYS = st.sampled_from("abcde")
+SIZE = 3
+
+
+def test_value_that_waits_is_replaced_by_the_newer_one() -> None:
+    window: SendWindow[str, int] = SendWindow(SIZE)
+    window.put("a", 1)
+    window.put("a", 2)
+    assert window.take() == [(1, 2)]
+
+
+def test_key_in_flight_waits_for_its_acknowledgement() -> None:
+    window: SendWindow[str, int] = SendWindow(SIZE)
+    window.put("a", 1)
+    window.take()
+    window.put("a", 2)
+    assert window.take() == []
+    window.acknowledge(1)
+    assert window.take() == [(2, 2)]
+
+
+def test_a_blocked_key_does_not_hold_up_the_others() -> None:
+    window: SendWindow[str, int] = SendWindow(SIZE)
+    window.put("a", 1)
+    window.take()
+    window.put("a", 2)
+    window.put("b", 3)
+    assert window.take() == [(2, 3)]
+
+
+@pytest.mark.parametrize("seq", [0, -1, 99])
+def test_unknown_acknowledgement_is_nothing(seq: int) -> None:
+    assert SendWindow[str, int](SIZE).acknowledge(seq) is None
+
+
+class WindowMachine(RuleBasedStateMachine):
+    """A peer that applies what it gets ends with the newest value of every key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window: SendWindow[str, int] = SendWindow(SIZE)
+        self.newest: dict[str, int] = {}
+        self.peer: dict[str, int] = {}
+        self.wire: list[tuple[int, str, int]] = []
+        self.counter = 0
+
+    @rule(key=KEYS)
+    def put(self, key: str) -> None:
+        self.counter += 1
+        self.newest[key] = self.counter
+        self.window.put(key, self.counter)
+
+    @rule()
+    def take(self) -> None:
+        by_value = {value: key for key, value in self.newest.items()}
+        for seq, value in self.window.take():
+            assert value in by_value, "an outdated value was sent"
+            self.wire.append((seq, by_value[value], value))
+
+    @rule(index=st.integers(0, SIZE - 1))
+    def arrive(self, index: int) -> None:
+        if index < len(self.wire):
+            seq, key, value = self.wire.pop(index)
+            assert value > self.peer.get(key, 0), "the peer went back"
+            self.peer[key] = value
+            sent = self.window.acknowledge(seq)
+            assert sent is not None
+            assert (sent.key, sent.value) == (key, value)
+            assert self.window.acknowledge(seq) is None
+
+    @invariant()
+    def bounded(self) -> None:
+        assert self.window.unacknowledged == len(self.wire) <= SIZE
+        keys = [key for _, key, _ in self.wire]
+        assert len(keys) == len(set(keys)), "two values of one key are in flight"
+
+    def teardown(self) -> None:
+        while self.window.waiting or self.wire:
+            self.take()
+            self.arrive(0)
+        assert self.peer == self.newest
+
+
+TestWindow = WindowMachine.TestCase
