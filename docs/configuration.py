@@ -1,0 +1,52 @@
+"""Writes docs/configuration.md from the settings structs; a test compares the file with it."""
+
+from pathlib import Path
+
+import msgspec
+
+from common.settings import fields_of
+from globalmanager.settings import Settings as GlobalManagerSettings
+from localcontroller.settings import Settings as LocalControllerSettings
+
+PAGE = Path(__file__).with_suffix(".md")
+
+INTRODUCTION = """\
+# Configuration
+
+Written by `docs/configuration.py` from the settings structs; do not edit.
+
+Both managers read each setting from a flag, else from the environment, else from the YAML file
+named by `--config` (or `EDGEAI_CONFIG`), else take the default. Unknown flags and keys are errors.
+In flags and variables a list is `a,b` and a map `key=value,key=value`; in the file they are YAML.
+"""
+
+
+def table(title: str, settings: type[msgspec.Struct]) -> str:
+    rows = [
+        f"| `{field.flag}` | `{field.env}` | `{field.key}` | {field.type_text()} | "
+        f"{'**required**' if field.is_required else _code(field.default)} | "
+        f"{field.setting.help.replace('|', '&#124;')} |"
+        for field in fields_of(settings)
+    ]
+    head = [
+        "| flag | environment | file | type | default | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    return "\n".join([f"\n## {title}\n", *head, *rows, ""])
+
+
+def _code(default: object) -> str:
+    text = ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
+    return f"`{text}`" if text and default != {} else ""
+
+
+def page() -> str:
+    return (
+        INTRODUCTION
+        + table("globalmanager", GlobalManagerSettings)
+        + table("localcontroller", LocalControllerSettings)
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,169 @@
+"""A small blocking client of the Kubernetes API, for the `edgeai` command.
+
+Reads the kubeconfig that the local cluster wrote and speaks plain HTTP/JSON; the GlobalManager
+has a client of its own. One connection a request: the command makes few.
+"""
+
+import http.client
+import json
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from common.errors import EdgeAIError
+
+Object = dict[str, Any]
+DEADLINE_S: Final = 10.0
+
+
+class ApiError(EdgeAIError):
+    """The API answered with something else than success; `code` is the HTTP status."""
+
+    def __init__(self, method: str, path: str, code: int, message: str) -> None:
+        self.code = code
+        super().__init__(f"{method} {path}: {code} {message}")
+
+
+class ApiUnreachable(EdgeAIError):
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(f"Kubernetes API at {url}: {problem}; is it running? (edgeai up)")
+
+
+class Api:
+    """Args: url like "http://127.0.0.1:41234"."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url, self._token = url, token
+        self._address = urllib.parse.urlsplit(url).netloc
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path) -> "Api":
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        server: str = config["clusters"][0]["cluster"]["server"]
+        return cls(server, config["users"][0]["user"]["token"])
+
+    def get(self, path: str) -> Object:
+        return self._request("GET", path)
+
+    def find(self, path: str) -> Object | None:
+        """The object, or None when there is none."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.code != http.client.NOT_FOUND:
+                raise
+            return None
+
+    def create(self, collection: str, object_: Object) -> Object:
+        return self._request("POST", collection, object_)
+
+    def apply(self, object_: Object) -> Object:
+        """Create, or replace what is there under the same name."""
+        collection = collection_of(object_)
+        path = f"{collection}/{object_['metadata']['name']}"
+        current = self.find(path)
+        if current is None:
+            return self.create(collection, object_)
+        version = {"resourceVersion": current["metadata"]["resourceVersion"]}
+        return self._request(
+            "PUT", path, {**object_, "metadata": {**object_["metadata"], **version}}
+        )
+
+    def patch(self, path: str, patch: Mapping[str, Any]) -> Object:
+        """JSON merge patch."""
+        return self._request("PATCH", path, patch, "application/merge-patch+json")
+
+    def delete(self, path: str) -> None:
+        """Gone already is success."""
+        try:
+            self._request("DELETE", path)
+        except ApiError as error:
+            if error.code != http.client.NOT_FOUND:
+                raise
+
+    def follow_log(self, namespace: str, pod: str, *, silence_s: float) -> Iterator[str]:
+        """Lines of the pod's log as they are written, from the first, until its container ends.
+
+        Raises: ApiError; TimeoutError when there was no line for `silence_s` seconds
+        """
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log?follow=true"
+        connection = http.client.HTTPConnection(self._address, timeout=silence_s)
+        try:
+            connection.request("GET", path, headers=self._headers())
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise ApiError("GET", path, response.status, response.read(1000).decode())
+            while line := response.readline():
+                yield line.decode(errors="replace").rstrip("\n")
+        finally:
+            connection.close()
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        connection = http.client.HTTPConnection(self._address, timeout=DEADLINE_S)
+        try:
+            data = None if body is None else json.dumps(body)
+            headers = self._headers() | {"Content-Type": content_type}
+            connection.request(method, path, body=data, headers=headers)
+            response = connection.getresponse()
+            answer: Object = json.loads(response.read() or b"{}")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ApiUnreachable(self.url, str(error) or type(error).__name__) from error
+        finally:
+            connection.close()
+        if response.status >= http.client.BAD_REQUEST:
+            raise ApiError(method, path, response.status, answer.get("message", ""))
+        return answer
+
+
+_CLUSTER_SCOPED: Final = frozenset({"Namespace", "Node", "CustomResourceDefinition"})
+
+
+def collection_of(object_: Object) -> str:
+    """URL path of the collection that `object_` belongs to; metadata.namespace or "default"."""
+    group = object_["apiVersion"]
+    kind: str = object_["kind"]
+    plural = kind.lower() + "s"  # true of every kind that the command handles
+    root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    if kind in _CLUSTER_SCOPED:
+        return f"{root}/{plural}"
+    return f"{root}/namespaces/{object_['metadata'].get('namespace', 'default')}/{plural}"
+
+
+def path_of(object_: Object) -> str:
+    return f"{collection_of(object_)}/{object_['metadata']['name']}"
+
+
+class TimedOut(EdgeAIError):
+    def __init__(self, what: str, timeout_s: float, last: str) -> None:
+        super().__init__(f"{what} did not happen within {timeout_s:g} s; last seen: {last}")
+
+
+def wait_until(
+    what: str,
+    is_done: Callable[[], str],
+    *,
+    timeout_s: float,
+    poll_s: float = 0.1,
+) -> None:
+    """Poll until `is_done` returns ""; anything else says what is still missing.
+
+    Raises: TimedOut naming what, and what was missing last
+    """
+    deadline = time.monotonic() + timeout_s
+    while missing := is_done():
+        if time.monotonic() >= deadline:
+            raise TimedOut(what, timeout_s, missing)
+        time.sleep(poll_s)

@@ -1,0 +1,158 @@
+"""Manifests of edgeai itself for the local cluster: what `edgeai up` applies.
+
+The GlobalManager and a LocalController for each edge node run there as in production: pods of
+namespace edgeai-system, with their credentials in Secrets. deploy/ holds the manifests for a
+real cluster; these differ where processes share one machine (addresses, no images).
+"""
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+NAMESPACE: Final = "edgeai-system"
+GLOBALMANAGER: Final = "globalmanager"
+EDGE_PORT: Final = 9000
+HTTP_PORT: Final = 9001
+WORKER_PORT: Final = 9100
+STATUS_PORT: Final = 9101
+
+Object = dict[str, Any]
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """What tests change: where an edge finds its GlobalManager, and further flags."""
+
+    global_manager_of: dict[str, str] = {}
+    """node -> address, where it is not the Service of the GlobalManager."""
+    globalmanager_flags: tuple[str, ...] = ()
+    localcontroller_flags: tuple[str, ...] = ()
+
+
+def localcontroller(node: str) -> str:
+    return f"localcontroller-{node}"
+
+
+def new_tokens(nodes: tuple[str, ...]) -> dict[str, str]:
+    """A fresh secret for each node."""
+    return {node: secrets.token_urlsafe(32) for node in nodes}
+
+
+def manifests(
+    *, kubeconfig: Path, edges: tuple[str, ...], state_dir: Path, tuning: Tuning
+) -> list[Object]:
+    """Everything, in an order in which each finds what it mounts."""
+    tokens = new_tokens(edges)
+    table = "".join(f"{node} {_sha256(token)}\n" for node, token in tokens.items())
+    globalmanager_secret = {"kubeconfig": kubeconfig.read_text(), "edge-tokens": table}
+    objects = [
+        _object("v1", "Secret", GLOBALMANAGER, stringData=globalmanager_secret),
+        _globalmanager_service(),
+        _globalmanager(tuning),
+    ]
+    for node, token in tokens.items():
+        name = localcontroller(node)
+        objects.append(_object("v1", "Secret", name, stringData={"token": token}))
+        objects.append(_localcontroller(node, state_dir / "nodes" / node, tuning))
+    return objects
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _object(api_version: str, kind: str, name: str, **fields: Any) -> Object:
+    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "edgeai"}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def _field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _deployment(name: str, pod_spec: Object, container: Object) -> Object:
+    labels = {"app.kubernetes.io/name": name}
+    pod_spec = {"containers": [container], "terminationGracePeriodSeconds": 5, **pod_spec}
+    return _object(
+        "apps/v1",
+        "Deployment",
+        name,
+        spec={
+            "replicas": 1,
+            # Two at once would fight for the node's session, its ledger and its port.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod_spec},
+        },
+    )
+
+
+def _globalmanager_service() -> Object:
+    ports = [
+        {"name": "edge", "port": EDGE_PORT, "targetPort": EDGE_PORT},
+        {"name": "http", "port": HTTP_PORT, "targetPort": HTTP_PORT},
+    ]
+    selector = {"app.kubernetes.io/name": GLOBALMANAGER}
+    return _object("v1", "Service", GLOBALMANAGER, spec={"selector": selector, "ports": ports})
+
+
+def _globalmanager(tuning: Tuning) -> Object:
+    container = {
+        "name": GLOBALMANAGER,
+        "image": "edgeai/globalmanager",
+        "command": ["python3", "-m", "globalmanager"],
+        "args": [
+            *("--kubeconfig", "/etc/edgeai/kubeconfig"),
+            *("--edge-address", f"$(POD_IP):{EDGE_PORT}"),
+            *("--http-address", f"$(POD_IP):{HTTP_PORT}"),
+            *("--edge-auth", "token"),
+            *("--edge-token-file", "/etc/edgeai/edge-tokens"),
+            *("--worker-api-port", str(WORKER_PORT)),
+            *tuning.globalmanager_flags,
+        ],
+        "env": [_field("POD_IP", "status.podIP")],
+        "ports": [{"containerPort": EDGE_PORT}, {"containerPort": HTTP_PORT}],
+        # The Service must reach it before it is ready: edges are told to wait by itself.
+        "readinessProbe": {"tcpSocket": {"port": HTTP_PORT}, "periodSeconds": 1},
+        "volumeMounts": [{"name": "credentials", "mountPath": "/etc/edgeai"}],
+    }
+    volume = {"name": "credentials", "secret": {"secretName": GLOBALMANAGER}}
+    cloud = {"nodeSelector": {"node-role.kubernetes.io/cloud": ""}}
+    return _deployment(GLOBALMANAGER, {**cloud, "volumes": [volume]}, container)
+
+
+def _localcontroller(node: str, node_dir: Path, tuning: Tuning) -> Object:
+    name = localcontroller(node)
+    address = tuning.global_manager_of.get(node, f"ws://{GLOBALMANAGER}.{NAMESPACE}:{EDGE_PORT}")
+    container = {
+        "name": "localcontroller",
+        "image": "edgeai/localcontroller",
+        "command": ["python3", "-m", "localcontroller"],
+        "args": [
+            *("--node-name", "$(NODENAME)"),
+            *("--global-manager", address),
+            *("--state-dir", "/var/lib/edgeai"),
+            *("--worker-address", f"$(HOST_IP):{WORKER_PORT}"),
+            *("--status-address", f"$(HOST_IP):{STATUS_PORT}"),
+            *("--token-file", "/etc/edgeai/token"),
+            *tuning.localcontroller_flags,
+        ],
+        "env": [_field("NODENAME", "spec.nodeName"), _field("HOST_IP", "status.hostIP")],
+        "volumeMounts": [
+            {"name": "credentials", "mountPath": "/etc/edgeai"},
+            {"name": "state", "mountPath": "/var/lib/edgeai"},
+        ],
+    }
+    state = {"path": str(node_dir / "localcontroller"), "type": "DirectoryOrCreate"}
+    pod_spec = {
+        "nodeName": node,
+        "hostNetwork": True,
+        "volumes": [
+            {"name": "credentials", "secret": {"secretName": name}},
+            {"name": "state", "hostPath": state},
+        ],
+    }
+    return _deployment(name, pod_spec, container)

@@ -1,0 +1,108 @@
+"""A TCP proxy that breaks the line on command; runs in a thread of its own.
+
+`cut("silently")` lets connections hang, as a pulled cable does: nothing passes, nobody is told.
+`cut("loudly")` resets them and refuses new ones. `mend()` restores the line.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+T = TypeVar("T")
+Manner = Literal["silently", "loudly"]
+
+
+class CuttingProxy:
+    """Listens on 127.0.0.1:<port>, forwards to `target()`, asked for each connection."""
+
+    def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
+        self._target = target
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._passing = asyncio.Event()
+        self._is_refusing = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+        self.connections = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self._start)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._call(self._stop)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self, manner: Manner) -> None:
+        self._call(self._cut, manner)
+
+    def mend(self) -> None:
+        self._call(self._mend)
+
+    def _call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
+        async def run() -> T:
+            return await function(*args)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+
+    async def _start(self) -> None:
+        self._passing.set()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _stop(self) -> None:
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        me = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not me]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _cut(self, manner: Manner) -> None:
+        self._passing.clear()
+        if manner == "loudly":
+            self._is_refusing = True
+            for writer in list(self._writers):
+                writer.transport.abort()
+
+    async def _mend(self) -> None:
+        self._is_refusing = False
+        self._passing.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_refusing:
+            writer.transport.abort()
+            return
+        self.connections += 1
+        await self._passing.wait()
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target())
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, far_writer}
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pump(reader, far_writer))
+            group.create_task(self._pump(far_reader, writer))
+        self._writers -= {writer, far_writer}
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self._passing.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()
