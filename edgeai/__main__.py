@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-import urllib.error
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,13 @@ from common.errors import EdgeAIError
 from edgeai import environment, status
 from edgeai.demo import joint_inference
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Run edgeai on this machine, look at it, and watch the demos.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real data.")
 app.add_typer(demo, name="demo")
 
@@ -75,8 +80,8 @@ def _page_or_reason(rest_url: str) -> status.RenderableType:
     """A GlobalManager that restarts must not end somebody's watch."""
     try:
         return status.page(rest_url)
-    except (EdgeAIError, urllib.error.URLError, OSError, ValueError) as error:
-        return f"[yellow]GlobalManager does not answer: {error}"
+    except status.RestUnavailable as error:
+        return f"[yellow]{error}"
 
 
 @demo.command("joint-inference")
@@ -93,7 +98,7 @@ def main() -> None:
     """Run the command; what edgeai foresaw becomes one line and exit status 1."""
     try:
         app()
-    except (EdgeAIError, urllib.error.URLError) as error:
+    except EdgeAIError as error:
         typer.echo(f"edgeai: {error}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:

@@ -5,18 +5,18 @@ directory; nothing listens beyond loopback.
 """
 
 import shutil
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from common.errors import EdgeAIError, StateError
-from edgeai import system
-from edgeai.api import Api, Object, wait_until
+from edgeai import status, system
+from edgeai.api import Api, wait_until
 from globalmanager import crds
+from globalmanager.kinds import KINDS
 from localcluster import process
+from localcluster.state import LOG_FILE
 
 CLOUD: Final = "cloud0"
 EDGES: Final = ("edge0", "edge1")
@@ -53,9 +53,18 @@ def up(
     Raises: StateError, EdgeAIError naming what did not come up; nothing is left running then
     """
     cluster = process.start(state_dir, nodes=(CLOUD, *edges), timeout_s=timeout_s)
+    tuning = tuning or system.Tuning()
     try:
         environment = Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
-        _install(environment, edges, tuning or system.Tuning())
+        tokens = system.new_tokens(edges)
+        _install_globalmanager(environment, tokens, tuning)
+        # Edges that find nobody would wait for their next attempt, for seconds by then.
+        wait_until(
+            "start of the GlobalManager",
+            lambda: missing_globalmanager(environment),
+            timeout_s=timeout_s,
+        )
+        _install_localcontrollers(environment, tokens, tuning)
         wait_until(
             "sessions of all edge nodes",
             lambda: missing_sessions(environment, edges),
@@ -82,38 +91,45 @@ def down(state_dir: Path) -> bool:
     """
     if not state_dir.exists():
         return False
-    if any(state_dir.iterdir()) and not process.is_state_dir(state_dir):
+    if any(state_dir.iterdir()) and not (state_dir / LOG_FILE).exists():
         raise StateError(state_dir, "is not a local cluster's", "give the one that `up` used")
     process.stop(state_dir)
     shutil.rmtree(state_dir)
     return True
 
 
-def _install(environment: Environment, edges: tuple[str, ...], tuning: system.Tuning) -> None:
-    objects: list[Object] = list(crds.manifests())
-    objects += system.manifests(
-        kubeconfig=environment.kubeconfig,
-        edges=edges,
-        state_dir=environment.state_dir,
-        tuning=tuning,
-    )
-    for object_ in objects:
+def _install_globalmanager(
+    environment: Environment, tokens: dict[str, str], tuning: system.Tuning
+) -> None:
+    definitions = [crds.crd(kind, type_) for kind in KINDS for type_ in kind.types]
+    manifests = system.globalmanager(environment.kubeconfig, tokens, tuning)
+    for object_ in definitions + manifests:
         environment.api.apply(object_)
+
+
+def _install_localcontrollers(
+    environment: Environment, tokens: dict[str, str], tuning: system.Tuning
+) -> None:
+    for node, token in tokens.items():
+        node_dir = environment.state_dir / "nodes" / node
+        for object_ in system.localcontroller(node, token, node_dir, tuning):
+            environment.api.apply(object_)
+
+
+def missing_globalmanager(environment: Environment) -> str:
+    """Why the GlobalManager is not ready yet; "" when it is."""
+    try:
+        status.fetch(environment.rest_url(), "/api/v1/jointinferenceservices")
+    except status.RestUnavailable as error:
+        return str(error)
+    return ""
 
 
 def missing_sessions(environment: Environment, edges: tuple[str, ...]) -> str:
     """Which edges have no session yet; "" when all have."""
     try:
-        nodes = nodes_of(environment.rest_url())
-    except (urllib.error.URLError, OSError, ValueError, EdgeAIError) as error:
-        return f"GlobalManager does not answer yet ({error})"
+        nodes = status.fetch(environment.rest_url(), "/api/v1/nodes")
+    except status.RestUnavailable as error:
+        return str(error)
     connected = {node["name"] for node in nodes if node.get("connected")}
     return ", ".join(f"{edge} has no session" for edge in edges if edge not in connected)
-
-
-def nodes_of(rest_url: str) -> list[Object]:
-    """GET /api/v1/nodes. Raises: URLError, OSError, ValueError"""
-    with urllib.request.urlopen(f"{rest_url}/api/v1/nodes", timeout=5) as response:
-        answer: Object = msgspec.json.decode(response.read())
-    items: list[Object] = answer["items"]
-    return items

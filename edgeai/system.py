@@ -7,6 +7,7 @@ real cluster; these differ where processes share one machine (addresses, no imag
 
 import hashlib
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +32,8 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     localcontroller_flags: tuple[str, ...] = ()
 
 
-def localcontroller(node: str) -> str:
+def localcontroller_of(node: str) -> str:
+    """Name of the node's LocalController."""
     return f"localcontroller-{node}"
 
 
@@ -40,23 +42,23 @@ def new_tokens(nodes: tuple[str, ...]) -> dict[str, str]:
     return {node: secrets.token_urlsafe(32) for node in nodes}
 
 
-def manifests(
-    *, kubeconfig: Path, edges: tuple[str, ...], state_dir: Path, tuning: Tuning
-) -> list[Object]:
-    """Everything, in an order in which each finds what it mounts."""
-    tokens = new_tokens(edges)
+def globalmanager(kubeconfig: Path, tokens: Mapping[str, str], tuning: Tuning) -> list[Object]:
+    """The GlobalManager; it admits the nodes that have a token."""
     table = "".join(f"{node} {_sha256(token)}\n" for node, token in tokens.items())
-    globalmanager_secret = {"kubeconfig": kubeconfig.read_text(), "edge-tokens": table}
-    objects = [
-        _object("v1", "Secret", GLOBALMANAGER, stringData=globalmanager_secret),
+    credentials = {"kubeconfig": kubeconfig.read_text(), "edge-tokens": table}
+    return [
+        _object("v1", "Secret", GLOBALMANAGER, stringData=credentials),
         _globalmanager_service(),
         _globalmanager(tuning),
     ]
-    for node, token in tokens.items():
-        name = localcontroller(node)
-        objects.append(_object("v1", "Secret", name, stringData={"token": token}))
-        objects.append(_localcontroller(node, state_dir / "nodes" / node, tuning))
-    return objects
+
+
+def localcontroller(node: str, token: str, node_dir: Path, tuning: Tuning) -> list[Object]:
+    """The LocalController of `node`, with its state in `node_dir`."""
+    return [
+        _object("v1", "Secret", localcontroller_of(node), stringData={"token": token}),
+        _localcontroller(node, node_dir, tuning),
+    ]
 
 
 def _sha256(text: str) -> str:
@@ -125,7 +127,7 @@ def _globalmanager(tuning: Tuning) -> Object:
 
 
 def _localcontroller(node: str, node_dir: Path, tuning: Tuning) -> Object:
-    name = localcontroller(node)
+    name = localcontroller_of(node)
     address = tuning.global_manager_of.get(node, f"ws://{GLOBALMANAGER}.{NAMESPACE}:{EDGE_PORT}")
     container = {
         "name": "localcontroller",

@@ -1,0 +1,101 @@
+"""The live table of `edgeai status`: nodes, sessions, tasks and jobs, from the GM's REST."""
+
+import http.client
+import urllib.request
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from common.errors import EdgeAIError
+from edgeai.api import Object
+
+RenderableType = Group | str
+JOB_PLURALS: Final = ("jointinferenceservices",)
+TIMEOUT_S: Final = 5.0
+
+_PHASE_STYLE: Final = {"Running": "green", "Failed": "red", "Invalid": "red"}
+
+
+class RestUnavailable(EdgeAIError):
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(f"GlobalManager at {url} does not answer: {problem}")
+
+
+def fetch(rest_url: str, path: str) -> list[Object]:
+    """Items of a list of the REST. Raises: RestUnavailable"""
+    url = f"{rest_url}{path}"
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+            items: list[Object] = msgspec.json.decode(response.read())["items"]
+            return items
+    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+        raise RestUnavailable(url, str(error)) from error
+
+
+def page(rest_url: str) -> Group:
+    """Raises: RestUnavailable"""
+    now = datetime.now(UTC)
+    jobs = [job for plural in JOB_PLURALS for job in fetch(rest_url, f"/api/v1/{plural}")]
+    return Group(nodes_table(fetch(rest_url, "/api/v1/nodes"), now), jobs_table(jobs, now))
+
+
+def nodes_table(nodes: list[Object], now: datetime) -> Table:
+    table = Table("NODE", "SESSION", "SINCE", "TASKS", "LAST REPORT", title="nodes", box=None)
+    for node in nodes:
+        session: Object = node["session"] or {}
+        held, desired = node["tasksHeld"], node["tasksDesired"]
+        table.add_row(
+            node["name"],
+            _session_text(node),
+            _age(node["since"], now),
+            f"{'?' if held is None else held}/{desired}",
+            _age(session.get("lastReportAt"), now),
+        )
+    return table
+
+
+def _session_text(node: Object) -> Text:
+    if node["connected"]:
+        return Text("connected", style="green")
+    if node["since"] is None and not node["tasksDesired"]:
+        return Text("-", style="dim")  # a cloud node needs none
+    return Text("no session", style="red")
+
+
+def jobs_table(jobs: list[Object], now: datetime) -> Table:
+    table = Table("JOB", "PHASE", "SEEN", "HARD", "UPLOADED", "AGE", "", title="jobs", box=None)
+    for job in jobs:
+        metadata, status = job["metadata"], job.get("status") or {}
+        phase = status.get("phase", "-")
+        metrics = {entry["key"]: entry["value"] for entry in status.get("metrics") or ()}
+        table.add_row(
+            f"{metadata['namespace']}/{metadata['name']}",
+            Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
+            metrics.get("seen", "-"),
+            metrics.get("hard", "-"),
+            str(status.get("uploadCount", "-")),
+            _age(metadata["creationTimestamp"], now),
+            Text(_trouble(status), style="yellow"),
+        )
+    return table
+
+
+def _trouble(status: dict[str, Any]) -> str:
+    """The message of the first condition that is not as it should be."""
+    conditions = status.get("conditions") or ()
+    return next((c.get("message", "") for c in conditions if c["status"] != "True"), "")
+
+
+def _age(time: str | None, now: datetime) -> str:
+    """How long ago, as kubectl writes it: 45s, 12m, 7h, 3d."""
+    if not time:
+        return "-"
+    seconds = max(0, int((now - datetime.fromisoformat(time)).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,43 @@
+"""The cloud worker of the example: serves the big model until SIGTERM.
+
+    python3 -m examples.joint_inference.cloud_worker
+
+Environment, beside what every cloud worker gets: CLOUD_LATENCY_MS, default 0, is slept before
+each answer. It stands for the way to a distant cloud where both workers share one machine;
+whoever shows latencies must name it.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from examples.joint_inference.digits import Floats
+from examples.joint_inference.models import CloudModel
+from examples.joint_inference.script import read, run
+from workersdk import BigModelService
+
+
+class Settings(msgspec.Struct, frozen=True, rename=str.upper):
+    cloud_latency_ms: Annotated[float, msgspec.Meta(ge=0, le=60_000)] = 0.0
+
+
+class DistantModel(CloudModel):
+    """A CloudModel that answers `latency_s` later."""
+
+    def __init__(self, latency_s: float) -> None:
+        self._latency_s = latency_s
+
+    def predict(self, batch: Floats) -> Floats:
+        time.sleep(self._latency_s)
+        return super().predict(batch)
+
+
+def main(environ: Mapping[str, str]) -> None:
+    settings = read(environ, Settings)
+    BigModelService(DistantModel(settings.cloud_latency_ms / 1000)).serve()
+
+
+if __name__ == "__main__":
+    run(main)

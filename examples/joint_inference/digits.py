@@ -1,0 +1,39 @@
+"""The data of the example: scikit-learn's 1797 handwritten digits, 8x8 pixels of 0..16.
+
+train.py splits them; edge_worker.py reads the held-out part, one CSV row per image. Real images
+of real writers (UCI "Optical Recognition of Handwritten Digits").
+"""
+
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+SIDE: Final = 8
+CLASSES: Final = 10
+
+Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+
+
+class Digits(NamedTuple):
+    """`images` has shape (n, 8, 8), values 0..1; `labels` has shape (n,), values 0..9."""
+
+    images: Floats
+    labels: Labels
+
+
+def save(path: Path, digits: Digits) -> None:
+    """One header row, then label and 64 pixels per image: what a Dataset of format csv counts."""
+    pixels = np.rint(digits.images.reshape(-1, SIDE * SIDE) * 16).astype(np.int64)
+    header = ",".join(["label", *(f"pixel{index}" for index in range(SIDE * SIDE))])
+    rows: npt.NDArray[Any] = np.column_stack([digits.labels, pixels])
+    np.savetxt(path, rows, fmt="%d", delimiter=",", header=header, comments="")
+
+
+def load(path: Path) -> Digits:
+    """Raises: OSError, ValueError for a file that save() did not write"""
+    rows = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64, ndmin=2)
+    images = (rows[:, 1:].reshape(-1, SIDE, SIDE) / 16).astype(np.float32)
+    return Digits(images, rows[:, 0])

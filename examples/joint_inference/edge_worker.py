@@ -1,0 +1,176 @@
+"""The edge worker of the example: streams the images of a Dataset through joint inference.
+
+    python3 -m examples.joint_inference.edge_worker
+
+Prints JSON lines: "progress" while it streams, then one "result" that compares joint inference
+with the edge model alone and the cloud model alone, then "serving" until SIGTERM, exit code 0.
+Only the joint pass is counted and reported; the other two are measurements.
+
+Environment, beside what every edge worker gets (see Settings): DATASET_PATH, BATCH_SIZE,
+STREAM_RATE, STREAM_REPEAT, WAIT_FOR_CLOUD_SECONDS, CLOUD_LATENCY_MS.
+"""
+
+import json
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+
+from examples.joint_inference import digits
+from examples.joint_inference.digits import Digits
+from examples.joint_inference.models import EdgeModel
+from examples.joint_inference.script import read, run
+from workersdk import AnsweredBy, CloudOnly, Counts, EdgeOnly, InferenceResult, JointInference
+
+PROGRESS_S: Final = 0.1
+FLUSH_S: Final = 5.0
+MAX_LATENCIES: Final = 100_000  # a stream may be endless, the newest are measured
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=str.upper):
+    dataset_path: str
+    """CSV that train.py wrote"""
+    batch_size: Positive = 1
+    """images per inference call"""
+    stream_rate: NotNegative = 0.0
+    """images per second, 0: as fast as they are answered"""
+    stream_repeat: Positive = 1
+    """how often the whole Dataset is streamed"""
+    wait_for_cloud_seconds: NotNegative = 0.0
+    """begin without the cloud only after this time; 0: at once"""
+    cloud_latency_ms: NotNegative = 0.0
+    """what the cloud worker was told to sleep, repeated in the result for whoever shows it"""
+
+
+class Tally:
+    """What came of one pass over the images."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.correct = 0
+        self.cloud_correct = 0  # of those that the cloud answered
+        self.latencies_s: deque[float] = deque(maxlen=MAX_LATENCIES)
+
+    def add(
+        self, results: Sequence[InferenceResult], labels: digits.Labels, latency_s: float
+    ) -> None:
+        self.latencies_s.append(latency_s)
+        for result, label in zip(results, labels, strict=True):
+            is_correct = int(np.argmax(result.answer) == label)
+            self.correct += is_correct
+            self.cloud_correct += is_correct * (result.answered_by is AnsweredBy.CLOUD)
+
+    def progress(self) -> dict[str, Any]:
+        counts = self.counts
+        return {
+            "seen": counts.seen,
+            "hard": counts.hard,
+            "uploaded": counts.uploaded,
+            "fallbacks": counts.fallbacks,
+            "correct": self.correct,
+        }
+
+    def latency_ms(self) -> dict[str, float]:
+        latencies_ms = np.array(self.latencies_s) * 1000
+        return {
+            "mean": round(float(latencies_ms.mean()), 3),
+            "p95": round(float(np.percentile(latencies_ms, 95)), 3),
+        }
+
+
+def main(environ: Mapping[str, str]) -> None:
+    signal.signal(signal.SIGTERM, stop)
+    settings = read(environ, Settings)
+    images = digits.load(Path(settings.dataset_path))
+    model = EdgeModel()
+    with JointInference(model) as joint:
+        joint.wait_for_cloud(settings.wait_for_cloud_seconds)
+        tally = stream(joint, images, settings, shows_progress=True)
+        joint.flush(FLUSH_S)
+        emit("result", compare(tally, model, images, settings))
+        emit("serving", {})
+        while True:
+            signal.pause()  # the reporter's heartbeats go on
+
+
+def stop(_number: int, _frame: Any) -> None:
+    raise SystemExit(0)  # leaves the `with` above, which hands over the last report
+
+
+def stream(
+    joint: JointInference,
+    images: Digits,
+    settings: Settings,
+    *,
+    shows_progress: bool = False,
+) -> Tally:
+    tally = Tally()
+    started_s = shown_s = time.monotonic()
+    for batch in batches(images, settings):
+        if settings.stream_rate:
+            due_s = started_s + tally.counts.seen / settings.stream_rate
+            time.sleep(max(0.0, due_s - time.monotonic()))
+        before_s = time.perf_counter()
+        results = joint.inference(batch.images)
+        latency_s = time.perf_counter() - before_s
+        tally.counts = joint.counts
+        tally.add(results, batch.labels, latency_s)
+        if shows_progress and time.monotonic() - shown_s >= PROGRESS_S:
+            emit("progress", tally.progress())
+            shown_s = time.monotonic()
+    if shows_progress:
+        emit("progress", tally.progress())
+    return tally
+
+
+def batches(images: Digits, settings: Settings) -> Iterator[Digits]:
+    for _ in range(settings.stream_repeat):
+        for start in range(0, len(images.labels), settings.batch_size):
+            end = start + settings.batch_size
+            yield Digits(images.images[start:end], images.labels[start:end])
+
+
+def compare(joint: Tally, model: EdgeModel, images: Digits, settings: Settings) -> dict[str, Any]:
+    """The figures of the joint pass beside those of each model alone on the same images."""
+    once = msgspec.structs.replace(settings, stream_rate=0.0, stream_repeat=1)
+    with JointInference(model, EdgeOnly(), is_reporting=False, loads_model=False) as alone:
+        edge = stream(alone, images, once)
+    with JointInference(model, CloudOnly(), is_reporting=False, loads_model=False) as alone:
+        cloud = stream(alone, images, once)
+    return {
+        "samples": joint.counts.seen,
+        "edge_accuracy": share(edge.correct, edge.counts.seen),
+        "joint_accuracy": share(joint.correct, joint.counts.seen),
+        # of the images that the cloud answered: null when it answered none
+        "cloud_accuracy": share(cloud.cloud_correct, cloud.counts.answered_by_cloud),
+        "cloud_unanswered": cloud.counts.fallbacks,
+        "upload_ratio": share(joint.counts.uploaded, joint.counts.seen),
+        "worker_upload_count": joint.counts.uploaded,
+        "latency_ms": {
+            "edge": edge.latency_ms(),
+            "joint": joint.latency_ms(),
+            "cloud": cloud.latency_ms(),
+        },
+        "simulated_cloud_latency_ms": settings.cloud_latency_ms,
+        "counts": msgspec.to_builtins(joint.counts),
+    }
+
+
+def share(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def emit(event: str, fields: Mapping[str, Any]) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+if __name__ == "__main__":
+    run(main)

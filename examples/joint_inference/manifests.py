@@ -1,0 +1,37 @@
+"""The manifests of the example with its placeholders filled in.
+
+Called by `edgeai demo` and by tests; a person may as well edit joint_inference.yaml.
+"""
+
+import string
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+TEMPLATE: Final = Path(__file__).with_name("joint_inference.yaml")
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the placeholders, see the head of joint_inference.yaml."""
+
+    files: Path
+    python: Path
+    checkout: Path
+    edge_node: str
+    cloud_node: str
+    namespace: str = "default"
+    cloud_latency_ms: float = 0.0
+
+
+def render(placement: Placement) -> str:
+    """joint_inference.yaml for `placement`, as text for `kubectl apply -f -`."""
+    values = {name.upper(): value for name, value in msgspec.structs.asdict(placement).items()}
+    body = TEMPLATE.read_text().split("\napiVersion", maxsplit=1)[1]  # its head explains the ${...}
+    return "apiVersion" + string.Template(body).substitute(values)
+
+
+def objects(placement: Placement) -> list[dict[str, Any]]:
+    """The same as one dict per resource."""
+    return list(yaml.safe_load_all(render(placement)))

@@ -1,0 +1,66 @@
+"""The two estimators of the example, in NumPy alone: workers need no ML framework.
+
+Made by train.py, run by edge_worker.py and cloud_worker.py. Both answer with a vector of ten
+class probabilities per image. A model is a plain .npz of arrays, read without pickle.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from examples.joint_inference.digits import SIDE, Floats
+
+COARSE_SIDE: Final = 4  # the edge model sees each image reduced to 4x4
+
+
+class EdgeModel:
+    """Softmax regression on the image reduced to 4x4: 330 numbers, a few microseconds."""
+
+    def load(self, model_url: str) -> None:
+        with np.load(Path(model_url), allow_pickle=False) as arrays:
+            self._weights, self._bias = arrays["weights"], arrays["bias"]
+
+    def predict(self, batch: Floats) -> Floats:
+        """(n, 8, 8) images to (n, 10) probabilities."""
+        return softmax(coarse_features(batch) @ self._weights + self._bias)
+
+
+class CloudModel:
+    """Kernel ridge regression with a Gaussian kernel on the whole image: keeps every training
+    image, so it is a hundred times larger and slower than the edge's."""
+
+    def load(self, model_url: str) -> None:
+        with np.load(Path(model_url), allow_pickle=False) as arrays:
+            self._anchors, self._weights = arrays["anchors"], arrays["weights"]
+            self._gamma = float(arrays["gamma"])
+
+    def predict(self, batch: Floats) -> Floats:
+        """(n, 8, 8) images to (n, 10) probabilities."""
+        scores = gaussian_kernel(flat(batch), self._anchors, self._gamma) @ self._weights
+        return softmax(10 * scores)  # scores are near 0 and 1: sharpen, the order stays
+
+
+def flat(images: Floats) -> Floats:
+    return images.reshape(len(images), SIDE * SIDE)
+
+
+def coarse_features(images: Floats) -> Floats:
+    """Mean of each block of 2x2 pixels, and its square: one row of 32 per image."""
+    block = SIDE // COARSE_SIDE
+    blocks = images.reshape(len(images), COARSE_SIDE, block, COARSE_SIDE, block)
+    reduced: Floats = blocks.mean(axis=(2, 4)).reshape(len(images), COARSE_SIDE**2)
+    return np.concatenate([reduced, reduced**2], axis=1)
+
+
+def gaussian_kernel(left: Floats, right: Floats, gamma: float) -> Floats:
+    """exp(-gamma * squared distance), one row per `left`, one column per `right`."""
+    distances = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2 * left @ right.T
+    kernel: Floats = np.exp(-gamma * distances)
+    return kernel
+
+
+def softmax(scores: Floats) -> Floats:
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    probabilities: Floats = shifted / shifted.sum(axis=1, keepdims=True)
+    return probabilities

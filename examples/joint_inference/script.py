@@ -1,0 +1,37 @@
+"""What both worker scripts of the example share: their settings and their way to start."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from common.errors import SettingsError
+
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+
+def run(main: Callable[[Mapping[str, str]], None]) -> None:
+    """Run `main` with this process's environment; exit code 2 for a wrong variable."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        main(os.environ)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+def read(environ: Mapping[str, str], settings: type[Settings]) -> Settings:
+    """A script's own variables; one that is set to nothing counts as not set.
+
+    Raises: SettingsError
+    """
+    names = {field.encode_name for field in msgspec.structs.fields(settings)}
+    given = {name: environ[name] for name in names if environ.get(name)}
+    try:
+        return msgspec.convert(given, settings, strict=False)
+    except msgspec.ValidationError as error:
+        # The text names the variable: "… - at `$.NAME`", "missing required field `NAME`".
+        raise SettingsError("environment variable", str(error)) from error

@@ -1,0 +1,132 @@
+"""Trains both models of the example in a few seconds and writes what its workers need.
+
+    python3 -m examples.joint_inference.train DIRECTORY
+
+Run once before the workers, by a person or by `edgeai demo`. Deterministic: the same files and
+figures every time. The only place that needs scikit-learn.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+
+from examples.joint_inference import digits
+from examples.joint_inference.digits import CLASSES, Digits, Floats
+from examples.joint_inference.models import (
+    CloudModel,
+    EdgeModel,
+    coarse_features,
+    flat,
+    gaussian_kernel,
+)
+from workersdk import CrossEntropy
+
+HELD_OUT: Final = 0.4  # share of the images that no model is trained with: 719
+SEED: Final = 0
+GAMMA: Final = 0.5
+RIDGE: Final = 0.01
+THRESHOLD_CROSS_ENTROPY: Final = "0.7"  # stands in joint_inference.yaml too; a test compares
+
+
+class Files(msgspec.Struct, frozen=True):
+    """What training wrote."""
+
+    edge_model: Path
+    cloud_model: Path
+    dataset: Path
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Of the held-out images, shares in 0..1."""
+
+    samples: int
+    edge_accuracy: float
+    joint_accuracy: float
+    cloud_accuracy: float
+    upload_ratio: float
+
+
+def files_in(directory: Path) -> Files:
+    return Files(directory / "edge.npz", directory / "cloud.npz", directory / "digits.csv")
+
+
+def train(directory: Path) -> Files:
+    """Write edge.npz, cloud.npz and digits.csv into `directory`, which is made. Raises: OSError"""
+    directory.mkdir(parents=True, exist_ok=True)
+    files = files_in(directory)
+    known, held_out = split()
+    train_edge(files.edge_model, known)
+    train_cloud(files.cloud_model, known)
+    digits.save(files.dataset, held_out)
+    return files
+
+
+def split() -> tuple[Digits, Digits]:
+    """The images to train with and the held-out ones, every digit in the same share in both."""
+    bunch = load_digits()
+    images = (bunch.images / 16).astype(np.float32)
+    labels = bunch.target.astype(np.int64)
+    known, held_out = train_test_split(
+        np.arange(len(labels)), test_size=HELD_OUT, random_state=SEED, stratify=labels
+    )
+    return Digits(images[known], labels[known]), Digits(images[held_out], labels[held_out])
+
+
+def train_edge(path: Path, known: Digits) -> None:
+    regression = LogisticRegression(C=10.0, max_iter=2000)  # type: ignore[no-untyped-call]
+    regression.fit(coarse_features(known.images), known.labels)
+    np.savez(
+        path,
+        weights=regression.coef_.T.astype(np.float32),
+        bias=regression.intercept_.astype(np.float32),
+    )
+
+
+def train_cloud(path: Path, known: Digits) -> None:
+    """Kernel ridge regression on one-hot labels, in closed form."""
+    anchors = flat(known.images)
+    kernel = gaussian_kernel(anchors, anchors, GAMMA).astype(np.float64)
+    kernel[np.diag_indices_from(kernel)] += RIDGE
+    weights = np.linalg.solve(kernel, np.eye(CLASSES)[known.labels])
+    np.savez(path, anchors=anchors, weights=weights.astype(np.float32), gamma=np.array(GAMMA))
+
+
+def measure(files: Files) -> Figures:
+    """Both models and their joint answer on the held-out images, without any network."""
+    edge, cloud = EdgeModel(), CloudModel()
+    edge.load(str(files.edge_model))
+    cloud.load(str(files.cloud_model))
+    held_out = digits.load(files.dataset)
+    mine = CrossEntropy(threshold_cross_entropy=THRESHOLD_CROSS_ENTROPY)
+    by_edge, by_cloud = edge.predict(held_out.images), cloud.predict(held_out.images)
+    is_hard = np.array([mine(answer).is_hard for answer in by_edge])
+    joint = np.where(is_hard[:, None], by_cloud, by_edge).astype(np.float32)
+    return Figures(
+        samples=len(held_out.labels),
+        edge_accuracy=accuracy(by_edge, held_out),
+        joint_accuracy=accuracy(joint, held_out),
+        cloud_accuracy=accuracy(by_cloud, held_out),
+        upload_ratio=round(float(is_hard.mean()), 4),
+    )
+
+
+def accuracy(answers: Floats, truth: Digits) -> float:
+    return round(float((answers.argmax(axis=1) == truth.labels).mean()), 4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("directory", type=Path, help="where the models and the images go")
+    files = train(parser.parse_args().directory)
+    print(json.dumps(msgspec.to_builtins(measure(files))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Entry point of the GlobalManager: reads its settings, runs `app` until SIGTERM or SIGINT.
+
+Exit status: 0 stopped as asked, 2 a setting is wrong, 1 anything else; each with one line that
+says why on stderr.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+
+import uvloop
+
+from common import logs
+from common.errors import EdgeAIError, SettingsError
+from common.settings import load
+from globalmanager import app
+from globalmanager.settings import Settings
+
+
+def main() -> None:
+    try:
+        settings = load(
+            Settings,
+            prog="globalmanager",
+            argv=sys.argv[1:],
+            env=os.environ,
+            description="Keeps job resources in Kubernetes as declared, and their edge nodes.",
+        )
+        logs.configure("globalmanager", level=settings.log_level)
+        uvloop.run(_run(settings))
+    except* SettingsError as group:
+        _exit(group, 2)
+    except* (EdgeAIError, OSError) as group:
+        _exit(group, 1)
+
+
+def _exit(group: BaseExceptionGroup[BaseException], status: int) -> None:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    sys.stderr.write(f"globalmanager: {error}\n")
+    sys.exit(status)
+
+
+async def _run(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await app.run(settings, stop)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""How many connections may knock at a time, and how fast they are let in.
+
+Pure counting, called by the server. What is not admitted costs almost nothing and is told when
+to come back, so a fleet that reconnects at one instant is served in its turn.
+"""
+
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+
+class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    per_s: float = 100.0
+    """Handshakes answered per second in the long run; each costs about 2 ms of a core with TLS."""
+    burst: int = 200
+    """Handshakes that may come at once."""
+    unauthenticated: int = 256
+    """Connections at a time that have not yet shown who they are."""
+    unauthenticated_per_address: int = 16
+    """… of which from one IP address."""
+    open_s: float = 10.0
+    """From the TCP connection to the answered handshake."""
+    busy_retry_s: float = 10.0
+    """Mean of Retry-After while there is no room."""
+    cold_retry_s: float = 5.0
+    """Mean of Retry-After until this replica knows what its nodes must hold."""
+
+
+class TokenBucket:
+    """`per_s` in the long run, `burst` at once. The clock gives monotonic seconds."""
+
+    def __init__(
+        self, *, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._per_s, self._burst = per_s, float(burst)
+        self._clock = clock
+        self._tokens = self._burst
+        self._counted_at = clock()
+
+    def take(self) -> bool:
+        now = self._clock()
+        earned = (now - self._counted_at) * self._per_s
+        self._tokens = min(self._burst, self._tokens + earned)
+        self._counted_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class Lobby:
+    """Connections that have not been authenticated yet: bounded in total and per address."""
+
+    def __init__(self, *, total: int, per_address: int) -> None:
+        self._total, self._per_address = total, per_address
+        self._waiting: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._waiting.total()
+
+    def enter(self, address: str) -> bool:
+        """False: there is no room. Who has entered must leave, once."""
+        if len(self) >= self._total or self._waiting[address] >= self._per_address:
+            return False
+        self._waiting[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        self._waiting[address] -= 1
+        if not self._waiting[address]:
+            del self._waiting[address]
+
+
+def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random.uniform) -> str:
+    """A Retry-After header, whole seconds around `mean_s`: refused ones do not return together."""
+    return str(math.ceil(uniform(0.5 * mean_s, 1.5 * mean_s)))

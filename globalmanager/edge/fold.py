@@ -1,0 +1,59 @@
+"""The way of a report into .status: find the object, fold, write the patch.
+
+The engine comes in as callables, so nothing here knows the Kubernetes client. `fold` is the
+kind's pure rule; this module only decides what each way to fail means for the sender.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from common.errors import EdgeAIError
+from common.ids import TaskKey, Uid
+from globalmanager.edge.upstream import GONE, Done, Outcome, Refused, Retry
+from globalmanager.model import Kind, Object, ObjectRef, WorkerReport
+
+
+class Found(Protocol):
+    """A job resource as the cache holds it, and the kind that knows what to do with it."""
+
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def ref(self) -> ObjectRef: ...
+    @property
+    def object(self) -> Object: ...
+
+
+Find = Callable[[TaskKey], Found | None]
+WriteStatus = Callable[[ObjectRef, Uid, Mapping[str, Any]], Awaitable[None]]
+"""Merge-patch .status of exactly the object with this uid; returns once the API has it."""
+
+
+class StatusFold:
+    """An upstream.FoldAndWrite.
+
+    Args:
+        is_gone: whether an error of `write` says that no object of that uid exists
+    """
+
+    def __init__(
+        self, *, find: Find, write: WriteStatus, is_gone: Callable[[EdgeAIError], bool]
+    ) -> None:
+        self._find = find
+        self._write = write
+        self._is_gone = is_gone
+
+    async def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
+        found = self._find(key)
+        if found is None or found.object["metadata"]["uid"] != uid:
+            return Refused(GONE)
+        patch = found.kind.fold(found.object.get("status") or {}, report)
+        if patch is None:
+            return Done()
+        try:
+            await self._write(found.ref, uid, patch)
+        except EdgeAIError as error:
+            if self._is_gone(error):
+                return Refused(GONE)
+            return Retry(str(error), getattr(error, "retry_after_s", 0.0))
+        return Done()

@@ -1,0 +1,46 @@
+"""What the edge side of the GlobalManager counts; the REST server shows it at /metrics."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_ASSIGN_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class EdgeMetrics:
+    """One instance for each registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sessions = Gauge(
+            "edgeai_edge_sessions", "Nodes with an open session", registry=registry
+        )
+        self.handshakes = Counter(
+            "edgeai_edge_handshakes",
+            "Answered handshakes by outcome",
+            ["outcome"],
+            registry=registry,
+        )
+        self.ended = Counter(
+            "edgeai_edge_sessions_ended", "Ended sessions by code", ["code"], registry=registry
+        )
+        frames = Counter(
+            "edgeai_edge_messages", "WebSocket messages", ["direction"], registry=registry
+        )
+        self.messages_in = frames.labels("in")
+        self.messages_out = frames.labels("out")
+        self.reports = Counter(
+            "edgeai_edge_reports", "Answered reports by outcome", ["outcome"], registry=registry
+        )
+        self.inbox_reports = Gauge(
+            "edgeai_edge_inbox_reports", "Reports not yet acknowledged", registry=registry
+        )
+        self.inbox_bytes = Gauge(
+            "edgeai_edge_inbox_bytes", "Bytes of the reports that wait", registry=registry
+        )
+        self.assign_to_ack_s = Histogram(
+            "edgeai_edge_assign_to_ack_seconds",
+            "From a change of what a node must hold to its acknowledgement",
+            buckets=_ASSIGN_BUCKETS_S,
+            registry=registry,
+        )
+        self.assignments_refused = Counter(
+            "edgeai_edge_assignments_refused", "Assignments a node refused", registry=registry
+        )

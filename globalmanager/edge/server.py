@@ -1,0 +1,275 @@
+"""The WebSocket server for LocalControllers: who may come in, and the way out.
+
+Built and run by app. It answers handshakes (health, admission, identity) and gives each
+authenticated connection to Sessions; it knows nothing of frames. Until a handshake is answered
+with 101, not one byte behind the request is read as a frame.
+"""
+
+import asyncio
+import functools
+import http
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
+from websockets.protocol import CONNECTING
+from websockets.typing import Subprotocol
+
+from common import wire
+from common.errors import Unavailable
+from common.ids import NodeName
+from common.logs import get_logger
+from globalmanager.edge.admission import AdmissionLimits, Lobby, TokenBucket, retry_after
+from globalmanager.edge.identity import NODE_HEADER, Authenticator, Handshake, Unauthenticated
+from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.sessions import Sessions
+
+log = get_logger(__name__)
+
+SESSION_PATH: Final = "/"
+HEALTH_PATH: Final = "/healthz"
+MAX_HEAD_BYTES: Final = 16 * 1024  # request line and headers; a ServiceAccount token has 1-2 KiB
+USER_TIMEOUT_S: Final = 30.0  # TCP gives up on a peer that acknowledges nothing
+CLOSE_TIMEOUT_S: Final = 0.8  # a peer that was turned away is cut within a second
+STOP_TIMEOUT_S: Final = 5.0
+QUEUED_MESSAGES: Final = 4  # received but not yet taken by the session; then TCP pushes back
+MAX_UNREAD_BYTES: Final = 1024 * 1024  # sends wait at 32 KiB: only pongs nobody reads go beyond
+
+
+class EdgeConnection(ServerConnection):
+    """A connection that enters by the lobby and is not listened to until it was answered."""
+
+    def __init__(
+        self, *args: Any, lobby: Lobby, everyone: "set[EdgeConnection]", **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.node: NodeName | None = None
+        self._lobby = lobby
+        self._everyone = everyone  # all connections of the server, this one while it lasts
+        self._address = ""  # the peer's, as it was entered in the lobby
+        self._in_lobby = False
+        self._head = b""
+
+    @property
+    def peer_address(self) -> str:
+        peer = self.transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._everyone.add(self)
+        self._address = self.peer_address
+        self._in_lobby = self._lobby.enter(self._address)
+        if not self._in_lobby:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._everyone.discard(self)
+        self.leave_lobby()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.protocol.state is CONNECTING and self._speaks_early(data):
+            # RFC 6455 §4.1: a client sends nothing until it has the answer to its handshake.
+            self.transport.abort()
+            return
+        super().data_received(data)
+        if self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            self.transport.abort()
+
+    def _speaks_early(self, data: bytes) -> bool:
+        """Whether something follows the request, or the request is too long."""
+        self._head += data
+        if len(self._head) > MAX_HEAD_BYTES:
+            return True
+        _, _, rest = self._head.partition(b"\r\n\r\n")
+        return bool(rest)
+
+    def leave_lobby(self) -> None:
+        self._head = b""
+        if self._in_lobby:
+            self._in_lobby = False
+            self._lobby.leave(self._address)
+
+
+class EdgeServer:
+    """Listens on one address from `start` to `stop`.
+
+    Args:
+        not_ready: why sessions cannot be served yet; empty when they can
+        tls: None where TLS ends in front of the GlobalManager
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        sessions: Sessions,
+        authenticator: Authenticator,
+        not_ready: Callable[[], Sequence[str]],
+        metrics: EdgeMetrics,
+        limits: AdmissionLimits = AdmissionLimits(),  # noqa: B008 - frozen
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._host, self._port = host, port
+        self._sessions = sessions
+        self._authenticator = authenticator
+        self._not_ready = not_ready
+        self._metrics = metrics
+        self._limits = limits
+        self._tls = tls
+        self._bucket = TokenBucket(per_s=limits.per_s, burst=limits.burst)
+        self._lobby = Lobby(
+            total=limits.unauthenticated, per_address=limits.unauthenticated_per_address
+        )
+        self._server: Server | None = None
+        self._connections: set[EdgeConnection] = set()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port) that it listens on; the port that was chosen for port 0."""
+        if self._server is None:
+            return self._host, self._port
+        name = self._server.sockets[0].getsockname()
+        return str(name[0]), int(name[1])
+
+    @property
+    def unauthenticated(self) -> int:
+        """Connections that have not yet shown who they are."""
+        return len(self._lobby)
+
+    async def start(self) -> None:
+        """Raises: OSError when the address cannot be listened on"""
+        server = await serve(
+            self._handle,
+            self._host,
+            self._port,
+            subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
+            compression=None,
+            process_request=self._process_request,
+            server_header=None,
+            open_timeout=self._limits.open_s,
+            ping_interval=None,  # the session beats, both ways
+            close_timeout=CLOSE_TIMEOUT_S,
+            max_size=wire.MAX_FRAME_BYTES,
+            max_queue=QUEUED_MESSAGES,
+            create_connection=cast(
+                type[ServerConnection],
+                functools.partial(EdgeConnection, lobby=self._lobby, everyone=self._connections),
+            ),
+            ssl=self._tls,
+            start_serving=False,
+        )
+        for listener in server.sockets:  # what it accepts inherits the option
+            listener.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(USER_TIMEOUT_S * 1000)
+            )
+        await server.start_serving()
+        self._server = server
+        log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
+
+    async def stop(self) -> None:
+        """Close all sessions with GOING_AWAY; a peer that does not answer is cut."""
+        if self._server is None:
+            return
+        for connection in [one for one in self._connections if one.node is None]:
+            connection.transport.abort()
+        self._server.close(code=wire.Close.GOING_AWAY, reason="GlobalManager is stopping")
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self._server.wait_closed()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.transport.abort()
+            await self._server.wait_closed()
+
+    async def __aenter__(self) -> "EdgeServer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    async def _handle(self, websocket: ServerConnection) -> None:
+        connection = cast(EdgeConnection, websocket)
+        if connection.node is None:
+            raise AssertionError("a connection without a node was accepted")
+        try:
+            await self._sessions.serve(connection.node, connection)
+        except Exception:  # a fault in one session must not stop the server
+            log.exception("session failed", node=connection.node)
+            connection.transport.abort()
+
+    # ---- handshake ----
+
+    async def _process_request(
+        self, websocket: ServerConnection, request: Request
+    ) -> Response | None:
+        """An answer that turns the peer away, or None: go on with 101."""
+        connection = cast(EdgeConnection, websocket)
+        if request.path == HEALTH_PATH:
+            return connection.respond(http.HTTPStatus.OK, "ok\n")
+        refusal = self._refuse_unseen(connection, request)
+        if refusal is None:
+            refusal = await self._identify(connection, request)
+        outcome = "admitted" if refusal is None else str(refusal.status_code)
+        self._metrics.handshakes.labels(outcome).inc()
+        return refusal
+
+    def _refuse_unseen(self, connection: EdgeConnection, request: Request) -> Response | None:
+        """What is refused whoever it is that asks."""
+        if request.path != SESSION_PATH:
+            return connection.respond(
+                http.HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
+            )
+        if wire.SUBPROTOCOL not in offered_subprotocols(request):
+            return connection.respond(
+                http.HTTPStatus.BAD_REQUEST, f"subprotocol {wire.SUBPROTOCOL} is required\n"
+            )
+        if self._not_ready():
+            return unavailable(connection, retry_after(self._limits.cold_retry_s))
+        if not self._bucket.take():
+            return unavailable(connection, retry_after(self._limits.busy_retry_s))
+        return None
+
+    async def _identify(self, connection: EdgeConnection, request: Request) -> Response | None:
+        handshake = Handshake(
+            authorization=request.headers.get("Authorization", ""),
+            claimed_node=request.headers.get(NODE_HEADER, ""),
+            peer_address=connection.peer_address,
+        )
+        try:
+            node = await self._authenticator.authenticate(handshake)
+        except Unauthenticated as error:
+            log.warning("peer not authenticated", peer=handshake.peer_address, reason=error.reason)
+            return unauthorized(connection)
+        except Unavailable as error:
+            log.warning("peers cannot be authenticated now", problem=str(error))
+            return unavailable(connection, retry_after(self._limits.busy_retry_s))
+        wait_s = self._sessions.must_wait_s(node)
+        if wait_s is not None:
+            return unavailable(connection, str(wait_s))
+        connection.node = node
+        connection.leave_lobby()
+        return None
+
+
+def offered_subprotocols(request: Request) -> list[str]:
+    offers = ",".join(request.headers.get_all("Sec-WebSocket-Protocol"))
+    return [offer.strip() for offer in offers.split(",")]
+
+
+def unauthorized(connection: ServerConnection) -> Response:
+    response = connection.respond(http.HTTPStatus.UNAUTHORIZED, "unauthorized\n")
+    response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def unavailable(connection: ServerConnection, retry_after_s: str) -> Response:
+    response = connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "try again later\n")
+    response.headers["Retry-After"] = retry_after_s
+    return response

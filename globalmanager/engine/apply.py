@@ -1,0 +1,155 @@
+"""Carries out a Plan: its actions in order, then its status, then its events.
+
+Called by loop, with the plan of one job resource at a time. What the API answers goes into the
+stores, so that the next plan sees it. Decides nothing.
+"""
+
+from typing import Final
+
+from common import logs
+from common.errors import EdgeAIError
+from globalmanager.engine.events import Recorder
+from globalmanager.engine.observe import StoreOf
+from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.store import controller_of
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from globalmanager.model import (
+    Action,
+    Create,
+    Delete,
+    Event,
+    Object,
+    ObjectRef,
+    Observed,
+    Plan,
+    Replace,
+    Severity,
+    ref_of,
+)
+
+log = logs.get_logger(__name__)
+
+_FAILED: Final = {Create: "FailedCreate", Replace: "FailedUpdate", Delete: "FailedDelete"}
+
+
+class NameConflict(EdgeAIError):
+    """The name of an object to create is taken by one that belongs to somebody else."""
+
+    def __init__(self, ref: ObjectRef, owner: str) -> None:
+        self.ref, self.owner = ref, owner
+        super().__init__(
+            f"{ref} exists already and belongs to {owner}; rename or delete one of the two"
+        )
+
+
+class StillThere(EdgeAIError):
+    """The name of an object to create is taken by its own past, which is being deleted."""
+
+    def __init__(self, ref: ObjectRef) -> None:
+        super().__init__(f"an earlier {ref} is still being deleted")
+
+
+class Applier:
+    """Executes plans of any kind.
+
+    Args:
+        store_of: stores of what edgeai created and of the job resources themselves
+    """
+
+    def __init__(
+        self, client: KubeClient, store_of: StoreOf, status: StatusWriter, recorder: Recorder
+    ) -> None:
+        self._client = client
+        self._store_of = store_of
+        self._status = status
+        self._recorder = recorder
+
+    async def apply(self, observed: Observed, plan: Plan) -> None:
+        """Stops at the first failure: status and events are those of a plan that was carried out.
+
+        Raises: ApiError, Overloaded, NameConflict, StillThere; the next round plans anew
+        """
+        terminating = "deletionTimestamp" in observed.object["metadata"]
+        for action in plan.actions:
+            # What a terminating owner creates, the garbage collector deletes, and so on for ever.
+            if isinstance(action, Delete) or not terminating:
+                await self._act(observed, action)
+        if plan.status is not None:
+            await self._status.write(observed.ref, observed.uid, plan.status)
+        for event in plan.events:
+            self._recorder.record(observed.object, event)
+
+    async def _act(self, observed: Observed, action: Action) -> None:
+        try:
+            match action:
+                case Create():
+                    await self._create(observed, action)
+                case Replace():
+                    await self._replace(action)
+                case Delete():
+                    await self._delete(action)
+        except NameConflict as error:
+            self._warn(observed, "NameConflict", error)
+            raise
+        except (Invalid, Forbidden) as error:
+            # Trying again alone will not help, so the user must hear of it.
+            self._warn(observed, _FAILED[type(action)], error)
+            raise
+
+    async def _create(self, observed: Observed, action: Create) -> None:
+        ref = ref_of(action.type, action.object)
+        try:
+            created = await self._client.create(action.type, action.object)
+            log.info("created", resource=str(ref))
+        except AlreadyExists:
+            created = await self._find_own(observed, ref)
+        self._store_of(ref.type).observe_write(created)
+
+    async def _find_own(self, observed: Observed, ref: ObjectRef) -> Object:
+        """The object that has the name, if it is ours: created before a crash or a lost answer."""
+        try:
+            existing = await self._client.get(ref)
+        except NotFound:
+            raise StillThere(ref) from None  # and has just gone
+        owner = controller_of(existing) or {}
+        terminating = "deletionTimestamp" in existing["metadata"]
+        if owner.get("uid") == observed.uid and not terminating:
+            return existing
+        if terminating or _is_predecessor(owner, observed):
+            raise StillThere(ref)
+        raise NameConflict(ref, _described(owner))
+
+    async def _replace(self, action: Replace) -> None:
+        ref = ref_of(action.type, action.object)
+        replaced = await self._client.replace(action.type, action.object)
+        log.info("replaced", resource=str(ref))
+        self._store_of(ref.type).observe_write(replaced)
+
+    async def _delete(self, action: Delete) -> None:
+        try:
+            answer = await self._client.delete(action.ref, uid=action.uid)
+        except NotFound:
+            return
+        log.info("deleted", resource=str(action.ref))
+        if answer is not None:  # it ends gracefully and is still there
+            self._store_of(action.ref.type).observe_write(answer)
+
+    def _warn(self, observed: Observed, reason: str, error: EdgeAIError) -> None:
+        event = Event(Severity.WARNING, reason, str(error))
+        self._recorder.record(observed.object, event)
+
+
+def _is_predecessor(owner: Object, observed: Observed) -> bool:
+    """Whether `owner` was a job resource of the same name and group, deleted and made anew."""
+    mine = (observed.type.group, observed.type.kind, observed.ref.name)
+    return (_group(owner), owner.get("kind"), owner.get("name")) == mine
+
+
+def _described(owner: Object) -> str:
+    return f"{owner['kind']}.{_group(owner)} {owner['name']}" if owner else "no controller"
+
+
+def _group(owner: Object) -> str:
+    group, _, _version = str(owner.get("apiVersion", "")).rpartition("/")
+    return group

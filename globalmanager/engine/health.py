@@ -1,0 +1,46 @@
+"""Says whether the engine can be relied on, and if not, what a person has to do."""
+
+from collections.abc import Collection, Iterable
+
+from globalmanager.engine.informer import Informer
+from globalmanager.engine.ports import Health
+from globalmanager.model import ResourceType
+
+
+def health_of(
+    informers: Iterable[Informer],
+    *,
+    jobs: Collection[ResourceType],
+    stale_after_s: float,
+    reconciled: bool,
+) -> Health:
+    """
+    Args:
+        jobs: types of the job resources
+        stale_after_s: a failing informer may go on with what it has for so long
+        reconciled: every resource that was there at the start was looked at
+    """
+    fatal: list[str] = []
+    tolerable: list[str] = []
+    for informer in informers:
+        if informer.absent:
+            # Without an optional built-in (an old cluster's autoscaling/v2) the rest works.
+            to = fatal if informer.type in jobs else tolerable
+            to.append(_absence(informer.type, is_job=informer.type in jobs))
+        elif not informer.synced:
+            fatal.append(f"{informer.type}: not listed yet: {informer.problem or 'under way'}")
+        elif informer.problem and informer.stale_for_s() >= stale_after_s:
+            since_s = int(informer.stale_for_s())
+            fatal.append(f"{informer.type}: no contact for {since_s} s: {informer.problem}")
+    if not fatal and not reconciled:
+        fatal.append("not every resource was looked at since the start")
+    return Health(ready=not fatal, reasons=(*fatal, *tolerable))
+
+
+def _absence(type_: ResourceType, *, is_job: bool) -> str:
+    if is_job:
+        return (
+            f"{type_}: its CustomResourceDefinition is not installed: run `kubectl apply -f "
+            f"deploy/crds`, or leave {type_.group} out of the setting groups"
+        )
+    return f"{type_}: the API server does not serve {type_.api_version}"

@@ -1,0 +1,40 @@
+"""Who must be looked at when something changes: a many-to-many relation with both directions."""
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+S = TypeVar("S", bound=Hashable)
+T = TypeVar("T", bound=Hashable)
+
+
+class Relation(Generic[S, T]):
+    """Sources point to targets; `of` asks backwards. Change in O(targets of one source)."""
+
+    def __init__(self) -> None:
+        self._targets: dict[S, frozenset[T]] = {}
+        self._sources: dict[T, set[S]] = {}
+
+    def set(self, source: S, targets: Iterable[T]) -> None:
+        """From now on `source` points to exactly these."""
+        new = frozenset(targets)
+        old = self._targets.get(source, frozenset())
+        for target in old - new:
+            self._sources[target].discard(source)
+            if not self._sources[target]:
+                del self._sources[target]
+        for target in new - old:
+            self._sources.setdefault(target, set()).add(source)
+        if new:
+            self._targets[source] = new
+        else:
+            self._targets.pop(source, None)
+
+    def drop(self, source: S) -> None:
+        self.set(source, ())
+
+    def targets(self, source: S) -> frozenset[T]:
+        return self._targets.get(source, frozenset())
+
+    def of(self, target: T) -> frozenset[S]:
+        """The sources that point to `target`."""
+        return frozenset(self._sources.get(target, ()))

@@ -1,0 +1,333 @@
+"""The engine: turns every change into a key, and every key into observe, plan, apply.
+
+Built by app; the edge server and REST ask it for objects and write status through it. One
+Engine serves all kinds. It keeps nothing that it could not see again after a restart, and no
+resource's fault reaches another: whatever a kind or the API raises ends in that key's backoff.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from common import logs
+from common.errors import EdgeAIError, Unavailable
+from common.ids import NodeName, TaskKey, Uid
+from globalmanager.engine.apply import Applier
+from globalmanager.engine.events import Recorder
+from globalmanager.engine.health import health_of
+from globalmanager.engine.index import Relation
+from globalmanager.engine.informer import InformerSettings
+from globalmanager.engine.informers import ALL, MANAGED, Informers, Scope
+from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.observe import observe
+from globalmanager.engine.ports import AssignmentSink, ContactBook, Health
+from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.store import Store, by_controller_uid, by_uid_label
+from globalmanager.engine.workqueue import QueueClosed, WorkQueue
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Conflict
+from globalmanager.model import (
+    NODES,
+    PODS,
+    Assignment,
+    Kind,
+    Object,
+    ObjectRef,
+    Observed,
+    ResourceType,
+    WorkerSettings,
+    ref_of,
+    task_key,
+)
+
+log = logs.get_logger(__name__)
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's slice of the settings."""
+
+    namespace: str = ""
+    """Watch this namespace only; "": all."""
+    groups: tuple[str, ...] | None = None
+    """API groups to serve; None: all of the kinds'."""
+    workers: int = 16
+    """Resources reconciled at the same time; each waits for one request at a time."""
+    stale_after_s: float = 60.0
+    """An informer without contact for so long makes the process not ready."""
+    informer: InformerSettings = InformerSettings()
+
+
+class Served(NamedTuple):
+    """One job resource and the kind that knows what to do with it."""
+
+    kind: Kind
+    ref: ObjectRef
+    object: Object
+
+
+class Engine:
+    """Reconciles all resources of `kinds`.
+
+    Args:
+        sink: told what each node must hold, before the plan is carried out
+        contacts: asked for the sessions of the nodes
+        workers: settings that shape workers; handed to the kinds
+        metrics: made with the registry that is served
+        now: UTC
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        kinds: Sequence[Kind],
+        sink: AssignmentSink,
+        contacts: ContactBook,
+        workers: WorkerSettings,
+        settings: EngineSettings | None = None,
+        metrics: EngineMetrics | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._settings = settings or EngineSettings()
+        self._metrics = metrics or EngineMetrics(CollectorRegistry())
+        self._sink = sink
+        self._contacts = contacts
+        self._workers = workers
+        self._now = now
+        self._kinds = served_types(kinds, self._settings.groups)
+        self._queue: WorkQueue[ObjectRef] = WorkQueue()
+        self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> what it refers to
+        self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> where it is assigned
+        self._parked: set[ObjectRef] = set()  # wait for an informer to settle
+        self._unseen: set[ObjectRef] = set()  # jobs not yet given to the sink; until all were
+        self._informers = Informers(
+            client,
+            namespace=self._settings.namespace,
+            settings=self._settings.informer,
+            on_change=self._changed,
+            on_settled=self._settled,
+        )
+        self.initially_reconciled = asyncio.Event()
+        """Set once every job resource that was there at the start was given to the sink: before
+        that, what a node must hold is not known, so no session may be admitted."""
+        self.recorder = Recorder(client, now=now, on_drop=self._metrics.events_dropped.inc)
+        """Records Events; also for others, e.g. two LocalControllers of one name."""
+        self.status_writer = StatusWriter(client, self._informers.all_of)
+        """Writes .status by merge patch, of exactly one uid."""
+        self._applier = Applier(client, self._informers.managed, self.status_writer, self.recorder)
+        self._open_informers()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._metrics.queue_depth.set_function(lambda: len(self._queue))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._informers.start(tasks)
+                tasks.create_task(self.recorder.run(), name="events")
+                for number in range(self._settings.workers):
+                    tasks.create_task(self._work(), name=f"reconciler {number}")
+        finally:
+            self._queue.close()
+
+    # ---- asked by others ------------------------------------------------------------------------
+
+    def contact_changed(self, node: NodeName) -> None:
+        """The contact book has news of `node`: look again at all that is assigned to it."""
+        for ref in self._nodes.of(node):
+            self._queue.add(ref)
+
+    def find(self, key: TaskKey) -> Served | None:
+        """The job resource of a task key, as the cache has it."""
+        resource, _, rest = key.partition("/")
+        namespace, _, name = rest.partition("/")
+        for type_, kind in self._kinds.items():
+            ref = ObjectRef(type_, namespace, name)
+            if str(type_) == resource and (object_ := self._store(type_).get(ref)) is not None:
+                return Served(kind, ref, object_)
+        return None
+
+    def by_uid(self, uid: Uid) -> Served | None:
+        for type_, kind in self._kinds.items():
+            for object_ in self._store(type_).find("uid", uid):
+                return Served(kind, ref_of(type_, object_), object_)
+        return None
+
+    def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]:
+        """Job resources by plural ("models") or by plural and group ("models.edgeai.io")."""
+        return tuple(
+            object_
+            for type_ in self._kinds
+            if plural in (type_.plural, str(type_))
+            for object_ in self._store(type_).list(namespace)
+        )
+
+    def nodes(self) -> tuple[Object, ...]:
+        return self._informers.all_of(NODES).list()
+
+    def health(self) -> Health:
+        return health_of(
+            self._informers,
+            jobs=self._kinds.keys(),
+            stale_after_s=self._settings.stale_after_s,
+            reconciled=self.initially_reconciled.is_set(),
+        )
+
+    # ---- what happens becomes keys --------------------------------------------------------------
+
+    def _open_informers(self) -> None:
+        for type_, kind in self._kinds.items():
+            self._informers.get(type_)
+            for owned in kind.owns:
+                self._informers.get(owned, MANAGED)
+        self._informers.get(PODS, MANAGED)
+        self._informers.get(NODES)
+
+    def _changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
+        for object_ in (old, new):
+            if object_ is None:
+                continue
+            if scope.label_selector == ALL:
+                self._resource_changed(ref_of(scope.type, object_))
+            else:
+                self._managed_changed(object_)
+
+    def _resource_changed(self, ref: ObjectRef) -> None:
+        if ref.type in self._kinds:
+            if not self.initially_reconciled.is_set():
+                self._unseen.add(ref)
+            self._queue.add(ref)
+        for referrer in self._references.of(ref):
+            self._queue.add(referrer)
+
+    def _managed_changed(self, object_: Object) -> None:
+        for uid in {*by_controller_uid(object_), *by_uid_label(object_)}:
+            served = self.by_uid(Uid(uid))
+            if served is not None:
+                self._queue.add(served.ref)
+
+    def _settled(self) -> None:
+        for ref in self._parked:
+            self._queue.add(ref)
+        self._parked.clear()
+        self._check_initial()
+
+    def _check_initial(self) -> None:
+        if not self._unseen and all(self._informers.get(type_).settled for type_ in self._kinds):
+            self.initially_reconciled.set()
+
+    # ---- keys become effects --------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                ref = await self._queue.get()
+            except QueueClosed:
+                return
+            try:
+                await self._process(ref)
+            finally:
+                self._queue.done(ref)
+
+    async def _process(self, ref: ObjectRef) -> None:
+        """Reconcile one key, and see to it that it comes again when it must."""
+        kind = self._kinds[ref.type].name
+        with logs.bind(task=task_key(ref)), self._metrics.duration.labels(kind).time():
+            result, retry_after_s = await self._outcome(ref)
+        self._metrics.reconciles.labels(kind, result).inc()
+        if retry_after_s is not None:
+            self._metrics.retries.labels(kind).inc()
+            self._queue.retry(ref, at_least_s=retry_after_s)
+
+    async def _outcome(self, ref: ObjectRef) -> tuple[str, float | None]:
+        """(result for metrics, least seconds until it must be tried again; None: no need)."""
+        try:
+            requeue_after_s = await self._reconcile(ref)
+        except Conflict:
+            return "conflict", 0.0  # somebody else wrote; the store is about to show it
+        except EdgeAIError as error:
+            if self._queue.failures(ref) == 0:  # one line for an outage, not one for each try
+                log.warning("not reconciled, trying again", problem=str(error))
+            retry_after_s = getattr(error, "retry_after_s", 0.0)
+            return "unavailable" if isinstance(error, Unavailable) else "refused", retry_after_s
+        except Exception:
+            log.exception("reconciling failed, trying again")
+            return "bug", 0.0
+        self._queue.forget(ref)
+        if requeue_after_s is not None:
+            self._queue.add_after(ref, requeue_after_s)
+        return "ok", None
+
+    async def _reconcile(self, ref: ObjectRef) -> float | None:
+        """Returns: after how many seconds to come again, though nothing may have changed."""
+        kind = self._kinds[ref.type]
+        object_ = self._store(ref.type).get(ref)
+        if object_ is None:
+            self._forget(ref)
+            return None
+        if not self._can_observe(kind):
+            self._parked.add(ref)
+            return None
+        try:
+            self._references.set(ref, kind.references(ref.type, object_))
+            observed = self._observe(kind, ref, object_)
+            self._assign(ref, kind.assignments(observed))
+        finally:
+            self._seen(ref)  # even if the kind failed: one resource must not shut out all edges
+        if not self._can_plan(ref):
+            self._parked.add(ref)
+            return None
+        plan = kind.plan(observed, self._now())
+        await self._applier.apply(observed, plan)
+        return plan.requeue_after_s
+
+    def _can_observe(self, kind: Kind) -> bool:
+        """Whether what the kind owns is known; a child that is not seen would be made twice."""
+        return all(self._informers.get(type_, MANAGED).settled for type_ in (*kind.owns, PODS))
+
+    def _can_plan(self, ref: ObjectRef) -> bool:
+        """Whether what the resource refers to is known, be it present or not."""
+        types = {reference.type for reference in self._references.targets(ref)}
+        return all(self._informers.get(type_).settled for type_ in types)
+
+    def _observe(self, kind: Kind, ref: ObjectRef, object_: Object) -> Observed:
+        return observe(
+            kind,
+            ref,
+            object_,
+            references=self._references.targets(ref),
+            managed=self._informers.managed,
+            all_of=self._informers.all_of,
+            contacts=self._contacts.contacts(),
+            settings=self._workers,
+        )
+
+    def _assign(self, ref: ObjectRef, by_node: Mapping[NodeName, Assignment]) -> None:
+        self._nodes.set(ref, by_node)
+        self._sink.assign(task_key(ref), by_node)
+
+    def _forget(self, ref: ObjectRef) -> None:
+        self._references.drop(ref)
+        self._nodes.drop(ref)
+        self._sink.forget(task_key(ref))
+        self._seen(ref)
+
+    def _seen(self, ref: ObjectRef) -> None:
+        if not self.initially_reconciled.is_set():
+            self._unseen.discard(ref)
+            self._check_initial()
+
+    def _store(self, type_: ResourceType) -> Store:
+        return self._informers.all_of(type_)
+
+
+def served_types(kinds: Sequence[Kind], groups: Sequence[str] | None) -> dict[ResourceType, Kind]:
+    return {
+        type_: kind
+        for kind in kinds
+        for type_ in kind.types
+        if groups is None or type_.group in groups
+    }

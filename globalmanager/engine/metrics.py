@@ -1,0 +1,65 @@
+"""What Prometheus sees of the engine and of its Kubernetes client.
+
+Built by app with the registry that /metrics serves; written by loop and, through
+`observe_request`, by kube.client.
+"""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class EngineMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.reconciles = Counter(
+            "edgeai_reconciles_total",
+            "Reconciliations by kind and result: ok, conflict, refused, unavailable, bug",
+            ("kind", "result"),
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "edgeai_reconcile_duration_seconds",
+            "Time from taking a job resource from the queue until it was dealt with",
+            ("kind",),
+            registry=registry,
+        )
+        self.retries = Counter(
+            "edgeai_reconcile_retries_total",
+            "Reconciliations that were put off for a backoff",
+            ("kind",),
+            registry=registry,
+        )
+        self.queue_depth = Gauge(
+            "edgeai_queue_depth", "Job resources that wait to be reconciled", registry=registry
+        )
+        self.stale_s = Gauge(
+            "edgeai_informer_stale_seconds",
+            "Time since an informer last heard of the Kubernetes API",
+            ("resource",),
+            registry=registry,
+        )
+        self.events_dropped = Counter(
+            "edgeai_events_dropped_total",
+            "Kubernetes Events that were not recorded, since too many waited or none could be sent",
+            registry=registry,
+        )
+        self.requests = Counter(
+            "edgeai_kubernetes_requests_total",
+            "Requests to the Kubernetes API by verb and HTTP code (none: no answer)",
+            ("verb", "code"),
+            registry=registry,
+        )
+        self.request_duration = Histogram(
+            "edgeai_kubernetes_request_duration_seconds",
+            "Time until the Kubernetes API began to answer",
+            ("verb",),
+            buckets=_REQUEST_BUCKETS,
+            registry=registry,
+        )
+
+    def observe_request(self, verb: str, code: str, seconds: float) -> None:
+        """The RequestHook of KubeClient."""
+        self.requests.labels(verb, code).inc()
+        self.request_duration.labels(verb).observe(seconds)

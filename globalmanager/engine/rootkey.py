@@ -1,0 +1,71 @@
+"""Gets or creates the key from which worker secrets are derived.
+
+It lives in a Secret of the GlobalManager's namespace, so that every replica, and every restart,
+derives the same. Called once, by app, at start. The key never appears in a log or an error.
+"""
+
+import base64
+import binascii
+import secrets
+from typing import Final
+
+from common import logs
+from common.errors import SettingsError
+from globalmanager.engine.patience import OnProblem, ignore, insist
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import NotFound
+from globalmanager.model import SECRETS, Object, ObjectRef
+
+log = logs.get_logger(__name__)
+
+SECRET_NAME: Final = "edgeai-worker-key"
+KEY_FIELD: Final = "key"
+KEY_BYTES: Final = 32
+
+
+async def get_root_key(
+    client: KubeClient, *, namespace: str, on_problem: OnProblem = ignore
+) -> bytes:
+    """32 bytes; made at random the first time.
+
+    Args: on_problem: told while the API is away; this waits until it is there
+    Raises:
+        SettingsError: the Secret holds something else
+        ApiError: the API refuses
+    """
+    ref = ObjectRef(SECRETS, namespace, SECRET_NAME)
+
+    async def attempt() -> Object:
+        return await _get_or_create(client, ref)
+
+    return _key_of(ref, await insist("worker key", attempt, on_problem=on_problem))
+
+
+async def _get_or_create(client: KubeClient, ref: ObjectRef) -> Object:
+    try:
+        return await client.get(ref)
+    except NotFound:
+        key = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+        secret = {
+            "metadata": {"name": ref.name, "namespace": ref.namespace},
+            "type": "Opaque",
+            "data": {KEY_FIELD: key},
+        }
+        # Two replicas may start at once: who meets AlreadyExists reads on the next attempt.
+        created = await client.create(SECRETS, secret)
+        log.info("worker key created", resource=str(ref))
+        return created
+
+
+def _key_of(ref: ObjectRef, secret: Object) -> bytes:
+    try:
+        key = base64.b64decode((secret.get("data") or {})[KEY_FIELD], validate=True)
+    except (KeyError, TypeError, binascii.Error):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise SettingsError(
+            f"Secret {ref.namespace}/{ref.name}",
+            f"field {KEY_FIELD!r} is not {KEY_BYTES} bytes in base64; delete the Secret to have "
+            "a new key made (running workers then need new pods)",
+        )
+    return key

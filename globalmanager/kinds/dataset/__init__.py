@@ -1,0 +1,30 @@
+"""Dataset: data on an edge node. The node's LocalController counts its samples."""
+
+from globalmanager.kinds.dataset.downstream import assignments
+from globalmanager.kinds.dataset.main import plan
+from globalmanager.kinds.dataset.types import DatasetSpec, DatasetStatus, references
+from globalmanager.kinds.dataset.upstream import fold
+from globalmanager.model import Column, Kind, ResourceType
+
+KIND = Kind(
+    types=(
+        ResourceType("edgeai.io", "v1alpha1", "datasets", "Dataset"),
+        ResourceType("sedna.io", "v1alpha1", "datasets", "Dataset"),
+    ),
+    singular="dataset",
+    short_names=("dset",),  # `ds` is the DaemonSet's
+    spec=DatasetSpec,
+    status=DatasetStatus,
+    columns=(
+        Column("Node", "string", ".spec.nodeName"),
+        Column("Format", "string", ".spec.format"),
+        Column("Samples", "integer", ".status.numberOfSamples"),
+        Column("Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status'),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+        Column("URL", "string", ".spec.url", priority=1),
+    ),
+    references=references,
+    plan=plan,
+    assignments=assignments,
+    fold=fold,
+)

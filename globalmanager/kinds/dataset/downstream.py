@@ -1,0 +1,32 @@
+"""assignments of a Dataset: its node counts the samples.
+
+Called by the engine. The LocalController itself reports, so no worker gets a grant.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from common.ids import NodeName
+from common.wire import AssignmentBody
+from globalmanager.children import is_being_deleted
+from globalmanager.kinds.dataset import types
+from globalmanager.model import Assignment, Observed, task_key
+from globalmanager.specs import InvalidSpec
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    """Node -> url, format and credentialName; empty while the spec is not accepted."""
+    if is_being_deleted(observed.object):
+        return {}
+    try:
+        spec = types.read(observed.object)
+    except InvalidSpec:
+        return {}
+    ref = observed.ref
+    excerpt = {key: value for key, value in msgspec.to_builtins(spec).items() if key != "nodeName"}
+    body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=excerpt)
+    assignment = Assignment(
+        key=task_key(ref), uid=observed.uid, version=observed.generation, body=body
+    )
+    return {NodeName(spec.node_name): assignment}

@@ -1,0 +1,46 @@
+"""JointInferenceService: a small model on the edge asks a big one in the cloud when unsure."""
+
+from globalmanager.kinds.jointinferenceservice.downstream import assignments
+from globalmanager.kinds.jointinferenceservice.main import plan
+from globalmanager.kinds.jointinferenceservice.types import (
+    JointInferenceServiceSpec,
+    JointInferenceServiceStatus,
+    references,
+)
+from globalmanager.kinds.jointinferenceservice.upstream import fold
+from globalmanager.model import (
+    AUTOSCALERS,
+    DEPLOYMENTS,
+    SERVICES,
+    Column,
+    Kind,
+    ResourceType,
+)
+
+_PLURAL = "jointinferenceservices"
+_KIND = "JointInferenceService"
+
+KIND = Kind(
+    types=(
+        ResourceType("edgeai.io", "v1alpha1", _PLURAL, _KIND),
+        ResourceType("sedna.io", "v1alpha1", _PLURAL, _KIND),
+    ),
+    singular="jointinferenceservice",
+    short_names=("jis", "ji"),
+    spec=JointInferenceServiceSpec,
+    status=JointInferenceServiceStatus,
+    columns=(
+        Column("Phase", "string", ".status.phase"),
+        Column("Node", "string", ".status.edgeNodes"),
+        Column("Hard", "string", '.status.metrics[?(@.key=="hard")].value'),
+        Column("Uploaded", "integer", ".status.uploadCount"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+        Column("Seen", "string", '.status.metrics[?(@.key=="seen")].value', priority=1),
+        Column("Reason", "string", '.status.conditions[?(@.type=="Running")].reason', priority=1),
+    ),
+    owns=(SERVICES, DEPLOYMENTS, AUTOSCALERS),
+    references=references,
+    plan=plan,
+    assignments=assignments,
+    fold=fold,
+)

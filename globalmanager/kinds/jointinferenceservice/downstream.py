@@ -1,0 +1,85 @@
+"""assignments: what each edge node must hold of a JointInferenceService.
+
+Called by the engine. A node is told of the service as long as an edge worker belongs or still
+lives there, so a worker can report to its end, whatever became of the spec meanwhile.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from common.ids import NodeName, WorkerName, is_subdomain
+from common.wire import AssignmentBody, WorkerGrant
+from globalmanager.children import LABEL_WORKER, has_role, is_being_deleted, label_of
+from globalmanager.faults import node_of, phase_of
+from globalmanager.kinds.jointinferenceservice import types
+from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
+from globalmanager.kinds.jointinferenceservice.workers import worker_name
+from globalmanager.model import DEPLOYMENTS, Assignment, Object, Observed, task_key
+from globalmanager.pods import fixed_node
+from globalmanager.secrets import secret_hash, worker_secret
+from globalmanager.specs import InvalidSpec
+from globalmanager.status import mapping
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    """Node -> assignment, with a grant for each worker that may be there."""
+    if is_being_deleted(observed.object):
+        return {}
+    spec = _accepted(observed)
+    excerpt = _excerpt(spec) if spec else {}
+    places: dict[NodeName, set[WorkerName]] = {}
+    for node, worker in _places(observed, spec):
+        if is_subdomain(node):
+            places.setdefault(NodeName(node), set()).add(worker)
+    return {node: _assignment(observed, excerpt, sorted(places[node])) for node in sorted(places)}
+
+
+def _accepted(observed: Observed) -> JointInferenceServiceSpec | None:
+    try:
+        return types.read(observed.object)
+    except InvalidSpec:
+        return None
+
+
+def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
+    worker = spec.edge_worker
+    edge: dict[str, Any] = {"model": {"name": worker.model.name}, "nodeName": fixed_node(worker)}
+    if worker.mining:
+        edge["hardExampleMining"] = msgspec.to_builtins(worker.mining)
+    return {"edgeWorker": edge}
+
+
+def _places(
+    observed: Observed, spec: JointInferenceServiceSpec | None
+) -> Iterator[tuple[str, WorkerName]]:
+    """(node, worker): where the spec, the edge Deployment and the edge pods put workers."""
+    name = observed.ref.name
+    fixed = worker_name(name, EDGE)
+    yield (fixed_node(spec.edge_worker) if spec else ""), fixed
+    for ref, child in observed.children.items():
+        if ref.type == DEPLOYMENTS and has_role(child, EDGE):
+            yield _template_node(child), fixed
+    for pod in observed.pods:
+        if has_role(pod, EDGE) and phase_of(pod) not in ("Succeeded", "Failed"):
+            is_fixed = label_of(pod, LABEL_WORKER) == fixed
+            yield node_of(pod), fixed if is_fixed else worker_name(name, EDGE, node_of(pod))
+
+
+def _template_node(deployment: Object) -> str:
+    template = mapping(mapping(deployment.get("spec")).get("template"))
+    return str(mapping(template.get("spec")).get("nodeName", ""))
+
+
+def _assignment(observed: Observed, excerpt: dict[str, Any], names: list[WorkerName]) -> Assignment:
+    ref = observed.ref
+    secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
+    grant = WorkerGrant(secret_hash=secret_hash(secret))
+    body = AssignmentBody(
+        namespace=ref.namespace,
+        name=ref.name,
+        spec=excerpt,
+        workers=dict.fromkeys(names, grant),
+    )
+    return Assignment(key=task_key(ref), uid=observed.uid, version=observed.generation, body=body)

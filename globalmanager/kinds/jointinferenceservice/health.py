@@ -1,0 +1,90 @@
+"""Condition Running, phase and totals of a JointInferenceService.
+
+Called by `main`. Looks at what exists, never at the spec, so that it tells the truth about
+running workers while the spec is wrong.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from globalmanager import faults, status
+from globalmanager.children import has_role
+from globalmanager.faults import Fault
+from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
+from globalmanager.kinds.jointinferenceservice.workers import deployment_name
+from globalmanager.model import DEPLOYMENTS, Observed
+from globalmanager.status import STARTING, Finding, Truth
+
+_COUNTS = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
+
+
+def running(observed: Observed) -> tuple[Finding, Phase]:
+    """The condition and the phase that goes with it."""
+    faulty = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role))}
+    absent = [role for role in (CLOUD, EDGE) if not is_available(observed, role)]
+    if not absent:
+        message = "both workers are available" + _at_fault(faulty, "; but ")
+        return Finding(RUNNING, Truth.TRUE, "WorkersAvailable", message), Phase.RUNNING
+    culprits = {role: faulty[role] for role in absent if role in faulty}
+    if not culprits:
+        message = f"not available yet: {' and '.join(absent)} worker"
+        return Finding(RUNNING, Truth.FALSE, STARTING, message), Phase.PENDING
+    worst = min(culprits.values(), key=lambda fault: fault.is_pending)
+    phase = Phase.PENDING if worst.is_pending else Phase.FAILED
+    return Finding(RUNNING, Truth.FALSE, worst.reason, _at_fault(culprits)), phase
+
+
+def has_workers(observed: Observed) -> bool:
+    return any(_deployment(observed, role) for role in (CLOUD, EDGE))
+
+
+def is_available(observed: Observed, role: str) -> bool:
+    state = status.mapping(_deployment(observed, role).get("status"))
+    conditions = state.get("conditions")
+    entries = conditions if isinstance(conditions, list) else []
+    return any(
+        entry.get("type") == "Available" and entry.get("status") == "True"
+        for entry in map(status.mapping, entries)
+    )
+
+
+def _deployment(observed: Observed, role: str) -> Mapping[str, Any]:
+    name = deployment_name(observed.ref.name, role)
+    found = (
+        child
+        for ref, child in observed.children.items()
+        if ref.type == DEPLOYMENTS and ref.name == name
+    )
+    return next(found, {})
+
+
+def _fault(observed: Observed, role: str) -> Fault | None:
+    return faults.first_fault(pod for pod in observed.pods if has_role(pod, role))
+
+
+def _at_fault(faulty: Mapping[str, Fault], prefix: str = "") -> str:
+    told = "; ".join(f"{role} worker: {fault.message}" for role, fault in faulty.items())
+    return prefix + told if told else ""
+
+
+def totals(observed: Observed) -> dict[str, Any]:
+    """The numbers of .status: pods as they are, samples as the edges reported them."""
+    known = status.of(observed)
+    return {
+        "active": sum(faults.is_active(pod) for pod in observed.pods),
+        "failed": sum(faults.phase_of(pod) == "Failed" for pod in observed.pods),
+        "uploadCount": status.total(known, "uploaded"),
+        "metrics": _metrics(known),
+    }
+
+
+def _metrics(known: Mapping[str, Any]) -> list[dict[str, str]]:
+    if not status.workers(known):
+        return []
+    counts = {name: status.total(known, name) for name in _COUNTS}
+    ratio = counts["uploaded"] / counts["seen"] if counts["seen"] else 0.0
+    values = {
+        **{name: str(count) for name, count in counts.items()},
+        "uploadCloudRatio": f"{ratio:.4f}",
+    }
+    return [{"key": key, "value": value} for key, value in values.items()]

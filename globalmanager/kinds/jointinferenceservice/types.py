@@ -1,0 +1,159 @@
+"""JointInferenceService as the API holds it, and the reading of its spec.
+
+.status.conditions, always in this order:
+
+Accepted       the spec can be carried out. False: InvalidSpec. Running workers are left alone.
+ResolvedRefs   the Models, the Nodes and the framework images exist. False: ModelNotFound,
+               ModelInvalid, NodeNotFound, FrameworkImageNotConfigured; nothing more is created
+               until they do. Unknown while the spec is not accepted.
+Running        both Deployments are available. False: Waiting, Starting, or what the pod says
+               (CrashLoopBackOff, Unschedulable, …). Never final.
+EdgeConnected  the LocalControllers of the edge workers' nodes have a session. False: NoContact.
+               Absent while no edge worker has a node.
+"""
+
+import enum
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from globalmanager import references as refs
+from globalmanager.kinds.jointinferenceservice import mining
+from globalmanager.kinds.jointinferenceservice.mining import Mining
+from globalmanager.model import Object, ObjectRef, Observed, ResourceType
+from globalmanager.pods import WorkerForm, check, fixed_node
+from globalmanager.specs import (
+    InvalidSpec,
+    NonEmpty,
+    check_object_name,
+    check_service_name,
+    parse_spec,
+)
+from globalmanager.status import Conditions, Metric, Time
+
+EDGE: Final = "edge"
+CLOUD: Final = "cloud"
+
+RUNNING: Final = "Running"
+
+
+class ModelName(msgspec.Struct, frozen=True):
+    """A Model of the same namespace and API group."""
+
+    name: NonEmpty
+
+
+class Autoscaling(msgspec.Struct, frozen=True, rename="camel"):
+    """Limits and metrics of a HorizontalPodAutoscaler (autoscaling/v2)."""
+
+    max_replicas: Annotated[int, msgspec.Meta(ge=1)]
+    min_replicas: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    metrics: list[dict[str, Any]] = []
+    behavior: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.min_replicas or 1) > self.max_replicas:
+            raise ValueError("minReplicas is greater than maxReplicas")
+
+
+class CloudWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
+    """Serves the big model on port 5000."""
+
+    model: ModelName
+    hpa: Autoscaling | None = None
+
+
+class EdgeWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
+    """Runs the small model. hardExampleMining and hardExampleAlgorithm are two names of one."""
+
+    model: ModelName
+    hard_example_mining: Mining | None = None
+    hard_example_algorithm: Mining | None = None
+    hpa: Autoscaling | None = None
+
+    @property
+    def mining(self) -> Mining | None:
+        return self.hard_example_mining or self.hard_example_algorithm
+
+
+class JointInferenceServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    edge_worker: EdgeWorker
+    cloud_worker: CloudWorker
+
+
+class Phase(enum.StrEnum):
+    """One word for people; conditions are for programs. None of them is final."""
+
+    PENDING = "Pending"  # waits for what it refers to, or its workers are coming up
+    RUNNING = "Running"  # both workers are available
+    FAILED = "Failed"  # not running, and a worker's pod says that it cannot; retried for ever
+    INVALID = "Invalid"  # this generation of the spec is not accepted
+
+
+class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    phase: str = ""
+    conditions: Conditions = []
+    start_time: Time | None = None
+    """When the spec was first accepted."""
+    edge_nodes: str = ""
+    """Nodes of the edge workers, for people."""
+    active: int = 0
+    """Pods that are neither finished nor being deleted."""
+    failed: int = 0
+    """Pods that failed."""
+    upload_count: int = 0
+    """Samples whose request was sent to the cloud, over all edge workers."""
+    metrics: list[Metric] = []
+    """Totals over all edge workers: seen, hard, uploaded, answeredByCloud, fallbacks, and
+    uploadCloudRatio = uploaded / seen with four decimals."""
+    workers: dict[str, dict[str, Any]] = {}
+    """Last report of each edge worker; written by the edges."""
+
+
+def read(object_: Object) -> JointInferenceServiceSpec:
+    """The accepted spec. Raises: InvalidSpec"""
+    spec = parse_spec(object_, JointInferenceServiceSpec)
+    check_service_name(object_["metadata"]["name"], f"-{CLOUD}")
+    for role, worker in workers(spec):
+        path = worker_path(role)
+        check_object_name(worker.model.name, f"{path}.model.name", "Model")
+        check(worker, path)
+    mining.check(
+        worker_path(EDGE),
+        hard_example_mining=spec.edge_worker.hard_example_mining,
+        hard_example_algorithm=spec.edge_worker.hard_example_algorithm,
+    )
+    return spec
+
+
+def workers(spec: JointInferenceServiceSpec) -> tuple[tuple[str, EdgeWorker | CloudWorker], ...]:
+    return (EDGE, spec.edge_worker), (CLOUD, spec.cloud_worker)
+
+
+def worker_path(role: str) -> str:
+    return f"spec.{role}Worker"
+
+
+def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
+    """Models and Nodes that both workers name; none of a spec that is not accepted."""
+    try:
+        spec = read(object_)
+    except InvalidSpec:
+        return frozenset()
+    namespace = object_["metadata"].get("namespace", "")
+    forms = (spec.edge_worker, spec.cloud_worker)
+    models = (refs.model_ref(type_, namespace, form.model.name) for form in forms)
+    nodes = (refs.node_ref(fixed_node(form)) for form in forms if fixed_node(form))
+    return frozenset((*models, *nodes))
+
+
+def missing(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs.Missing, ...]:
+    """What the service waits for: models, then nodes and images."""
+    found: list[refs.Missing | None] = [
+        refs.missing_model(observed, worker.model.name, f"{worker_path(role)}.model.name")
+        for role, worker in workers(spec)
+    ]
+    for role, worker in workers(spec):
+        found += refs.missing_for_worker(observed, worker, worker_path(role))
+    return tuple(entry for entry in found if entry is not None)

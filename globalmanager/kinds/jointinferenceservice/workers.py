@@ -1,0 +1,119 @@
+"""The objects that make up a JointInferenceService: two Deployments, a Service, autoscalers.
+
+Called by `main` once the spec is accepted and all that it refers to exists. Names and environment
+are those that Sedna's library and worker images expect.
+"""
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from common.ids import WorkerName
+from globalmanager import references as refs
+from globalmanager import replicas, storage
+from globalmanager.kinds.jointinferenceservice.mining import Mining
+from globalmanager.kinds.jointinferenceservice.types import (
+    CLOUD,
+    EDGE,
+    Autoscaling,
+    CloudWorker,
+    EdgeWorker,
+    JointInferenceServiceSpec,
+    workers,
+)
+from globalmanager.model import Create, Observed
+from globalmanager.pods import EnvVar, Worker, build, field, fixed_node, literal, worker_api
+from globalmanager.secrets import worker_secret
+
+PORT: Final = 5000
+
+
+def deployment_name(service: str, role: str) -> str:
+    return f"{service}-deployment-{role}"
+
+
+def worker_name(service: str, role: str, node: str = "") -> WorkerName:
+    """Of the one worker of `role`, or of the one on `node` where Kubernetes chooses the node."""
+    return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
+
+
+def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
+    """In the order of creation: what is called before who calls it."""
+    name = observed.ref.name
+    service = replicas.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, port=PORT)
+    cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
+    edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec.edge_worker))
+    autoscalers = (
+        replicas.autoscaler(
+            observed, deployment=deployment_name(name, role), role=role, limits=_limits(worker.hpa)
+        )
+        for role, worker in workers(spec)
+        if worker.hpa
+    )
+    return (service, cloud, edge, *autoscalers)
+
+
+def _deployment(
+    observed: Observed, role: str, form: EdgeWorker | CloudWorker, env: list[EnvVar]
+) -> Create:
+    name = observed.ref.name
+    is_fixed = role == CLOUD or bool(fixed_node(form))
+    model = refs.model_source(observed, form.model.name, env="MODEL_URL")
+    worker = Worker(
+        role=role,
+        form=form,
+        env=env,
+        data=storage.place([model], observed.settings),
+        name=worker_name(name, role) if is_fixed else None,
+    )
+    return replicas.deployment(
+        observed,
+        name=deployment_name(name, role),
+        role=role,
+        template=build(observed, worker),
+        autoscaled=form.hpa is not None,
+    )
+
+
+def _cloud_env(observed: Observed) -> list[EnvVar]:
+    worker = literal("WORKER_NAME", worker_name(observed.ref.name, CLOUD))
+    return [*_common_env(observed), worker, literal("BIG_MODEL_BIND_PORT", str(PORT))]
+
+
+def _edge_env(observed: Observed, form: EdgeWorker) -> list[EnvVar]:
+    name, namespace = observed.ref.name, observed.ref.namespace
+    secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
+    return [
+        *_common_env(observed),
+        *_worker_name_env(name, form),
+        literal("BIG_MODEL_IP", f"{name}-{CLOUD}.{namespace}"),
+        literal("BIG_MODEL_PORT", str(PORT)),
+        *_mining_env(form.mining),
+        *worker_api(observed.settings, secret),
+    ]
+
+
+def _common_env(observed: Observed) -> list[EnvVar]:
+    ref = observed.ref
+    return [literal("NAMESPACE", ref.namespace), literal("SERVICE_NAME", ref.name)]
+
+
+def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
+    if fixed_node(form):
+        return [literal("WORKER_NAME", worker_name(name, EDGE))]
+    node = field("NODE_NAME", "spec.nodeName")
+    return [node, literal("WORKER_NAME", worker_name(name, EDGE, "$(NODE_NAME)"))]
+
+
+def _mining_env(mining: Mining | None) -> list[EnvVar]:
+    """Without mining the worker's own code decides."""
+    if mining is None:
+        return []
+    parameters = json.dumps(msgspec.to_builtins(mining.parameters))
+    return [literal("HEM_NAME", mining.name), literal("HEM_PARAMETERS", parameters)]
+
+
+def _limits(hpa: Autoscaling) -> dict[str, Any]:
+    limits = msgspec.to_builtins(hpa)
+    return {key: value for key, value in limits.items() if value not in (None, [])}

@@ -1,0 +1,36 @@
+"""Model as the API holds it.
+
+.status.conditions: Accepted - workers could get at the URL. False: InvalidSpec.
+"""
+
+import msgspec
+
+from globalmanager.model import Object
+from globalmanager.specs import NonEmpty, parse_spec
+from globalmanager.status import Conditions, Metric, Time
+from globalmanager.storage import check_url
+
+
+class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
+    url: NonEmpty
+    """Path of a file on the worker's node, or an s3, http or https URL."""
+    format: str = ""
+    """For people and workers; never looked into."""
+    credential_name: str = ""
+    """Secret that fetching needs."""
+    device_soc_versions: list[str] | None = msgspec.field(default=None, name="device_soc_versions")
+    """Accelerators that the model was converted for."""
+
+
+class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    conditions: Conditions = []
+    update_time: Time | None = None
+    metrics: list[Metric] = []
+
+
+def read(object_: Object) -> ModelSpec:
+    """The accepted spec. Raises: InvalidSpec"""
+    spec = parse_spec(object_, ModelSpec)
+    check_url(spec.url)
+    return spec

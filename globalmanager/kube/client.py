@@ -1,0 +1,327 @@
+"""One cluster's API as seven verbs over plain dicts, each with a deadline and an ApiError.
+
+Called by the engine, REST and app. Objects go in and come out as the API's own JSON; nothing is
+cached, retried or logged here, and bodies (Secrets among them) appear in no error.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+import msgspec
+
+from common.ids import Uid
+from globalmanager.kube import errors
+from globalmanager.kube.lines import LineSplitter, LineTooLong
+from globalmanager.kube.ratelimit import TokenBucket
+from globalmanager.kube.transport import Transport, open_transport
+from globalmanager.model import Object, ObjectRef, ResourceType, ref_of
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+RequestHook = Callable[[str, str, float], None]
+"""(verb, HTTP code or "none", seconds) after each request; for metrics."""
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the GlobalManager treats the API server."""
+
+    qps: float = 200.0
+    """Requests per second in the long run; a fleet's reports would otherwise crowd out kubectl."""
+    burst: int = 400
+    """Requests that may pass at once after a quiet time."""
+    deadline_s: float = 10.0
+    """For one request, its answer included."""
+    list_deadline_s: float = 30.0
+    """For one page of a list; Kubernetes' own objective for it is 30 s."""
+    page_size: int = 500
+    """Objects in one page of a list."""
+
+
+_DEFAULTS: Final = ClientSettings()
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """All objects of a collection at one instant, `resource_version`."""
+
+    items: list[Object]
+    resource_version: str
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to make; `verb` and `target` are for people, the rest for the wire."""
+
+    verb: str
+    target: str
+    method: str
+    path: str
+    query: dict[str, str] = {}
+    body: Any = None
+    content_type: str = "application/json"
+
+    def failed(self, class_: type[errors.ApiError], message: str) -> errors.ApiError:
+        return class_(self.verb, self.target, message=message)
+
+
+class KubeClient:
+    """Safe for concurrent use. Close it; `async with` does."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: ClientSettings = _DEFAULTS,
+        *,
+        on_request: RequestHook = lambda _verb, _code, _seconds: None,
+    ) -> None:
+        self._transport = transport
+        self._settings = settings
+        self._on_request = on_request
+        self._bucket = TokenBucket(qps=settings.qps, burst=settings.burst)
+
+    @classmethod
+    async def from_kubeconfig(
+        cls,
+        path: Path | None,
+        settings: ClientSettings = _DEFAULTS,
+        *,
+        on_request: RequestHook = lambda _verb, _code, _seconds: None,
+    ) -> Self:
+        """A client for the current context of a kubeconfig; None: for the cluster it runs in.
+
+        Raises: SettingsError naming the file and what is wrong with it
+        """
+        return cls(await open_transport(path), settings, on_request=on_request)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    # Every verb raises ApiError, and Overloaded when this client is over its own rate.
+
+    async def get(self, ref: ObjectRef) -> Object:
+        return await self._object(_attempt("get", "GET", ref))
+
+    async def list(
+        self, type_: ResourceType, *, namespace: str = "", label_selector: str = ""
+    ) -> Listing:
+        """The whole collection, page by page; namespace "" means all.
+
+        Raises: Gone when the pages took longer than the server keeps history; start again
+        """
+        query = {"limit": str(self._settings.page_size), "labelSelector": label_selector}
+        items: list[Object] = []
+        resource_version = ""
+        while True:
+            page = await self._page(type_, namespace, query)
+            metadata = page.get("metadata") or {}
+            # All pages show the instant of the first.
+            resource_version = resource_version or metadata.get("resourceVersion", "")
+            items += (_typed(type_, item) for item in page.get("items") or ())
+            if not metadata.get("continue"):
+                return Listing(items, resource_version)
+            query["continue"] = metadata["continue"]
+
+    async def create(self, type_: ResourceType, object_: Object) -> Object:
+        metadata = object_["metadata"]
+        ref = ObjectRef(type_, metadata.get("namespace", ""), metadata.get("name", ""))
+        attempt = Attempt(
+            verb="create",
+            target=str(ref),
+            method="POST",
+            path=type_.path(ref.namespace),
+            body=_typed(type_, object_),
+        )
+        return await self._object(attempt)
+
+    async def replace(self, type_: ResourceType, object_: Object) -> Object:
+        """PUT; conditional on metadata.resourceVersion and metadata.uid where they are set."""
+        body = _typed(type_, object_)
+        return await self._object(_attempt("update", "PUT", ref_of(type_, object_), body=body))
+
+    async def merge_patch(
+        self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        """JSON merge patch; conditional on metadata.resourceVersion where the patch has it."""
+        attempt = _attempt("patch", "PATCH", ref, body=patch, subresource=subresource)
+        return await self._object(msgspec.structs.replace(attempt, content_type=MERGE_PATCH))
+
+    async def delete(
+        self, ref: ObjectRef, *, uid: Uid | None = None, propagation: str = "Background"
+    ) -> Object | None:
+        """Delete, only if it is the object of that uid (else Conflict).
+
+        Returns: the object while it ends gracefully or waits for finalizers; None: it is gone
+        """
+        options: Object = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+        }
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        answer = await self._object(_attempt("delete", "DELETE", ref, body=options))
+        return answer if "deletionTimestamp" in (answer.get("metadata") or {}) else None
+
+    async def watch_lines(
+        self,
+        type_: ResourceType,
+        *,
+        resource_version: str,
+        timeout_s: float,
+        inactivity_s: float,
+        namespace: str = "",
+        label_selector: str = "",
+    ) -> AsyncGenerator[bytes, None]:
+        """Raw lines of a watch, one JSON event each, until the server ends it.
+
+        The first is empty: the server accepted the watch. Use it inside `contextlib.aclosing`,
+        which gives the connection back.
+
+        Args:
+            timeout_s: how long the server shall keep it up
+            inactivity_s: silence after which the connection counts as dead; above the minute
+                between two bookmarks
+        Raises: ApiError; Malformed for a line beyond all bounds
+        """
+        attempt = Attempt(
+            verb="watch",
+            target=str(type_),
+            method="GET",
+            path=type_.path(namespace),
+            query={
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": resource_version,
+                "timeoutSeconds": str(int(timeout_s)),
+                "labelSelector": label_selector,
+            },
+        )
+        async with (
+            self._answered(attempt, self._settings.deadline_s, endless=True) as response,
+            aclosing(_lines(response, attempt, inactivity_s)) as lines,
+        ):
+            yield b""
+            async for line in lines:
+                yield line
+
+    async def _page(
+        self, type_: ResourceType, namespace: str, query: dict[str, str]
+    ) -> dict[str, Any]:
+        attempt = Attempt(
+            verb="list",
+            target=str(type_),
+            method="GET",
+            path=type_.path(namespace),
+            query=query,
+        )
+        return await self._object(attempt, self._settings.list_deadline_s)
+
+    async def _object(self, attempt: Attempt, deadline_s: float | None = None) -> Object:
+        """The JSON object that answers."""
+        async with self._answered(attempt, deadline_s or self._settings.deadline_s) as response:
+            body = await response.read()
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            problem = f"the answer is no JSON object: {error}"
+            raise attempt.failed(errors.Malformed, problem) from error
+
+    @asynccontextmanager
+    async def _answered(
+        self, attempt: Attempt, deadline_s: float, *, endless: bool = False
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A successful answer, its body unread. Raises: ApiError.
+
+        Args:
+            endless: the deadline ends with the headers; else it covers the whole `with` body
+        """
+        await self._bucket.acquire()
+        try:
+            async with asyncio.timeout(deadline_s) as deadline, self._send(attempt) as response:
+                if not 200 <= response.status < 300:
+                    raise await self._refusal(attempt, response)
+                if endless:
+                    deadline.reschedule(None)
+                yield response
+        except TimeoutError as error:
+            problem = f"no answer within {deadline_s:g} s"
+            raise attempt.failed(errors.Unreachable, problem) from error
+        except ConnectionError as error:
+            raise attempt.failed(errors.Unreachable, str(error)) from error
+
+    @asynccontextmanager
+    async def _send(self, attempt: Attempt) -> AsyncIterator[aiohttp.ClientResponse]:
+        started = asyncio.get_running_loop().time()
+        code = "none"
+        try:
+            async with self._transport.request(
+                attempt.method,
+                attempt.path,
+                query={name: value for name, value in attempt.query.items() if value},
+                body=None if attempt.body is None else msgspec.json.encode(attempt.body),
+                content_type=attempt.content_type,
+            ) as response:
+                code = str(response.status)
+                self._on_request(attempt.verb, code, asyncio.get_running_loop().time() - started)
+                yield response
+        finally:
+            if code == "none":
+                self._on_request(attempt.verb, code, asyncio.get_running_loop().time() - started)
+
+    async def _refusal(self, attempt: Attempt, response: aiohttp.ClientResponse) -> errors.ApiError:
+        error = errors.from_answer(
+            attempt.verb,
+            attempt.target,
+            response.status,
+            await response.read(),
+            response.headers.get("Retry-After"),
+        )
+        if error.retry_after_s:
+            self._bucket.hold_for(error.retry_after_s)
+        if isinstance(error, errors.Unauthorized):
+            await self._transport.renew()  # the caller's next try has the new token
+        return error
+
+
+async def _lines(
+    response: aiohttp.ClientResponse, attempt: Attempt, inactivity_s: float
+) -> AsyncGenerator[bytes, None]:
+    splitter = LineSplitter()
+    try:
+        while True:
+            async with asyncio.timeout(inactivity_s):
+                data = await response.content.readany()
+            if not data:
+                return
+            for line in splitter.feed(data):
+                yield line
+    except LineTooLong as error:
+        raise attempt.failed(errors.Malformed, str(error)) from error
+    except TimeoutError as error:
+        raise attempt.failed(errors.Unreachable, f"silent for {inactivity_s:g} s") from error
+
+
+def _attempt(
+    verb: str, method: str, ref: ObjectRef, *, body: Any = None, subresource: str = ""
+) -> Attempt:
+    return Attempt(
+        verb=verb,
+        target=str(ref),
+        method=method,
+        path=ref.type.path(ref.namespace, ref.name, subresource),
+        body=body,
+    )
+
+
+def _typed(type_: ResourceType, object_: Object) -> Object:
+    """With apiVersion and kind, which lists of built-in types leave out of their items."""
+    if "apiVersion" in object_ and "kind" in object_:
+        return object_
+    return {"apiVersion": type_.api_version, "kind": type_.kind, **object_}

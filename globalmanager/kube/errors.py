@@ -1,0 +1,173 @@
+"""What the Kubernetes API refuses, or fails to answer, as exceptions.
+
+ApiError                the request had no success; any status without a class of its own
+├── Unauthorized        401: the credential is not known (any more)
+├── Forbidden           403: the credential lacks a right; its message names the verb and resource
+├── NotFound            404: no such object, or no such type (a CRD is not installed)
+├── AlreadyExists       409: create met the name
+├── Conflict            409: the object changed since it was read, or is another one (uid)
+├── Gone                410: the resourceVersion is too old; list again
+├── Invalid             422: the object breaks its schema; trying again does not help
+├── Malformed           an answer that is none of a Kubernetes API, e.g. a proxy's HTML page
+├── TooManyRequests     429, also Unavailable
+├── ServerError         5xx, also Unavailable
+└── Unreachable         no answer at all within the deadline, also Unavailable
+
+The text names verb, object and the server's own message. Bodies are never part of it.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from common.errors import EdgeAIError, Unavailable
+
+MAX_RETRY_AFTER_S: Final = 300.0
+_MAX_MESSAGE_CHARS: Final = 1000
+
+
+class ApiError(EdgeAIError):
+    """A request to the Kubernetes API without success.
+
+    Args:
+        verb: as in RBAC: get list watch create update patch delete
+        target: what it was about, e.g. "deployments.apps default/digits-cloud"
+        code: HTTP status; 0 when there was no answer
+        reason: the machine-readable reason of the server's Status, "" when it sent none
+        message: the server's, or what went wrong
+        retry_after_s: how long the server asks to stay away, seconds
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        target: str,
+        *,
+        code: int = 0,
+        reason: str = "",
+        message: str = "",
+        retry_after_s: float = 0.0,
+    ) -> None:
+        self.verb, self.target = verb, target
+        self.code, self.reason, self.message = code, reason, message
+        self.retry_after_s = retry_after_s
+        status = f" ({code} {reason})".replace(" )", ")") if code else ""
+        super().__init__(f"{verb} {target}: {message}{status}")
+
+
+class Unauthorized(ApiError):
+    pass
+
+
+class Forbidden(ApiError):
+    pass
+
+
+class NotFound(ApiError):
+    pass
+
+
+class AlreadyExists(ApiError):
+    pass
+
+
+class Conflict(ApiError):
+    pass
+
+
+class Gone(ApiError):
+    pass
+
+
+class Invalid(ApiError):
+    pass
+
+
+class Malformed(ApiError):
+    pass
+
+
+class TooManyRequests(ApiError, Unavailable):
+    pass
+
+
+class ServerError(ApiError, Unavailable):
+    pass
+
+
+class Unreachable(ApiError, Unavailable):
+    pass
+
+
+_BY_CODE: Final[Mapping[int, type[ApiError]]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The part of a meta/v1 Status that tells a failure."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+def from_answer(
+    verb: str, target: str, code: int, body: bytes, retry_after: str | None = None
+) -> ApiError:
+    """The error that a non-2xx HTTP answer stands for.
+
+    Args:
+        body: a JSON Status, or whatever a proxy sent instead
+        retry_after: the Retry-After header, seconds as text
+    """
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        status = Status()
+    message = status.message or f"HTTP {code} without a Status"
+    return from_status(
+        verb,
+        target,
+        Status(code=code, reason=status.reason, message=message),
+        retry_after_s=_retry_after_s(code, retry_after),
+    )
+
+
+def from_status(verb: str, target: str, status: Status, *, retry_after_s: float = 0.0) -> ApiError:
+    """The error that a Status stands for, be it an answer's or a watch's ERROR event."""
+    return _class_of(status)(
+        verb,
+        target,
+        code=status.code,
+        reason=status.reason,
+        message=status.message[:_MAX_MESSAGE_CHARS],
+        retry_after_s=retry_after_s,
+    )
+
+
+def _class_of(status: Status) -> type[ApiError]:
+    if status.reason == "AlreadyExists":
+        return AlreadyExists
+    if status.code >= 500:
+        return ServerError
+    return _BY_CODE.get(status.code, ApiError)
+
+
+def _retry_after_s(code: int, header: str | None) -> float:
+    """Seconds; a server that is overloaded and names none, or a date, gets one second."""
+    if header is None and code != 429:
+        return 0.0
+    try:
+        asked_s = float(header or "")
+    except ValueError:
+        return 1.0
+    # min and max also turn NaN and infinity into a bound.
+    return max(0.0, min(MAX_RETRY_AFTER_S, asked_s))

@@ -1,0 +1,187 @@
+"""Credentials, TLS and one connection pool: the only file that imports kubernetes_asyncio.
+
+Called by `client`. That library reads kubeconfig and in-cluster credentials and builds the
+session; its typed API, watch and leader election are not used (docs/decisions). Never raises an
+aiohttp or kubernetes_asyncio error to the client: ConnectionError and TimeoutError only.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import yaml
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client import ApiClient, Configuration
+
+from common.errors import SettingsError
+
+USER_AGENT: Final = "edgeai-globalmanager"
+_IN_CLUSTER: Final = "in-cluster configuration"
+# Every watch keeps one connection for itself; requests share the rest.
+_MAX_CONNECTIONS: Final = 256
+_RENEW_INTERVAL_S: Final = 30.0
+
+Load = Callable[[Configuration], Awaitable[None]]
+
+
+class Transport:
+    """Sends requests with the credentials of one cluster. Close it."""
+
+    def __init__(self, configuration: Configuration, load: Load) -> None:
+        self._configuration = configuration
+        self._server = (configuration.host or "").rstrip("/")
+        self._load = load  # reads the credentials again, into the same configuration
+        self._api = ApiClient(configuration)
+        self._renewed_at = -_RENEW_INTERVAL_S
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer, its body unread; whatever its status. The caller bounds the time.
+
+        Raises: ConnectionError, also for what goes wrong while the body of `with` reads on.
+        """
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        try:
+            async with self._session.request(
+                method,
+                self._server + path,
+                params=query,
+                data=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                # A redirect would carry the request, and its body, to another server.
+                allow_redirects=False,
+                **self._proxy_options(),
+            ) as response:
+                yield response
+        except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise ConnectionError(str(error) or type(error).__name__) from error
+
+    async def renew(self) -> None:
+        """Read the credentials again (a short-lived token expired); at most twice a minute."""
+        now = asyncio.get_running_loop().time()
+        if now - self._renewed_at < _RENEW_INTERVAL_S:
+            return
+        self._renewed_at = now
+        await self._load(self._configuration)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = self._api.rest_client.pool_manager
+        return session
+
+    def _proxy_options(self) -> dict[str, Any]:
+        rest = self._api.rest_client
+        options = {
+            "proxy": rest.proxy,
+            "proxy_headers": rest.proxy_headers,
+            "server_hostname": rest.server_hostname,
+        }
+        return {name: value for name, value in options.items() if value}
+
+
+async def open_transport(kubeconfig: Path | None) -> Transport:
+    """Credentials from a kubeconfig's current context, or those of the pod this runs in.
+
+    Raises: SettingsError naming the file and what is wrong with it
+    """
+    source = f"kubeconfig {kubeconfig}" if kubeconfig else _IN_CLUSTER
+    configuration = Configuration()
+    configuration.connection_pool_maxsize = _MAX_CONNECTIONS
+
+    async def load(target: Configuration) -> None:
+        try:
+            await _load(kubeconfig, target)
+        except SettingsError:
+            raise
+        except Exception as error:  # the loader raises anything on odd files
+            raise SettingsError(source, f"cannot be used: {_explain(error)}") from error
+
+    await load(configuration)
+    try:
+        return Transport(configuration, load)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise SettingsError(source, f"its TLS certificates cannot be used: {error}") from error
+
+
+async def _load(kubeconfig: Path | None, target: Configuration) -> None:
+    if kubeconfig is None:
+        _load_in_cluster(target)
+        return
+    _check_kubeconfig(kubeconfig)
+    await config.load_kube_config(
+        config_file=str(kubeconfig), client_configuration=target, persist_config=False
+    )
+
+
+def _load_in_cluster(target: Configuration) -> None:
+    try:
+        config.load_incluster_config(client_configuration=target)  # type: ignore[no-untyped-call]
+    except config.ConfigException as error:
+        raise SettingsError(
+            _IN_CLUSTER,
+            f"{error} Outside of a pod, name a kubeconfig file.",
+        ) from error
+
+
+def _check_kubeconfig(path: Path) -> None:
+    """The faults that people make, in words; the loader reports them as missing keys."""
+    source = f"kubeconfig {path}"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(source, f"cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        problem = " ".join(str(error).split())
+        raise SettingsError(source, f"is not YAML: {problem}") from error
+    if not isinstance(content, dict):
+        raise SettingsError(source, "is empty or no YAML mapping")
+    for field in ("clusters", "contexts", "current-context"):
+        if not content.get(field):
+            raise SettingsError(source, f"{field} is missing or empty")
+    _check_context(source, content)
+
+
+def _check_context(source: str, content: dict[str, Any]) -> None:
+    wanted = content["current-context"]
+    context = _named(content["contexts"], wanted)
+    if context is None:
+        raise SettingsError(source, f"current-context {wanted!r} is not among its contexts")
+    names = context.get("context") or {}
+    cluster_name, user_name = names.get("cluster"), names.get("user")
+    cluster = _named(content["clusters"], cluster_name)
+    if cluster is None:
+        raise SettingsError(source, f"context {wanted!r} names no cluster of the file")
+    if not (cluster.get("cluster") or {}).get("server"):
+        raise SettingsError(source, f"cluster {cluster_name!r} has no server")
+    if user_name and _named(content.get("users") or (), user_name) is None:
+        raise SettingsError(source, f"user {user_name!r} of context {wanted!r} is not among users")
+
+
+def _named(entries: Any, name: Any) -> dict[str, Any] | None:
+    found = (entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name)
+    return next(found, None)
+
+
+def _explain(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

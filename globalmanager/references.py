@@ -1,0 +1,104 @@
+"""The objects that a job refers to: how they are named, and what is missing.
+
+Called by the kinds. A job whose references are not there waits with a sentence that names them;
+it is never an error, since `kubectl apply` may bring them in any order.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from globalmanager import storage
+from globalmanager.model import NODES, Object, ObjectRef, Observed, ResourceType
+from globalmanager.pods import WorkerForm, fixed_node, framework
+from globalmanager.specs import InvalidSpec, parse_spec
+from globalmanager.status import Finding, Truth
+
+RESOLVED_REFS: Final = "ResolvedRefs"
+
+
+UNRESOLVED: Final = Finding(
+    RESOLVED_REFS, Truth.UNKNOWN, "InvalidSpec", "not looked for: the spec is not accepted"
+)
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """One thing that a job waits for; `message` names it, the field that wants it, and a remedy."""
+
+    reason: str
+    message: str
+
+
+class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a job reads of a Model or Dataset."""
+
+    url: str
+    credential_name: str = ""
+
+
+def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
+    """A Model in the API group of the job of type `type_`."""
+    return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
+
+
+def node_ref(name: str) -> ObjectRef:
+    return ObjectRef(NODES, "", name)
+
+
+def missing_model(observed: Observed, name: str, path: str) -> Missing | None:
+    ref = model_ref(observed.type, observed.ref.namespace, name)
+    model = observed.references.get(ref)
+    if model is None:
+        text = f"Model {ref.namespace}/{name} ({path}) does not exist in group {ref.type.group}"
+        return Missing("ModelNotFound", f"{text}: create it")
+    try:
+        _data_of(model)
+    except InvalidSpec as error:
+        return Missing("ModelInvalid", f"Model {ref.namespace}/{name} ({path}): {error}")
+    return None
+
+
+def model_source(observed: Observed, name: str, env: str) -> storage.Source:
+    """Where the Model's data is; only for a Model that is not missing."""
+    ref = model_ref(observed.type, observed.ref.namespace, name)
+    data = _data_of(observed.references[ref])
+    return storage.Source(env=env, url=data.url, credential=data.credential_name)
+
+
+def _data_of(object_: Object) -> DataSpec:
+    data = parse_spec(object_, DataSpec)
+    storage.check_url(data.url)
+    return data
+
+
+def missing_node(observed: Observed, name: str, path: str) -> Missing | None:
+    if not name or node_ref(name) in observed.references:
+        return None
+    return Missing("NodeNotFound", f"Node {name} ({path}) does not exist: join it or correct this")
+
+
+def missing_for_worker(observed: Observed, form: WorkerForm, path: str) -> Iterable[Missing | None]:
+    """Node and image that a worker of this form needs."""
+    yield missing_node(observed, fixed_node(form), f"{path}.nodeName")
+    if form.worker_spec is not None:
+        yield _missing_image(observed, framework(form.worker_spec), f"{path}.workerSpec")
+
+
+def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
+    images = observed.settings.framework_images
+    if key in images:
+        return None
+    known = ", ".join(sorted(images)) or "none"
+    remedy = "add it to framework_images of the GlobalManager or use a template"
+    text = f"no image is configured for framework {key} ({path}; configured: {known}): {remedy}"
+    return Missing("FrameworkImageNotConfigured", text)
+
+
+def resolved(missing: Iterable[Missing]) -> Finding:
+    """The condition ResolvedRefs."""
+    faults = tuple(missing)
+    if not faults:
+        return Finding(RESOLVED_REFS, Truth.TRUE, "Resolved", "all references exist")
+    message = "; ".join(dict.fromkeys(fault.message for fault in faults))
+    return Finding(RESOLVED_REFS, Truth.FALSE, faults[0].reason, message)

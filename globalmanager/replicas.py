@@ -1,0 +1,117 @@
+"""Desired Deployments, Services and autoscalers against those that exist.
+
+Called by the kinds whose workers are replica sets. An object is replaced only when what was
+wished changed (its spec hash), so whatever the API server or an autoscaler filled in stays.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from globalmanager import children
+from globalmanager.children import SPEC_HASH, is_being_deleted
+from globalmanager.model import (
+    AUTOSCALERS,
+    DEPLOYMENTS,
+    SERVICES,
+    Action,
+    Create,
+    Delete,
+    Event,
+    Object,
+    ObjectRef,
+    Observed,
+    Replace,
+    ResourceType,
+    Severity,
+    ref_of,
+)
+
+# Fields of .spec that the cluster fills in and a replacement must keep when it names none.
+_FILLED_IN: Final[dict[ResourceType, tuple[str, ...]]] = {
+    DEPLOYMENTS: ("replicas",),
+    SERVICES: ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"),
+}
+
+
+def deployment(
+    observed: Observed, *, name: str, role: str, template: Object, autoscaled: bool
+) -> Create:
+    """One replica, or as many as the autoscaler says."""
+    selector = {"matchLabels": children.selector(observed, role)}
+    replicas = {} if autoscaled else {"replicas": 1}
+    spec = {**replicas, "selector": selector, "template": template}
+    return children.child(observed, DEPLOYMENTS, name=name, role=role, spec=spec)
+
+
+def service(observed: Observed, *, name: str, role: str, port: int) -> Create:
+    """In front of the pods of `role`."""
+    ports = [{"name": "tcp", "port": port, "targetPort": port, "protocol": "TCP"}]
+    spec = {"selector": children.selector(observed, role), "ports": ports}
+    return children.child(observed, SERVICES, name=name, role=role, spec=spec)
+
+
+def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[str, Any]) -> Create:
+    """`limits`: minReplicas, maxReplicas, metrics, behavior of autoscaling/v2."""
+    target = {
+        "apiVersion": DEPLOYMENTS.api_version,
+        "kind": DEPLOYMENTS.kind,
+        "name": deployment,
+    }
+    spec = {"scaleTargetRef": target, **limits}
+    return children.child(observed, AUTOSCALERS, name=f"hpa-{deployment}", role=role, spec=spec)
+
+
+def reconcile(observed: Observed, desired: Sequence[Create]) -> tuple[Action, ...]:
+    """Deletes what is owned and no longer desired, then creates and replaces in order.
+
+    What is being deleted is left alone: once it is gone, the next plan creates it anew.
+    """
+    wanted = {ref_of(wish.type, wish.object): wish for wish in desired}
+    changes = (_change(observed.children.get(ref), wish) for ref, wish in wanted.items())
+    obsolete = (_obsolete(ref, child) for ref, child in _by_name(observed) if ref not in wanted)
+    return tuple(action for action in (*obsolete, *changes) if action is not None)
+
+
+def _by_name(observed: Observed) -> list[tuple[ObjectRef, Object]]:
+    return sorted(observed.children.items(), key=lambda item: str(item[0]))
+
+
+def _obsolete(ref: ObjectRef, child: Object) -> Delete | None:
+    return None if is_being_deleted(child) else Delete(ref, child["metadata"]["uid"])
+
+
+def _change(existing: Object | None, wish: Create) -> Action | None:
+    if existing is None:
+        return wish
+    if is_being_deleted(existing) or _spec_hash(existing) == _spec_hash(wish.object):
+        return None
+    return Replace(wish.type, _replacement(wish, existing))
+
+
+def _spec_hash(object_: Object) -> str:
+    return str((object_["metadata"].get("annotations") or {}).get(SPEC_HASH, ""))
+
+
+def _replacement(wish: Create, existing: Object) -> Object:
+    """The wish, with the identity, foreign labels and annotations of what exists."""
+    old, new = existing["metadata"], wish.object["metadata"]
+    metadata = {
+        **old,
+        "labels": {**(old.get("labels") or {}), **new["labels"]},
+        "annotations": {**(old.get("annotations") or {}), **new["annotations"]},
+        "ownerReferences": new["ownerReferences"],
+    }
+    known = existing.get("spec") or {}
+    filled_in = {key: known[key] for key in _FILLED_IN.get(wish.type, ()) if key in known}
+    return {**existing, "metadata": metadata, "spec": {**filled_in, **wish.object["spec"]}}
+
+
+def events(actions: Sequence[Action]) -> Iterator[Event]:
+    """One Normal event for each action."""
+    for action in actions:
+        if isinstance(action, Delete):
+            ref, word = action.ref, "Deleted"
+        else:
+            ref = ref_of(action.type, action.object)
+            word = "Created" if isinstance(action, Create) else "Replaced"
+        yield Event(Severity.NORMAL, word, f"{word.lower()} {ref.type.kind} {ref.name}")

@@ -1,0 +1,1 @@
+"""Read-only REST status API, health and metrics."""

@@ -1,0 +1,288 @@
+"""The handlers: they look into caches and sessions, wait for nothing and change nothing."""
+
+import http
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from common.ids import NodeName, TaskKey, TaskRef
+from globalmanager.edge.sessions import SessionInfo
+from globalmanager.model import Contact, Object, ResourceType
+from globalmanager.rest.errors import RequestError
+from globalmanager.rest.openapi import document
+from globalmanager.rest.routes import JSON, Parameter, Route
+from globalmanager.rest.views import (
+    HealthView,
+    NodeListView,
+    NodeView,
+    ObjectListView,
+    ReadyView,
+    SessionView,
+    StatusView,
+    object_view,
+    status_view,
+)
+
+FIRST_GROUP: Final = "edgeai.io"  # where an object is looked for first
+
+_NAMESPACE: Final = Parameter("namespace", "path", "namespace of the objects")
+_PLURAL: Final = Parameter("plural", "path", "resource, e.g. jointinferenceservices")
+_NAME: Final = Parameter("name", "path", "name of the object")
+_GROUP: Final = Parameter(
+    "group", "query", f"API group; without it: lists join all, an object is of {FIRST_GROUP} first"
+)
+_OBJECT: Final = (_NAMESPACE, _PLURAL, _NAME, _GROUP)
+_NOT_FOUND: Final = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.SERVICE_UNAVAILABLE)
+_NOT_READY: Final = (http.HTTPStatus.SERVICE_UNAVAILABLE,)
+
+
+class Found(Protocol):
+    @property
+    def object(self) -> Object: ...
+
+
+class Health(Protocol):
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def reasons(self) -> tuple[str, ...]: ...
+
+
+class Cluster(Protocol):
+    """What is asked of the engine."""
+
+    def find(self, key: TaskKey) -> Found | None:
+        """The job resource of a task key."""
+
+    def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]:
+        """Job resources by "<plural>.<group>"."""
+
+    def nodes(self) -> tuple[Object, ...]: ...
+
+    def health(self) -> Health: ...
+
+
+class SessionBook(Protocol):
+    """What is asked of the sessions."""
+
+    def contacts(self) -> Mapping[NodeName, Contact]: ...
+
+    def snapshot(self) -> Iterable[SessionInfo]: ...
+
+    def desired_count(self, node: NodeName) -> int: ...
+
+
+class Api:
+    """
+    Args:
+        types: the job resources' types that this GlobalManager serves
+        is_populated: whether the caches were filled once; before that, lists would lie
+        registry: what /metrics shows
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        sessions: SessionBook,
+        types: Collection[ResourceType],
+        is_populated: Callable[[], bool],
+        registry: CollectorRegistry,
+        version: str,
+    ) -> None:
+        self._cluster = cluster
+        self._sessions = sessions
+        self._types = sorted(types, key=lambda type_: (type_.group != FIRST_GROUP, type_.group))
+        self._is_populated = is_populated
+        self._registry = registry
+        self.routes = self._routes()
+        self._document = msgspec.json.encode(document(self.routes, version=version))
+
+    def _routes(self) -> tuple[Route, ...]:
+        in_namespace = "/api/v1/namespaces/{namespace}/{plural}"
+        return (
+            Route(
+                path="/api/v1/nodes",
+                summary="Nodes with their sessions",
+                handler=self.list_nodes,
+                answer=NodeListView,
+                failures=_NOT_READY,
+            ),
+            Route(
+                path="/api/v1/{plural}",
+                summary="Job resources of all namespaces",
+                handler=self.list_everywhere,
+                answer=ObjectListView,
+                parameters=(_PLURAL, _GROUP),
+                failures=_NOT_FOUND,
+            ),
+            Route(
+                path=in_namespace,
+                summary="Job resources of one namespace",
+                handler=self.list_objects,
+                answer=ObjectListView,
+                parameters=(_NAMESPACE, _PLURAL, _GROUP),
+                failures=_NOT_FOUND,
+            ),
+            Route(
+                path=in_namespace + "/{name}",
+                summary="One job resource",
+                handler=self.get_object,
+                answer=dict,
+                parameters=_OBJECT,
+                failures=_NOT_FOUND,
+            ),
+            Route(
+                path=in_namespace + "/{name}/status",
+                summary="The status of one job resource",
+                handler=self.get_status,
+                answer=StatusView,
+                parameters=_OBJECT,
+                failures=_NOT_FOUND,
+            ),
+            Route(
+                path="/openapi.json",
+                summary="This description",
+                handler=self.get_openapi,
+                answer=dict,
+            ),
+            Route(
+                path="/healthz",
+                summary="Whether the process answers",
+                handler=self.get_health,
+                answer=HealthView,
+            ),
+            Route(
+                path="/readyz",
+                summary="Whether the caches can be relied on",
+                handler=self.get_readiness,
+                answer=ReadyView,
+                failures=_NOT_READY,
+                failure=ReadyView,
+            ),
+            Route(
+                path="/metrics",
+                summary="Metrics in Prometheus' text format",
+                handler=self.get_metrics,
+                answer=str,
+            ),
+        )
+
+    # ---- nodes ----
+
+    async def list_nodes(self, _request: web.Request) -> web.Response:
+        self._require_populated()
+        in_cluster = {NodeName(node["metadata"]["name"]) for node in self._cluster.nodes()}
+        live = {info.node: info for info in self._sessions.snapshot()}
+        names = sorted(in_cluster | self._sessions.contacts().keys())
+        views = [self._node_view(name, live.get(name), name in in_cluster) for name in names]
+        return answer(NodeListView(items=views))
+
+    def _node_view(self, name: NodeName, info: SessionInfo | None, in_cluster: bool) -> NodeView:
+        contact = self._sessions.contacts().get(name)
+        return NodeView(
+            name=name,
+            in_cluster=in_cluster,
+            connected=info is not None,
+            since=None if contact is None else contact.since,
+            tasks_desired=self._sessions.desired_count(name),
+            tasks_held=None if info is None else info.held,
+            session=None if info is None else session_view(info),
+        )
+
+    # ---- objects ----
+
+    async def list_everywhere(self, request: web.Request) -> web.Response:
+        return self._list(request, namespace="")
+
+    async def list_objects(self, request: web.Request) -> web.Response:
+        return self._list(request, namespace=request.match_info["namespace"])
+
+    async def get_object(self, request: web.Request) -> web.Response:
+        return answer(object_view(self._object(request)))
+
+    async def get_status(self, request: web.Request) -> web.Response:
+        return answer(status_view(self._object(request)))
+
+    def _list(self, request: web.Request, *, namespace: str) -> web.Response:
+        types = self._types_of(request)
+        self._require_populated()
+        objects = [
+            object_view(object_)
+            for type_ in types
+            for object_ in self._cluster.list(str(type_), namespace)
+        ]
+        objects.sort(key=lambda o: (o["metadata"].get("namespace", ""), o["metadata"]["name"]))
+        return answer(ObjectListView(items=objects))
+
+    def _object(self, request: web.Request) -> Object:
+        types = self._types_of(request)
+        self._require_populated()
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        for type_ in types:
+            found = self._cluster.find(TaskRef(type_.plural, type_.group, namespace, name).key)
+            if found is not None:
+                return found.object
+        groups = ", ".join(type_.group for type_ in types)
+        raise RequestError(
+            http.HTTPStatus.NOT_FOUND,
+            f"{types[0].plural} {namespace}/{name}: no such object in {groups}",
+        )
+
+    def _types_of(self, request: web.Request) -> list[ResourceType]:
+        """Types that the path and ?group= name, in the order of looking. Raises: RequestError"""
+        plural, group = request.match_info["plural"], request.query.get("group")
+        types = [
+            type_
+            for type_ in self._types
+            if type_.plural == plural and group in (None, type_.group)
+        ]
+        if types:
+            return types
+        known = ", ".join(sorted(str(type_) for type_ in self._types))
+        asked = plural if group is None else f"{plural}.{group}"
+        raise RequestError(
+            http.HTTPStatus.NOT_FOUND, f"{asked}: not served here; served are {known}"
+        )
+
+    def _require_populated(self) -> None:
+        if not self._is_populated():
+            raise RequestError(
+                http.HTTPStatus.SERVICE_UNAVAILABLE,
+                "the caches are not filled yet; /readyz says what is missing",
+            )
+
+    # ---- the process ----
+
+    async def get_openapi(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._document, content_type=JSON)
+
+    async def get_health(self, _request: web.Request) -> web.Response:
+        return answer(HealthView(ok=True))
+
+    async def get_readiness(self, _request: web.Request) -> web.Response:
+        health = self._cluster.health()
+        view = ReadyView(ready=health.ready, reasons=list(health.reasons))
+        return answer(view, status=200 if health.ready else 503)
+
+    async def get_metrics(self, _request: web.Request) -> web.Response:
+        body = generate_latest(self._registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def answer(view: Any, *, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(view), content_type=JSON)
+
+
+def session_view(info: SessionInfo) -> SessionView:
+    return SessionView(
+        id=info.session,
+        instance=info.instance,
+        protocol_version=info.protocol_version,
+        synced=info.synced,
+        last_report_at=info.last_report_at,
+    )

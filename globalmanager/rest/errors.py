@@ -1,0 +1,65 @@
+"""Failures of REST requests, and the one place that turns any failure into an ErrorView."""
+
+import http
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from common.errors import EdgeAIError
+from common.logs import get_logger
+from globalmanager.rest.routes import JSON
+from globalmanager.rest.views import ErrorView
+
+log = get_logger(__name__)
+
+
+class RequestError(EdgeAIError):
+    """The request gets `status`; the message names the object and what to do."""
+
+    def __init__(self, status: http.HTTPStatus, message: str) -> None:
+        self.status, self.message = status, message
+        super().__init__(message)
+
+
+def error_answer(status: int, message: str) -> web.Response:
+    view = ErrorView(code=status, reason=reason_of(status), message=message)
+    return web.Response(status=status, body=msgspec.json.encode(view), content_type=JSON)
+
+
+def reason_of(status: int) -> str:
+    """One word, as the Kubernetes API has them: 404 -> NotFound."""
+    return http.HTTPStatus(status).phrase.title().replace(" ", "")
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Middleware: bounded requests in, JSON out, nothing cached."""
+    try:
+        response = await _guarded(request, handler)
+    except RequestError as error:
+        response = error_answer(error.status, error.message)
+        if error.status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+            response.headers["Retry-After"] = "5"
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        message = f"{request.method} {request.path}: read-only, allowed are {allowed}"
+        response = error_answer(error.status, message)
+        response.headers["Allow"] = allowed
+    except web.HTTPException as error:
+        message = f"{request.method} {request.path}: {error.reason}; see /openapi.json"
+        response = error_answer(error.status, message)
+    except Exception:  # one request's fault must not show its insides to the client
+        log.exception("request failed", path=request.path)
+        response = error_answer(500, f"{request.method} {request.path}: failed, see the log")
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if request.body_exists:
+        response = error_answer(413, f"{request.method} {request.path}: takes no body")
+        response.force_close()  # the body is not read, so nothing may follow it
+        return response
+    return await handler(request)

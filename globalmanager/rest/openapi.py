@@ -1,0 +1,67 @@
+"""The OpenAPI 3.1 document, from the route table and the structs of the answers. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from globalmanager.rest.routes import JSON, TEXT, Parameter, Route
+from globalmanager.rest.views import ErrorView
+
+_REF: Final = "#/components/schemas/{name}"
+
+Document = dict[str, Any]
+
+
+def document(routes: Sequence[Route], *, version: str) -> Document:
+    types = {type_ for route in routes for type_ in answers_of(route)} - {str, dict}
+    _, schemas = msgspec.json.schema_components(
+        sorted(types, key=lambda type_: type_.__name__), ref_template=_REF
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "edgeai GlobalManager",
+            "version": version,
+            "description": "Read-only view of nodes and job resources, served from caches.",
+        },
+        "paths": {route.path: {"get": _operation(route)} for route in routes},
+        "components": {"schemas": dict(sorted(schemas.items()))},
+    }
+
+
+def answers_of(route: Route) -> tuple[type, type]:
+    """Types of the body on success and on failure."""
+    return route.answer, route.failure or ErrorView
+
+
+def _operation(route: Route) -> Document:
+    success, failure = answers_of(route)
+    answers = {"200": _answer("OK", success)}
+    for status in route.failures:
+        answers[str(status.value)] = _answer(status.phrase, failure)
+    return {
+        "summary": route.summary,
+        "operationId": route.handler.__name__,
+        "parameters": [_parameter(parameter) for parameter in route.parameters],
+        "responses": answers,
+    }
+
+
+def _answer(phrase: str, type_: type) -> Document:
+    if type_ is str:
+        return {"description": phrase, "content": {TEXT: {"schema": {"type": "string"}}}}
+    schema: Document = {"type": "object"}
+    if type_ is not dict:
+        schema = {"$ref": _REF.format(name=type_.__name__)}
+    return {"description": phrase, "content": {JSON: {"schema": schema}}}
+
+
+def _parameter(parameter: Parameter) -> Document:
+    return {
+        "name": parameter.name,
+        "in": parameter.where,
+        "required": parameter.where == "path",
+        "description": parameter.meaning,
+        "schema": {"type": "string"},
+    }

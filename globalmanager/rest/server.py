@@ -1,0 +1,66 @@
+"""The HTTP server of the REST API: one address, bounded requests, orderly stop. Run by app."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from common.logs import get_logger
+from globalmanager.rest.errors import answer_errors
+from globalmanager.rest.routes import Route
+
+log = get_logger(__name__)
+
+MAX_LINE_BYTES: Final = 4096  # request line; the longest path has three names of 253
+MAX_FIELD_BYTES: Final = 8190  # one header
+MAX_HEADERS: Final = 64
+KEEPALIVE_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 3.0
+
+
+class RestServer:
+    """Serves `routes` from `start` to `stop`."""
+
+    def __init__(self, host: str, port: int, *, routes: Sequence[Route]) -> None:
+        self._host, self._port = host, port
+        self._runner = web.AppRunner(
+            application(routes),
+            access_log=None,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
+            max_headers=MAX_HEADERS,
+            keepalive_timeout=KEEPALIVE_S,
+            lingering_time=0,  # a body that came nevertheless is not waited for
+            shutdown_timeout=STOP_TIMEOUT_S,
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port) that it listens on; the port that was chosen for port 0."""
+        if not self._runner.addresses:
+            return self._host, self._port
+        host, port, *_ = self._runner.addresses[0]
+        return str(host), int(port)
+
+    async def start(self) -> None:
+        """Raises: OSError when the address cannot be listened on"""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port).start()
+        log.info("REST API listening", address="{}:{}".format(*self.address))
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def __aenter__(self) -> "RestServer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+
+def application(routes: Sequence[Route]) -> web.Application:
+    app = web.Application(middlewares=[answer_errors], client_max_size=1)
+    for route in routes:
+        app.router.add_get(route.path, route.handler)
+    return app

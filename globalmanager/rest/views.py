@@ -1,0 +1,104 @@
+"""What the REST API answers, as types: the JSON, and the OpenAPI document made from them.
+
+Objects are shown as the Kubernetes API holds them, without the bookkeeping of field managers.
+Worker secrets and their hashes are in none of these: neither objects nor sessions hold them.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+Object = dict[str, Any]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Root of all answers."""
+
+
+class SessionView(View, frozen=True):
+    """A live session. `synced`: the node has held its whole desired set since it connected."""
+
+    id: str
+    instance: str
+    protocol_version: int
+    synced: bool
+    last_report_at: datetime | None
+
+
+class NodeView(View, frozen=True):
+    """A node of the cluster, or one that had a session here.
+
+    `inCluster`: there is a Node object. `connected` and `since` speak of this GlobalManager's
+    sessions; `since` is null for a node that never had one. `tasksDesired` is what the node is to
+    hold, `tasksHeld` what it is known to hold: null without a session.
+    """
+
+    name: str
+    in_cluster: bool
+    connected: bool
+    since: datetime | None
+    tasks_desired: int
+    tasks_held: int | None
+    session: SessionView | None
+
+
+class NodeListView(View, frozen=True):
+    items: list[NodeView]
+
+
+class ObjectListView(View, frozen=True):
+    """Job resources of one plural, by namespace and name, of all groups that serve it."""
+
+    items: list[Object]
+
+
+class StatusView(View, frozen=True):
+    """An object's .status, and of which object in which state."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    status: Object
+
+
+class HealthView(View, frozen=True):
+    """The process answers."""
+
+    ok: bool
+
+
+class ReadyView(View, frozen=True):
+    """Whether this GlobalManager can be relied on; `reasons` says what is amiss."""
+
+    ready: bool
+    reasons: list[str]
+
+
+class ErrorView(View, frozen=True):
+    """Why a request failed: HTTP status, a word for programs, a sentence for people."""
+
+    code: int
+    reason: str
+    message: str
+
+
+def object_view(object_: Object) -> Object:
+    metadata = {k: v for k, v in object_["metadata"].items() if k != "managedFields"}
+    return {**object_, "metadata": metadata}
+
+
+def status_view(object_: Object) -> StatusView:
+    metadata = object_["metadata"]
+    return StatusView(
+        api_version=object_.get("apiVersion", ""),
+        kind=object_.get("kind", ""),
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        generation=metadata.get("generation", 0),
+        status=object_.get("status") or {},
+    )

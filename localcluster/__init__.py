@@ -1,0 +1,29 @@
+"""A Kubernetes-compatible cluster in one Python process, for a laptop and for tests.
+
+An HTTP API on loopback over one SQLite file, the controllers that a Deployment needs, a kubelet
+that runs containers as local processes, a proxy for Services. `kubectl` and ordinary clients work
+with it; it is a convenience and never the judge of what Kubernetes does.
+
+What the API does not do, on purpose:
+
+- Server-side apply merges; nobody owns fields (no managedFields, no 409 on another's field), and
+  what a later apply leaves out stays.
+- Objects of built-in kinds are checked only where the controllers and the kubelet here depend on
+  it: their unknown fields are kept, even with `--validate=strict`, and `kubectl explain` knows
+  only their top. Custom resources are pruned, defaulted and validated by their schema in full,
+  but CEL rules (x-kubernetes-validations) are not evaluated.
+- CRD versions differ in nothing but their name (conversion strategy None), and the storage
+  version must be served.
+- One token, which may do everything: no RBAC, no admission webhooks, no quotas. Role objects,
+  NetworkPolicies, Ingresses, PodDisruptionBudgets and the like are stored and have no effect.
+  ReplicaSets, DaemonSets, StatefulSets, Jobs and autoscalers are stored, too, and nothing acts on
+  them: Deployments own their pods directly.
+- `kubectl get --raw` does not get in: kubectl shows the token, which is in the server's path, with
+  everything but raw requests.
+- No exec, attach, port-forward, cp or top; no TLS; no service account tokens; no events.k8s.io.
+- Protobuf bodies are understood for the few kinds that `kubectl create <kind>` sends so
+  (Namespace, ConfigMap, Secret, ServiceAccount, Deployment, Service); others are refused with 415.
+- The pages of one list show objects as they are when the page is read; watching from the list's
+  resource version brings a reader to the present.
+- Writes survive a crash of the process; the last ones may be lost in a power cut.
+"""

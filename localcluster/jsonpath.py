@@ -1,0 +1,88 @@
+"""The part of Kubernetes' JSONPath that printer columns use.
+
+`.status.conditions[?(@.type=="Ready")].status`, `.spec.workers[0].name`, `['a.b']`, `\\.` within a
+name, `[*]`. Pure; used by `tables`. Anything else finds nothing.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_STEP = re.compile(
+    r"""
+      \.(?P<field>(?:\\.|[^.\[\]\\])+)
+    | \[(?P<index>-?\d+)\]
+    | \[(?P<every>\*)\]
+    | \[['"](?P<quoted>[^'"]+)['"]\]
+    | \[\?\(@(?P<path>(?:\.(?:\\.|[^.\[\]\\=!<>\s)])+)+)\s*
+         (?P<operator>==|!=)\s*["']?(?P<value>[^"')]*)["']?\)\]
+    """,
+    re.VERBOSE,
+)
+
+
+def find(path: str, document: Any) -> list[Any]:
+    """All values at a path, in order; empty when there are none or the path is not understood."""
+    values = [document]
+    for step in _steps(path):
+        values = [found for value in values for found in _take(step, value)]
+    return values
+
+
+@functools.lru_cache(maxsize=1024)
+def _steps(path: str) -> tuple[re.Match[str], ...]:
+    path = path.strip("{}")
+    if not path.startswith((".", "[")):
+        path = f".{path}"
+    steps, position = [], 0
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            return (_NOTHING,)
+        steps.append(match)
+        position = match.end()
+    return tuple(steps)
+
+
+def _matched(text: str) -> re.Match[str]:
+    match = _STEP.match(text)
+    if match is None:
+        raise ValueError(text)
+    return match
+
+
+_NOTHING = _matched("[?(@.x==y)]")  # a step that selects from lists alone, and there nothing
+
+
+def _take(step: re.Match[str], value: Any) -> Iterator[Any]:
+    if step is _NOTHING:
+        return
+    if step["index"] is not None:
+        yield from _item(value, int(step["index"]))
+    elif step["every"]:
+        yield from value.values() if isinstance(value, dict) else _items(value)
+    elif step["path"]:
+        yield from (item for item in _items(value) if _fulfils(step, item))
+    else:
+        name = step["quoted"] or step["field"].replace("\\", "")
+        if isinstance(value, dict) and name in value:
+            yield value[name]
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _item(value: Any, index: int) -> list[Any]:
+    items = _items(value)
+    return [items[index]] if -len(items) <= index < len(items) else []
+
+
+def _fulfils(step: re.Match[str], item: Any) -> bool:
+    found = [_text(value) for value in find(step["path"], item)]
+    return (step["value"] in found) is (step["operator"] == "==")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

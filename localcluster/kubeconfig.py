@@ -1,0 +1,39 @@
+"""Writes the kubeconfig with which kubectl and other clients reach the local cluster.
+
+The file holds the token, so only its owner may read it.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+CLUSTER = "localcluster"
+
+
+def write(path: Path, *, url: str, token: str, namespace: str = "default") -> None:
+    """Replace the file at once and as a whole; it is JSON, which is YAML, too.
+
+    The token is in the server's path as well: kubectl sends credentials over TLS alone.
+
+    Raises: OSError
+    """
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": CLUSTER, "cluster": {"server": f"{url}/{token}"}}],
+        "users": [{"name": CLUSTER, "user": {"token": token}}],
+        "contexts": [
+            {
+                "name": CLUSTER,
+                "context": {"cluster": CLUSTER, "user": CLUSTER, "namespace": namespace},
+            }
+        ],
+        "current-context": CLUSTER,
+    }
+    text = msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n"
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+    draft.replace(path)

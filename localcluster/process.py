@@ -1,0 +1,189 @@
+"""Starts and stops a cluster that runs apart from whoever asks for it.
+
+Called by the `edgeai` command and by tests. Synchronous: from a coroutine use a thread. What runs
+is known from the state directory alone, so the one who stops need not be the one who started.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from localcluster.errors import ClusterError
+from localcluster.state import LOG_FILE, Running, StateDirectory, start_ticks
+
+START_TIMEOUT_S: Final = 20.0
+STOP_TIMEOUT_S: Final = 15.0
+_LOOK_EVERY_S: Final = 0.05
+
+
+class ClusterProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster that runs and is ready."""
+
+    pid: int
+    api: str
+    """URL."""
+    network: str
+    """ "127.X" """
+    nodes: dict[str, str]
+    """Name -> address."""
+    kubeconfig: Path
+
+
+class StartFailed(ClusterError):
+    """The cluster ended before it was ready, or was not ready in time."""
+
+
+def start(
+    state_dir: Path,
+    *,
+    nodes: Sequence[str] = (),
+    pod_env: Mapping[str, str] | None = None,
+    images: Mapping[str, str] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
+) -> ClusterProcess:
+    """Run a cluster in a session of its own and wait until it is ready.
+
+    Args:
+        nodes: names; none: the default ones
+        pod_env: variables of every container
+        images: command line to run for an image
+    Raises: StartFailed with the last line of its log
+    """
+    state = StateDirectory(state_dir.absolute())
+    if present := running(state_dir):
+        raise StartFailed(f"a cluster runs in {state.path} already, process {present.pid}")
+    argv = [sys.executable, "-m", "localcluster", "--state-dir", str(state.path)]
+    if nodes:
+        argv += ["--nodes", ",".join(nodes)]
+    for flag, given in (("--pod-env", pod_env), ("--images", images)):
+        if given:
+            argv += [flag, ",".join(f"{name}={value}" for name, value in given.items())]
+    log_file = _begin_log(state)
+    pid = _spawn(argv, log_file)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if (ready := running(state_dir)) and ready.pid == pid:
+            return ready
+        if _has_ended(pid):
+            raise StartFailed(f"the cluster ended before it was ready: {_last_line(log_file)}")
+        time.sleep(_LOOK_EVERY_S)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise StartFailed(f"the cluster was not ready in {timeout_s:g} s: {_last_line(log_file)}")
+
+
+def running(state_dir: Path) -> ClusterProcess | None:
+    """The cluster of that directory; None when none runs or it is not ready yet."""
+    state = StateDirectory(state_dir.absolute())
+    found = state.read_running()
+    if found is None or start_ticks(found.pid) != found.start_ticks or _is_zombie(found.pid):
+        return None
+    return ClusterProcess(
+        pid=found.pid,
+        api=found.api,
+        network=found.network,
+        nodes=found.nodes,
+        kubeconfig=state.kubeconfig,
+    )
+
+
+def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+    """End the cluster of that directory and wait for its end; kill it after the timeout.
+
+    Returns: False when none was running
+    """
+    found = StateDirectory(state_dir.absolute()).read_running()
+    if found is None:
+        return False
+    pidfd = _open(found)
+    if pidfd is None:
+        return False
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        if not _wait(pidfd, timeout_s):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _wait(pidfd, timeout_s)
+    finally:
+        os.close(pidfd)
+        _has_ended(found.pid)
+    return True
+
+
+def _open(found: Running) -> int | None:
+    """A descriptor of exactly that process, also if its pid is given to another one now."""
+    try:
+        pidfd = os.pidfd_open(found.pid)
+    except ProcessLookupError:
+        return None
+    if start_ticks(found.pid) != found.start_ticks or _is_zombie(found.pid):
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+def _wait(pidfd: int, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
+def _begin_log(state: StateDirectory) -> Path:
+    """The log of the cluster that ran before is kept once."""
+    path = state.path / LOG_FILE
+    try:
+        state.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            path.replace(path.with_name(LOG_FILE + ".1"))
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise StartFailed(f"state directory {state.path}: {error.strerror}") from error
+    return path
+
+
+def _spawn(argv: list[str], log_file: Path) -> int:
+    output = (os.POSIX_SPAWN_OPEN, 1, str(log_file), os.O_WRONLY | os.O_APPEND, 0o600)
+    return os.posix_spawn(
+        argv[0],
+        argv,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            output,
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def _has_ended(pid: int) -> bool:
+    """Also takes note of the end, if it is a child of this process."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return start_ticks(pid) is None
+
+
+def _is_zombie(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat.rpartition(")")[2].split()[0] in ("Z", "X")
+    return False
+
+
+def _last_line(log_file: Path) -> str:
+    """The last thing that it said, without the JSON around it."""
+    lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+    try:
+        entry = msgspec.json.decode(last)
+        return f"{entry['event']}: {entry['error']}"
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return last

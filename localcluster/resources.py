@@ -1,0 +1,295 @@
+"""What the API serves: one `Resource` per group, version and plural, and the built-in ones.
+
+Everything in the package names a resource by these constants. Holds no state: which custom
+resources exist at the moment is known by `registry.Registry`.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Object = dict[str, Any]
+
+_GROUPS_WITH_GENERATION = (
+    "apiextensions.k8s.io",
+    "apps",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+)
+ALL_VERBS = (
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+)
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A printer column of a custom resource (additionalPrinterColumns)."""
+
+    name: str
+    type: str
+    json_path: str
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+class ScalePaths(msgspec.Struct, frozen=True):
+    """Where an object keeps what its /scale subresource shows, as dotted paths."""
+
+    replicas: str = "spec.replicas"
+    status_replicas: str = "status.replicas"
+    selector: str = ""
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One served resource. Objects of all versions of one group and plural are stored together."""
+
+    version: str
+    plural: str
+    kind: str
+    group: str = ""
+    namespaced: bool = True
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    status: bool = False
+    """The status is written by /status alone."""
+    scale: ScalePaths | None = None
+    extra_subresources: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    """What a field selector may name, besides metadata.name and metadata.namespace."""
+    verbs: tuple[str, ...] = ALL_VERBS
+    columns: tuple[Column, ...] = ()
+    schema: dict[str, Any] | None = None
+    """Structural schema of a custom resource; None: a built-in, whose fields are not checked."""
+    custom: bool = False
+
+    @property
+    def group_resource(self) -> str:
+        """`pods`, `deployments.apps`: names the resource whatever its version."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def group_version(self) -> str:
+        """The apiVersion of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def has_generation(self) -> bool:
+        """metadata.generation counts the changes of its objects, as in the groups that say so."""
+        return self.custom or self.group in _GROUPS_WITH_GENERATION
+
+    @property
+    def subresources(self) -> tuple[str, ...]:
+        named = (("status", self.status), ("scale", self.scale is not None))
+        return tuple(name for name, served in named if served) + self.extra_subresources
+
+    @property
+    def selectable_fields(self) -> tuple[str, ...]:
+        return ("metadata.name", "metadata.namespace", *self.fields)
+
+
+_POD_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.serviceAccountName",
+    "status.phase",
+    "status.podIP",
+)
+_EVENT_FIELDS = (
+    *(
+        f"involvedObject.{field}"
+        for field in ("apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion")
+    ),
+    "involvedObject.uid",
+    "reason",
+    "reportingComponent",
+    "source.component",
+    "type",
+)
+_ALL = ("all",)
+_REPLICAS = ScalePaths(selector="spec.selector")
+
+NAMESPACES = Resource(
+    version="v1",
+    plural="namespaces",
+    kind="Namespace",
+    namespaced=False,
+    short_names=("ns",),
+    status=True,
+    fields=("status.phase",),
+)
+PODS = Resource(
+    version="v1",
+    plural="pods",
+    kind="Pod",
+    short_names=("po",),
+    categories=_ALL,
+    status=True,
+    extra_subresources=("log",),
+    fields=_POD_FIELDS,
+)
+SERVICES = Resource(
+    version="v1",
+    plural="services",
+    kind="Service",
+    short_names=("svc",),
+    categories=_ALL,
+    status=True,
+    fields=("spec.type", "spec.clusterIP"),
+)
+ENDPOINTS = Resource(version="v1", plural="endpoints", kind="Endpoints", short_names=("ep",))
+CONFIGMAPS = Resource(version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",))
+SECRETS = Resource(version="v1", plural="secrets", kind="Secret", fields=("type",))
+SERVICEACCOUNTS = Resource(
+    version="v1", plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",)
+)
+EVENTS = Resource(
+    version="v1", plural="events", kind="Event", short_names=("ev",), fields=_EVENT_FIELDS
+)
+NODES = Resource(
+    version="v1",
+    plural="nodes",
+    kind="Node",
+    namespaced=False,
+    short_names=("no",),
+    status=True,
+    fields=("spec.unschedulable",),
+)
+DEPLOYMENTS = Resource(
+    group="apps",
+    version="v1",
+    plural="deployments",
+    kind="Deployment",
+    short_names=("deploy",),
+    categories=_ALL,
+    status=True,
+    scale=_REPLICAS,
+)
+REPLICASETS = Resource(
+    group="apps",
+    version="v1",
+    plural="replicasets",
+    kind="ReplicaSet",
+    short_names=("rs",),
+    categories=_ALL,
+    status=True,
+    scale=_REPLICAS,
+)
+DAEMONSETS = Resource(
+    group="apps",
+    version="v1",
+    plural="daemonsets",
+    kind="DaemonSet",
+    short_names=("ds",),
+    categories=_ALL,
+    status=True,
+)
+STATEFULSETS = Resource(
+    group="apps",
+    version="v1",
+    plural="statefulsets",
+    kind="StatefulSet",
+    short_names=("sts",),
+    categories=_ALL,
+    status=True,
+    scale=_REPLICAS,
+)
+JOBS = Resource(
+    group="batch", version="v1", plural="jobs", kind="Job", categories=_ALL, status=True
+)
+HORIZONTALPODAUTOSCALERS = Resource(
+    group="autoscaling",
+    version="v2",
+    plural="horizontalpodautoscalers",
+    kind="HorizontalPodAutoscaler",
+    short_names=("hpa",),
+    categories=_ALL,
+    status=True,
+)
+LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
+CUSTOMRESOURCEDEFINITIONS = Resource(
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+    status=True,
+)
+SELFSUBJECTACCESSREVIEWS = Resource(
+    group="authorization.k8s.io",
+    version="v1",
+    plural="selfsubjectaccessreviews",
+    kind="SelfSubjectAccessReview",
+    namespaced=False,
+    verbs=("create",),
+)
+
+
+class _Inert(msgspec.Struct, frozen=True):
+    """A resource that is stored so that ordinary manifests apply; nothing acts on it."""
+
+    group: str
+    plural: str
+    kind: str
+    short_names: tuple[str, ...] = ()
+    scope: Literal["Namespaced", "Cluster"] = "Namespaced"
+
+    def resource(self) -> Resource:
+        return Resource(
+            group=self.group,
+            version="v1",
+            plural=self.plural,
+            kind=self.kind,
+            namespaced=self.scope == "Namespaced",
+            short_names=self.short_names,
+        )
+
+
+_RBAC = "rbac.authorization.k8s.io"
+_INERT = (
+    _Inert("", "persistentvolumeclaims", "PersistentVolumeClaim", ("pvc",)),
+    _Inert("", "resourcequotas", "ResourceQuota", ("quota",)),
+    _Inert("", "limitranges", "LimitRange", ("limits",)),
+    _Inert("batch", "cronjobs", "CronJob", ("cj",)),
+    _Inert("discovery.k8s.io", "endpointslices", "EndpointSlice"),
+    _Inert("networking.k8s.io", "ingresses", "Ingress", ("ing",)),
+    _Inert("networking.k8s.io", "networkpolicies", "NetworkPolicy", ("netpol",)),
+    _Inert("policy", "poddisruptionbudgets", "PodDisruptionBudget", ("pdb",)),
+    _Inert("scheduling.k8s.io", "priorityclasses", "PriorityClass", ("pc",), "Cluster"),
+    _Inert(_RBAC, "roles", "Role"),
+    _Inert(_RBAC, "rolebindings", "RoleBinding"),
+    _Inert(_RBAC, "clusterroles", "ClusterRole", (), "Cluster"),
+    _Inert(_RBAC, "clusterrolebindings", "ClusterRoleBinding", (), "Cluster"),
+)
+
+BUILTINS: tuple[Resource, ...] = (
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    ENDPOINTS,
+    CONFIGMAPS,
+    SECRETS,
+    SERVICEACCOUNTS,
+    EVENTS,
+    NODES,
+    DEPLOYMENTS,
+    REPLICASETS,
+    DAEMONSETS,
+    STATEFULSETS,
+    JOBS,
+    HORIZONTALPODAUTOSCALERS,
+    LEASES,
+    CUSTOMRESOURCEDEFINITIONS,
+    SELFSUBJECTACCESSREVIEWS,
+    *(inert.resource() for inert in _INERT),
+)

@@ -1,0 +1,75 @@
+"""Keys that wait to be looked at: each once, in order, again later when it failed.
+
+The loop under every controller of this package. A key says only *that* something may have
+changed; the controller looks at the whole state. Bounded by the number of keys. Not thread-safe.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from common.logs import get_logger
+
+log = get_logger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 10.0
+
+
+class Worklist(Generic[K]):
+    """Args: name: of the controller, for logs."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._keys: dict[K, None] = {}  # ordered set
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}  # in a row
+        self._wake = asyncio.Event()
+
+    def add(self, key: K) -> None:
+        self._keys[key] = None
+        self._wake.set()
+
+    def add_after(self, key: K, delay_s: float) -> None:
+        """Look at `key` again after so many seconds; replaces an earlier such wish."""
+        self._cancel_timer(key)
+        self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self._due, key)
+
+    async def run(self, reconcile: Callable[[K], Awaitable[float | None]]) -> None:
+        """Give each key to `reconcile`, one at a time, for ever.
+
+        Args: reconcile: returns after how many seconds to look again; None: on the next change
+        """
+        try:
+            while True:
+                await self._wake.wait()
+                while self._keys:
+                    key = next(iter(self._keys))
+                    del self._keys[key]
+                    await self._reconcile(key, reconcile)
+                self._wake.clear()
+        finally:
+            for key in tuple(self._timers):
+                self._cancel_timer(key)
+
+    async def _reconcile(self, key: K, reconcile: Callable[[K], Awaitable[float | None]]) -> None:
+        try:
+            again_s = await reconcile(key)
+        except Exception as error:  # noqa: BLE001 - one bad object must not stop the controller
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            again_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failures, 10))
+            log.warning("reconcile failed", controller=self._name, key=str(key), error=repr(error))
+        else:
+            self._failures.pop(key, None)
+        if again_s is not None:
+            self.add_after(key, again_s)
+
+    def _due(self, key: K) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    def _cancel_timer(self, key: K) -> None:
+        if timer := self._timers.pop(key, None):
+            timer.cancel()

@@ -1,0 +1,145 @@
+"""Builds a LocalController from its settings, runs it, and takes it down in order.
+
+The one place where tasks are made and joined. Called by `__main__`, and by tests that want a
+whole LocalController in their own event loop.
+"""
+
+import asyncio
+import contextlib
+import signal
+from typing import Final
+
+from aiohttp import web
+
+from common.backoff import Backoff
+from common.errors import SettingsError
+from common.ids import NodeName
+from common.logs import get_logger
+from common.settings import split_address
+from localcontroller.ledger import Ledger
+from localcontroller.link import Endpoint, Link, default_delays
+from localcontroller.metrics import Metrics
+from localcontroller.pods import PodsSource, PodWatch
+from localcontroller.rest import StatusApi
+from localcontroller.settings import Settings
+from localcontroller.tables import NoSpace
+from localcontroller.worker_api import WorkerApi
+from localcontroller.workers import Heartbeats, watch_heartbeats
+
+log = get_logger(__name__)
+
+STOP_S: Final = 1.0  # for requests in progress when the process is to end
+NO_SPACE_RETRY_S: Final = 5.0
+BACKLOG: Final = 128  # connections that wait to be accepted
+IDLE_S: Final = 30.0  # for a connection without a request, or with an unfinished head
+
+
+async def run_until_signalled(settings: Settings) -> None:
+    """Raises: SettingsError, StateError"""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_, stop.set)
+    await run(settings, stop)
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Run until `stop`. Raises: SettingsError, StateError"""
+    ledger = await _open_ledger(settings, stop)
+    if ledger is None:
+        return
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(ledger.close)
+        await _run_with(ledger, settings, stop, stack)
+    log.info("stopped")
+
+
+async def _open_ledger(settings: Settings, stop: asyncio.Event) -> Ledger | None:
+    """Wait for space rather than end, for a restart would find no more of it."""
+    while not stop.is_set():
+        try:
+            return await Ledger.open(
+                settings.state_dir,
+                max_bytes=settings.ledger_max_bytes,
+                reserve_bytes=settings.ledger_reserve_bytes,
+            )
+        except NoSpace as error:
+            log.error("cannot open the ledger yet", reason=str(error), retry_in_s=NO_SPACE_RETRY_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(NO_SPACE_RETRY_S):
+                await stop.wait()
+    return None
+
+
+async def _run_with(
+    ledger: Ledger, settings: Settings, stop: asyncio.Event, stack: contextlib.AsyncExitStack
+) -> None:
+    metrics = Metrics()
+    ledger.on_commit = metrics.count_commit
+    heartbeats = Heartbeats(
+        silence_factor=settings.worker_silence_factor, now=asyncio.get_running_loop().time
+    )
+    link = _link(settings, ledger, metrics)
+    worker_api = WorkerApi(ledger, heartbeats, metrics).app()
+    status_api = StatusApi(ledger, link, metrics).app()
+    await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
+    await _serve(status_api, settings.status_address, "flag --status-address", stack)
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(link.run(), name="link"),
+            group.create_task(watch_heartbeats(ledger, heartbeats), name="heartbeats"),
+        ]
+        if settings.pods_api:
+            pods = _pod_watch(settings, ledger, heartbeats)
+            tasks.append(group.create_task(pods.run(), name="pods"))
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+
+
+def _link(settings: Settings, ledger: Ledger, metrics: Metrics) -> Link:
+    endpoint = Endpoint(
+        url=settings.global_manager_url,
+        node=settings.node_name,
+        token_file=settings.token_file,
+        ca_file=settings.ca_file,
+        cert_file=settings.cert_file,
+        key_file=settings.key_file,
+    )
+    delays = default_delays(min_s=settings.reconnect_min_s, max_s=settings.reconnect_max_s)
+    return Link(endpoint, ledger, metrics, timing=settings.timing, delays=delays)
+
+
+def _pod_watch(settings: Settings, ledger: Ledger, heartbeats: Heartbeats) -> PodWatch:
+    source = PodsSource(
+        url=settings.pods_api,
+        node=NodeName(settings.node_name),
+        token_file=settings.pods_token_file,
+        ca_file=settings.pods_ca_file,
+    )
+    backoff = Backoff(base_s=settings.reconnect_min_s, max_s=settings.reconnect_max_s)
+    return PodWatch(source, ledger, heartbeats, backoff)
+
+
+async def _serve(
+    app: web.Application, address: str, source: str, stack: contextlib.AsyncExitStack
+) -> None:
+    """Listen on `address` until the stack unwinds. Raises: SettingsError naming `source`"""
+    host, port = split_address(address, source)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        auto_decompress=False,  # nobody needs it, and a small body could become a large one
+        keepalive_timeout=IDLE_S,
+        shutdown_timeout=STOP_S,
+    )
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    try:
+        await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingsError(
+            source, f"cannot listen on {address}: {reason}; choose another or free it"
+        ) from error
+    log.info("listening", setting=source, address=runner.addresses[0])

@@ -1,0 +1,211 @@
+"""One connection to the GlobalManager: socket, session and ledger, joined.
+
+Built by `link` for each connection. It moves frames between the socket, the session (which knows
+the protocol) and the ledger (which knows what is durable), and never decides anything about
+tasks or workers. A frame is acknowledged after its commit; when nothing can be committed it is
+tried again, in order, and the GlobalManager waits.
+"""
+
+import asyncio
+import contextlib
+from typing import Final, NoReturn, Protocol
+
+import msgspec
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from common import wire
+from common.edge_session import EdgeSession, ReportAcked, Welcomed
+from common.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
+from common.logs import get_logger
+from common.session import Closed, Timing
+from localcontroller.ledger import CloudFrame, Ledger
+
+log = get_logger(__name__)
+
+SEND_S: Final = 10.0  # for one message; the peer's buffers are full, or it is gone
+CLOSE_S: Final = 1.0
+RETRY_COMMIT_S: Final = 2.0
+MAX_INBOX: Final = 512  # frames; the windows of both sides stay far below
+MAX_BATCH: Final = 64
+MAX_CLOSE_REASON_BYTES: Final = 123  # RFC 6455, 5.5.1
+ABNORMAL: Final = 1006  # RFC 6455, 7.4.1: the connection ended without a close frame
+
+
+class HungUp(EdgeAIError):
+    """The conversation is over; `code` is the close code of whoever ended it."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        self.code, self.reason = code, reason
+        super().__init__(f"session ended: {reason or 'no reason given'} ({code})")
+
+
+class Listener(Protocol):
+    """Who is told how the conversation goes."""
+
+    def on_welcomed(self, welcomed: Welcomed) -> None: ...
+
+    def on_synced(self) -> None:
+        """The desired set of the GlobalManager is held."""
+
+    def on_report_settled(self, report: ReportAcked) -> None: ...
+
+
+class Conversation:
+    """One connection from handshake to end: loops around one session."""
+
+    def __init__(
+        self, ws: ClientConnection, ledger: Ledger, listener: Listener, *, timing: Timing
+    ) -> None:
+        self._ws = ws
+        self._ledger = ledger
+        self._listener = listener
+        self._view = ledger.view
+        self._session = EdgeSession(
+            now=_now(),
+            timing=timing,
+            instance=self._view.instance,
+            held=self._view.held,
+            epoch=self._view.epoch,
+        )
+        self._inbox: asyncio.Queue[CloudFrame] = asyncio.Queue(MAX_INBOX)
+        self._outgoing = asyncio.Event()  # there may be something to send
+        self._offered = 0  # newest revision that was given to the session
+
+    async def run(self) -> NoReturn:
+        """Until either side ends it. Raises: HungUp, ProtocolError, Unavailable, …"""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._receive(), name="link-receive")
+                group.create_task(self._commit(), name="link-commit")
+                group.create_task(self._send(), name="link-send")
+                group.create_task(self._watch_ledger(), name="link-ledger")
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from problems
+        raise AssertionError("unreachable: every loop ends by an exception")
+
+    async def hang_up(self) -> None:
+        """Close in bounded time, whatever the peer does."""
+        closed = self._session.close(wire.Close.GOING_AWAY, "LocalController goes away")
+        reason = closed.reason.encode()[:MAX_CLOSE_REASON_BYTES].decode(errors="ignore")
+        with contextlib.suppress(TimeoutError, WebSocketException, OSError):
+            async with asyncio.timeout(2 * CLOSE_S):
+                await self._ws.close(closed.code, reason)
+        # close() waits for the write buffer, which a stalled peer keeps full.
+        self._ws.transport.abort()
+
+    # ---- receive --------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        while True:
+            try:
+                data = await self._ws.recv()
+            except ConnectionClosed as error:
+                raise _hung_up(error) from error
+            if isinstance(data, str):
+                self._session.close(wire.Close.PROTOCOL, "text message")
+                raise ProtocolError(wire.Close.PROTOCOL, "GlobalManager sent a text message")
+            await self._handle(self._session.receive(data, _now()))
+            self._outgoing.set()
+
+    async def _handle(self, events: list[msgspec.Struct]) -> None:
+        for event in events:
+            match event:
+                case Welcomed():
+                    await self._ledger.see_epoch(event.epoch)
+                    self._listener.on_welcomed(event)
+                case Closed():
+                    raise HungUp(event.code, event.reason)
+                case wire.Assign() | wire.Withdraw() | wire.Synced() | ReportAcked():
+                    self._enqueue(event)
+
+    def _enqueue(self, frame: CloudFrame) -> None:
+        try:
+            self._inbox.put_nowait(frame)
+        except asyncio.QueueFull:
+            self._session.close(wire.Close.PROTOCOL, "more frames than the window allows")
+            raise ProtocolError(wire.Close.PROTOCOL, "GlobalManager ignores its window") from None
+
+    # ---- commit ---------------------------------------------------------------------------------
+
+    async def _commit(self) -> None:
+        while True:
+            frames = [await self._inbox.get()]
+            while len(frames) < MAX_BATCH and not self._inbox.empty():
+                frames.append(self._inbox.get_nowait())
+            refusals = await self._apply(frames)
+            self._acknowledge(frames, refusals)
+
+    async def _apply(self, frames: list[CloudFrame]) -> list[str]:
+        """Try until it is durable; until then the GlobalManager knows that it is not held."""
+        while True:
+            try:
+                return await self._ledger.apply(frames)
+            except Unavailable as error:
+                log.warning("cannot commit", frames=len(frames), reason=str(error))
+            await asyncio.sleep(RETRY_COMMIT_S)
+
+    def _acknowledge(self, frames: list[CloudFrame], refusals: list[str]) -> None:
+        for frame, refused in zip(frames, refusals, strict=True):
+            if isinstance(frame, ReportAcked):
+                self._listener.on_report_settled(frame)
+                continue
+            if refused:
+                log.error("frame refused", frame=type(frame).__name__, reason=refused)
+            self._session.acknowledge(frame.seq, refused=refused)
+            if isinstance(frame, wire.Synced):
+                self._listener.on_synced()
+        self._outgoing.set()
+
+    # ---- send -----------------------------------------------------------------------------------
+
+    async def _watch_ledger(self) -> None:
+        view = self._view
+        while view.instance == self._view.instance:
+            view = await self._ledger.change_since(view)
+            self._outgoing.set()
+        raise Unavailable("the ledger was replaced, the new one has to be introduced")
+
+    async def _send(self) -> None:
+        while True:
+            self._outgoing.clear()
+            await self._offer_reports()
+            for event in self._session.tick(_now()):
+                if isinstance(event, Closed):
+                    raise HungUp(event.code, event.reason)
+            for data in self._session.data_to_send(_now()):
+                await self._write(data)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._session.next_tick() - _now())):
+                    await self._outgoing.wait()
+
+    async def _offer_reports(self) -> None:
+        """Give the session what the ledger owes and it does not have yet."""
+        if not self._session.is_open or self._ledger.view.revision <= self._offered:
+            return
+        try:
+            reports = await self._ledger.reports(after=self._offered)
+        except Overloaded:
+            return  # the ledger is changing all the time, and each change brings us here
+        for report in reports:
+            self._session.report(report)
+            self._offered = report.revision
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(SEND_S):
+                await self._ws.send(data)
+        except TimeoutError as error:
+            # Neither keepalive nor close() gets past a full write buffer.
+            self._ws.transport.abort()
+            raise HungUp(wire.Close.TIMEOUT, f"nothing could be sent for {SEND_S:g} s") from error
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _hung_up(error: ConnectionClosed) -> HungUp:
+    if error.rcvd is not None:
+        return HungUp(error.rcvd.code, error.rcvd.reason)
+    return HungUp(ABNORMAL, str(error))

@@ -1,0 +1,267 @@
+"""Keeps one WebSocket to the GlobalManager, for as long as the process lives.
+
+Started by `app`. It dials, lets a Conversation run, and dials again with full jitter. Whatever
+goes wrong is a reason to wait, never to end; losing the cloud stops nothing else on the node.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.typing import Subprotocol
+
+from common import wire
+from common.backoff import Backoff
+from common.edge_session import ReportAcked, Welcomed
+from common.errors import EdgeAIError
+from common.logs import get_logger
+from common.session import Timing
+from localcontroller.conversation import CLOSE_S, Conversation, HungUp
+from localcontroller.ledger import Ledger, utc_now
+from localcontroller.metrics import Metrics
+from localcontroller.settings import is_loopback
+
+log = get_logger(__name__)
+
+NODE_HEADER: Final = "Edgeai-Node"  # a hint for logs; who we are is in the credential
+TOKEN: Final = re.compile(r"[!-~]+")
+FLOOR_S: Final = 0.2  # a lucky draw is no hot loop
+REPLACED_S: Final = 30.0
+MAX_RETRY_AFTER_S: Final = 300.0
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the GlobalManager is, and what proves who we are."""
+
+    url: str
+    node: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+
+class LinkState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """For people: connected or not, `since` (RFC 3339)."""
+
+    connected: bool
+    since: str
+    session: str = ""
+    epoch: int = 0
+    failures: int = 0
+    """Connections that failed or ended, since the process started."""
+    last_error: str = ""
+    retry_in_s: float = 0.0
+    """Counted from the last failure."""
+
+
+class Unwelcome(EdgeAIError):
+    """No conversation came about; `at_least_s` is how long to stay away."""
+
+    def __init__(self, problem: str, *, at_least_s: float = 0.0) -> None:
+        self.at_least_s = at_least_s
+        super().__init__(problem)
+
+
+class Delays(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to stay away, and after what."""
+
+    usual: Backoff
+    replaced: Backoff
+    """After another LocalController with this node's name took over: they must not alternate."""
+    credential_s: float
+    """Least delay after a rejected credential, which a person has to put right."""
+
+
+def default_delays(*, min_s: float, max_s: float) -> Delays:
+    return Delays(
+        usual=Backoff(base_s=min_s, max_s=max_s, floor_s=min(FLOOR_S, min_s)),
+        replaced=Backoff(base_s=2 * REPLACED_S, max_s=10 * REPLACED_S, floor_s=REPLACED_S),
+        credential_s=max_s / 2,
+    )
+
+
+class Link:
+    """Args: now: UTC, for people"""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        ledger: Ledger,
+        metrics: Metrics,
+        *,
+        timing: Timing,
+        delays: Delays,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._endpoint = endpoint
+        self._ledger = ledger
+        self._metrics = metrics
+        self._timing = timing
+        self._delays = delays
+        self._now = now
+        self.state = LinkState(connected=False, since=self._timestamp())
+
+    async def run(self) -> None:
+        """Dial, talk, wait, again. Ends only by cancellation."""
+        while True:
+            delay_s = await self._connect_once()
+            await asyncio.sleep(delay_s)
+
+    async def _connect_once(self) -> float:
+        """One connection from dial to end. Returns: how long to stay away, seconds."""
+        try:
+            await self._talk()
+        except Exception as error:  # the link must outlive any fault
+            if not isinstance(error, EdgeAIError | OSError | WebSocketException):
+                log.exception("link failed")
+            delay_s = self._delay_s(error)
+            self._on_disconnected(error, delay_s)
+            return delay_s
+
+    async def _talk(self) -> NoReturn:
+        ws = await self._dial()
+        conversation = Conversation(ws, self._ledger, self, timing=self._timing)
+        try:
+            await conversation.run()
+        finally:
+            await conversation.hang_up()
+
+    def _delay_s(self, error: Exception) -> float:
+        match error:
+            case HungUp(code=wire.Close.REPLACED):
+                log.error(
+                    "another LocalController uses this node's name; stop one of them",
+                    node=self._endpoint.node,
+                )
+                return self._delays.replaced.next_s()
+            case HungUp(code=wire.Close.REVOKED):
+                return self._delays.usual.next_s(at_least_s=self._delays.credential_s)
+            case Unwelcome():
+                return self._delays.usual.next_s(at_least_s=error.at_least_s)
+        return self._delays.usual.next_s()
+
+    # ---- dialling -------------------------------------------------------------------------------
+
+    async def _dial(self) -> ClientConnection:
+        """Raises: Unwelcome; what websockets and sockets raise"""
+        endpoint = self._endpoint
+        url = urlsplit(endpoint.url)
+        try:
+            ws = await connect(
+                endpoint.url,
+                subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
+                compression=None,
+                additional_headers=self._headers(),
+                ssl=_tls(endpoint) if url.scheme == "wss" else None,
+                proxy=None if is_loopback(url.hostname or "") else True,
+                open_timeout=self._timing.opening_s,
+                ping_interval=None,  # Beats watch both ways
+                close_timeout=CLOSE_S,
+                max_size=wire.MAX_FRAME_BYTES,
+            )
+        except InvalidStatus as error:
+            raise self._refused(error) from error
+        if ws.subprotocol != wire.SUBPROTOCOL:
+            ws.transport.abort()
+            raise Unwelcome(f"{endpoint.url} speaks no {wire.SUBPROTOCOL}; is it a GlobalManager?")
+        return ws
+
+    def _headers(self) -> dict[str, str]:
+        headers = {NODE_HEADER: self._endpoint.node}
+        if self._endpoint.token_file is not None:
+            headers["Authorization"] = f"Bearer {self._read_token(self._endpoint.token_file)}"
+        return headers
+
+    def _read_token(self, file: Path) -> str:
+        """Read for each connection: it may be rotated, or put right. Raises: Unwelcome"""
+        try:
+            token = file.read_text(encoding="ascii").strip()
+            problem = "" if TOKEN.fullmatch(token) else "it is not one word of printable ASCII"
+        except (OSError, UnicodeDecodeError) as error:
+            problem = str(error)
+        if problem:
+            log.error("cannot use token file", file=str(file), reason=problem)
+            raise Unwelcome(f"token file {file}: {problem}", at_least_s=self._delays.credential_s)
+        return token
+
+    def _refused(self, error: InvalidStatus) -> Unwelcome:
+        status = error.response.status_code
+        if status in (401, 403):
+            log.error("GlobalManager rejects the credential of this node", status=status)
+            return Unwelcome(
+                f"GlobalManager rejects the credential of this node with {status}; check "
+                "--token-file or the client certificate",
+                at_least_s=self._delays.credential_s,
+            )
+        return Unwelcome(
+            f"GlobalManager answers the handshake with {status}",
+            at_least_s=_retry_after_s(error.response.headers.get("Retry-After", "")),
+        )
+
+    # ---- what the conversation tells ------------------------------------------------------------
+
+    def on_welcomed(self, welcomed: Welcomed) -> None:
+        log.info("session open", session=welcomed.session, epoch=welcomed.epoch)
+        self._metrics.connects.labels(outcome="welcomed").inc()
+        self._metrics.is_connected.set(1)
+        self.state = msgspec.structs.replace(
+            self.state,
+            connected=True,
+            since=self._timestamp(),
+            session=welcomed.session,
+            epoch=welcomed.epoch,
+            retry_in_s=0.0,
+        )
+
+    def on_synced(self) -> None:
+        # Not before: a GlobalManager that dies of every Hello must not be hammered.
+        self._delays.usual.reset()
+
+    def on_report_settled(self, report: ReportAcked) -> None:
+        outcome = "refused" if report.refused else "accepted"
+        self._metrics.reports.labels(outcome=outcome).inc()
+        if report.refused:
+            sent = report.report
+            log.warning("report refused", uid=sent.uid, worker=sent.worker, reason=report.refused)
+
+    def _on_disconnected(self, error: Exception, delay_s: float) -> None:
+        problem = str(error) or type(error).__name__
+        log.warning("no session with GlobalManager", reason=problem, retry_in_s=round(delay_s, 1))
+        if not self.state.connected:
+            self._metrics.connects.labels(outcome="failed").inc()
+        self._metrics.is_connected.set(0)
+        self.state = msgspec.structs.replace(
+            self.state,
+            connected=False,
+            since=self._timestamp() if self.state.connected else self.state.since,
+            session="",
+            failures=self.state.failures + 1,
+            last_error=problem,
+            retry_in_s=delay_s,
+        )
+
+    def _timestamp(self) -> str:
+        return self._now().isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _tls(endpoint: Endpoint) -> ssl.SSLContext:
+    """Read for each connection, for certificates are rotated. Raises: OSError, ssl.SSLError"""
+    context = ssl.create_default_context(cafile=endpoint.ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if endpoint.cert_file is not None:
+        context.load_cert_chain(endpoint.cert_file, endpoint.key_file)
+    return context
+
+
+def _retry_after_s(text: str) -> float:
+    """Seconds of a Retry-After header; a date, or nonsense, is as if it were not there."""
+    return min(float(text), MAX_RETRY_AFTER_S) if text.strip().isdecimal() else 0.0

@@ -1,0 +1,147 @@
+"""The bodies that workers send, checked and turned into one form. Pure.
+
+Two dialects: edgeai's WorkerMessage, and the body that Sedna's worker library posts. Unknown
+fields are ignored; a field of a wrong type or range is an InvalidMessage that names it.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from common import wire
+from common.errors import EdgeAIError
+from localcontroller.attempts import COUNTS, Message
+
+MAX_REPORT_BYTES: Final = 56 * 1024  # of 64 KiB in a frame; totals and a reason come on top
+MAX_HEARTBEAT_S: Final = 3600
+MAX_EXACT: Final = 2**53  # beyond it JSON numbers lose digits
+
+Name = Annotated[str, msgspec.Meta(max_length=253)]
+Exact = Annotated[int, msgspec.Meta(ge=-MAX_EXACT, le=MAX_EXACT)]
+
+
+class InvalidMessage(EdgeAIError):
+    """A worker's message that will never be accepted as it is."""
+
+
+class _Output(msgspec.Struct, frozen=True, rename="camel"):
+    task_info: dict[Name, Exact | float | str] = {}
+
+
+class _WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
+    status: Literal["running", "completed", "failed"]
+    phase: Name = ""
+    instance: Name = ""
+    sequence: Annotated[int, msgspec.Meta(ge=0, le=MAX_EXACT)] | None = None
+    heartbeat_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_HEARTBEAT_S)] = 0.0
+    output: _Output = _Output()
+
+
+class _SednaMessage(msgspec.Struct, frozen=True, rename="camel"):
+    """`ownerName` and `ownerKind` are not read: Sedna's library says "sedna" and "default"
+    whatever the truth is; the secret in the URL identifies the task.
+    """
+
+    name: str
+    kind: Name = ""
+    status: Literal["", "running", "completed", "failed"] = ""
+    owner_info: dict[str, Any] | None = None
+    results: list[Any] | None = None
+
+
+_worker_message: Final = msgspec.json.Decoder(_WorkerMessage)
+_sedna_message: Final = msgspec.json.Decoder(_SednaMessage)
+
+# Sedna uploads every hard example and knows no other reason to upload one.
+_SEDNA_COUNTS: Final = {
+    "inferenceNumber": ("seen",),
+    "hardExampleNumber": ("hard", "uploaded"),
+}
+
+
+def parse_worker_message(body: bytes) -> Message:
+    """Raises: InvalidMessage"""
+    said = _decode(_worker_message, body)
+    info = said.output.task_info
+    return _bounded(
+        Message(
+            instance=said.instance,
+            sequence=said.sequence,
+            phase=said.phase,
+            status=said.status,
+            heartbeat_s=said.heartbeat_seconds,
+            counts={name: _count(name, info[name]) for name in COUNTS if name in info},
+            numbers={
+                name: value
+                for name, value in info.items()
+                if name not in COUNTS and not isinstance(value, str)
+            },
+            details={
+                name: value
+                for name, value in info.items()
+                if name not in COUNTS and isinstance(value, str)
+            },
+        )
+    )
+
+
+def parse_sedna_message(body: bytes, *, worker: str) -> Message:
+    """Args: worker: the one that the path names. Raises: InvalidMessage"""
+    said = _decode(_sedna_message, body)
+    if said.name != worker:
+        raise InvalidMessage(f"name: {said.name!r} is not the worker in the path, {worker!r}")
+    info = said.owner_info or {}
+    start = info.get("startTime")
+    return _bounded(
+        Message(
+            # The library names no process, but one that was restarted has another start.
+            instance="" if start is None else f"started {start}"[:253],
+            phase=said.kind,
+            status=said.status or "running",
+            counts=_sedna_counts(info),
+            details=_sedna_details(info, said.results),
+        )
+    )
+
+
+def _sedna_counts(info: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        name: _count(field, info[field])
+        for field, names in _SEDNA_COUNTS.items()
+        if field in info
+        for name in names
+    }
+
+
+def _sedna_details(info: Mapping[str, Any], results: list[Any] | None) -> dict[str, str]:
+    details = {name: _text(value) for name, value in info.items() if name not in _SEDNA_COUNTS}
+    if results:
+        details["results"] = _text(results)
+    return details
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _count(name: str, value: Any) -> int:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and value % 1 == 0 and 0 <= value <= MAX_EXACT:
+        return int(value)
+    raise InvalidMessage(f"{name}: {value!r} is no count, a whole number of 0 or more")
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidMessage(f"body: {error}") from error
+
+
+def _bounded(message: Message) -> Message:
+    """It must fit into one frame to the cloud, or the report could never leave the node."""
+    size = len(wire.pack([message.phase, message.counts, message.numbers, message.details]))
+    if size > MAX_REPORT_BYTES:
+        raise InvalidMessage(f"body: {size} bytes of task info, limit {MAX_REPORT_BYTES}")
+    return message

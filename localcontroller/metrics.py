@@ -1,0 +1,60 @@
+"""What a LocalController counts, for Prometheus. Served by `rest`, fed by everyone else."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from localcontroller.writer import Commit
+
+COMMIT_BUCKETS_S: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+
+
+class Metrics:
+    """One registry for each process, so that two LocalControllers in one test do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.worker_messages = Counter(
+            "localcontroller_worker_messages_total",
+            "Requests of workers by HTTP status",
+            ["code"],
+            registry=self.registry,
+        )
+        self.reports = Counter(
+            "localcontroller_reports_total",
+            "Reports that the GlobalManager acknowledged or refused",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.commits = Counter(
+            "localcontroller_commits_total", "Commits of the ledger", registry=self.registry
+        )
+        self.commit_seconds = Histogram(
+            "localcontroller_commit_seconds",
+            "Duration of a commit of the ledger",
+            buckets=COMMIT_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.connects = Counter(
+            "localcontroller_connects_total",
+            "Attempts to reach the GlobalManager by outcome",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.is_connected = Gauge(
+            "localcontroller_connected", "1 while a session is open", registry=self.registry
+        )
+        self.ledger_bytes = Gauge(
+            "localcontroller_ledger_bytes", "Ledger and its log on disk", registry=self.registry
+        )
+        self.tasks = Gauge("localcontroller_tasks", "Tasks held", registry=self.registry)
+        self.unacked = Gauge(
+            "localcontroller_unacked_reports",
+            "Reports that wait for the GlobalManager",
+            registry=self.registry,
+        )
+
+    def count_commit(self, commit: Commit) -> None:
+        if commit.changes:
+            self.commits.inc()
+            self.commit_seconds.observe(commit.duration_s)

@@ -1,0 +1,337 @@
+"""Watches the pods of this node, where a cluster API or KubeEdge's MetaServer is configured.
+
+Started by `app`. A worker whose pod died without a word is reported. Only what is seen counts:
+that the API cannot be reached means nothing for any worker. Plain HTTP, because the Kubernetes
+client would triple the memory of this process.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import aiohttp
+import msgspec
+
+from common.backoff import Backoff
+from common.errors import EdgeAIError, Unavailable
+from common.ids import NodeName, Uid, WorkerName
+from common.logs import get_logger
+from common.wire import WorkerStatus
+from localcontroller.ledger import Ledger
+from localcontroller.tables import NotGranted
+from localcontroller.workers import Heartbeats
+
+log = get_logger(__name__)
+
+UID_LABEL: Final = "edgeai.io/uid"
+WORKER_LABEL: Final = "edgeai.io/worker"
+WATCH_S: Final = 300  # then everything is listed again, so what was missed is found
+CONNECT_S: Final = 10.0
+LIST_S: Final = 30.0
+PAGE: Final = 100
+MAX_BYTES: Final = 8 * 1024 * 1024  # of a page, or a line of a watch
+
+
+class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    reason: str = ""
+
+
+class _ContainerState(msgspec.Struct, frozen=True):
+    terminated: _Terminated | None = None
+    waiting: _Waiting | None = None
+    running: dict[str, str] | None = None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    state: _ContainerState = _ContainerState()
+    last_state: _ContainerState = _ContainerState()
+
+
+class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str = ""
+    creation_timestamp: str | None = ""
+    labels: dict[str, str] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """What of a pod matters here; the API's other fields are passed over."""
+
+    metadata: _Metadata
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def worker_key(self) -> "WorkerKey | None":
+        labels = self.metadata.labels or {}
+        if UID_LABEL not in labels or WORKER_LABEL not in labels:
+            return None
+        return WorkerKey(Uid(labels[UID_LABEL]), WorkerName(labels[WORKER_LABEL]))
+
+
+class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _PodList(msgspec.Struct, frozen=True):
+    metadata: _ListMetadata
+    items: list[Pod] | None = None
+
+
+class _WatchEvent(msgspec.Struct, frozen=True):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+class WorkerKey(NamedTuple):
+    uid: Uid
+    worker: WorkerName
+
+
+class Verdict(NamedTuple):
+    """What a pod's state says of its worker."""
+
+    status: WorkerStatus
+    reason: str
+
+
+def judge(pod: Pod) -> Verdict | None:
+    """What `pod` shows of a worker that says nothing itself; None: nothing (yet).
+
+    A pod that is over cannot come back, so that is final. A container that ended may be started
+    again by the kubelet, so its worker is lost for now.
+    """
+    name, status = pod.metadata.name, pod.status
+    containers = status.container_statuses or []
+    if status.phase == "Failed":
+        return Verdict("failed", f"pod {name} failed: {_failure(pod)}")
+    if status.phase == "Succeeded":
+        return Verdict("completed", f"pod {name} succeeded without a final message")
+    for container in containers:
+        ended = _ended(container)
+        if ended is not None:
+            return Verdict("lost", f"pod {name}: {_describe(container.name, ended)}")
+    if containers and all(container.state.running is not None for container in containers):
+        return Verdict("running", "")
+    return None
+
+
+def _age(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.uid
+
+
+def _ended(container: _ContainerStatus) -> _Terminated | None:
+    """Its end, while it is not running again."""
+    if container.state.terminated is not None:
+        return container.state.terminated
+    if container.state.waiting is not None:
+        return container.last_state.terminated
+    return None
+
+
+def _failure(pod: Pod) -> str:
+    said = ": ".join(part for part in (pod.status.reason, pod.status.message) if part)
+    ends = [
+        _describe(container.name, container.state.terminated)
+        for container in pod.status.container_statuses or []
+        if container.state.terminated is not None and container.state.terminated.exit_code
+    ]
+    return "; ".join([*([said] if said else []), *ends]) or "no reason given"
+
+
+def _describe(container: str, end: _Terminated) -> str:
+    why = f" ({end.reason})" if end.reason else ""
+    return f"container {container} exited with code {end.exit_code}{why}"
+
+
+class PodsSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pods of `node` are read."""
+
+    url: str
+    node: NodeName
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+
+class PodWatch:
+    def __init__(
+        self, source: PodsSource, ledger: Ledger, heartbeats: Heartbeats, backoff: Backoff
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._heartbeats = heartbeats
+        self._backoff = backoff
+        self._pods: dict[str, Pod] = {}  # by uid
+
+    async def run(self) -> None:
+        """List, watch, and again. Ends only by cancellation."""
+        while True:
+            try:
+                await self._list_and_watch()
+                continue
+            except (aiohttp.ClientError, OSError, EdgeAIError, msgspec.MsgspecError) as error:
+                problem = str(error) or type(error).__name__
+            except Exception as error:  # it must outlive any fault
+                log.exception("pod watch failed")
+                problem = repr(error)
+            delay_s = self._backoff.next_s()
+            log.warning("cannot watch pods", reason=problem, retry_in_s=round(delay_s, 1))
+            await asyncio.sleep(delay_s)
+
+    async def _list_and_watch(self) -> None:
+        connector = aiohttp.TCPConnector(ssl=_tls(self._source), limit=1)
+        async with aiohttp.ClientSession(connector=connector, headers=_headers(self._source)) as s:
+            resource_version = await self._list(s)
+            self._backoff.reset()
+            async for event in self._watch(s, resource_version):
+                await self._on_event(event)
+
+    # ---- what is seen ---------------------------------------------------------------------------
+
+    async def _on_event(self, event: _WatchEvent) -> None:
+        if event.type == "BOOKMARK":
+            return
+        if event.type == "ERROR":
+            raise Unavailable(f"watch ended: {bytes(event.object)[:200].decode(errors='replace')}")
+        pod = msgspec.json.decode(event.object, type=Pod)
+        if event.type == "DELETED":
+            await self._forget(pod)
+        else:
+            self._pods[pod.metadata.uid] = pod
+            await self._tell([pod])
+
+    async def _forget(self, pod: Pod) -> None:
+        self._pods.pop(pod.metadata.uid, None)
+        key = pod.worker_key
+        if key is not None and self._newest(key) is None:
+            await self._observe(key, Verdict("lost", f"pod {pod.metadata.name} was deleted"))
+
+    async def _tell(self, pods: Iterable[Pod]) -> None:
+        for key in {pod.worker_key for pod in pods} - {None}:
+            assert key is not None
+            newest = self._newest(key)
+            verdict = None if newest is None else judge(newest)
+            if verdict is not None:
+                await self._observe(key, verdict)
+
+    def _newest(self, key: WorkerKey) -> Pod | None:
+        """While a worker's pod is replaced there are two; the younger speaks for it."""
+        pods = [pod for pod in self._pods.values() if pod.worker_key == key]
+        return max(pods, key=_age, default=None)
+
+    async def _observe(self, key: WorkerKey, verdict: Verdict) -> None:
+        try:
+            worker = await self._ledger.observe(*key, verdict.status, verdict.reason)
+        except NotGranted:
+            return  # not assigned yet, or any more; the next list tells again
+        if verdict.status != "running" and worker.reason == verdict.reason:
+            log.warning("worker seen dead", uid=key.uid, worker=key.worker, reason=verdict.reason)
+            self._heartbeats.forget(*key)
+
+    # ---- the API --------------------------------------------------------------------------------
+
+    async def _list(self, session: aiohttp.ClientSession) -> str:
+        """Replace what is known by what is. Returns: the version from which to watch."""
+        pods: dict[str, Pod] = {}
+        page = _ListMetadata()
+        while True:
+            params = {**self._params(), "limit": str(PAGE)}
+            if page.continue_:
+                params["continue"] = page.continue_
+            body = await _get(session, self._url, params)
+            result = msgspec.json.decode(body, type=_PodList)
+            pods.update((pod.metadata.uid, pod) for pod in result.items or [])
+            page = result.metadata
+            if not page.continue_:
+                break
+        gone = [pod for uid, pod in self._pods.items() if uid not in pods]
+        self._pods = pods
+        for pod in gone:
+            await self._forget(pod)
+        await self._tell(pods.values())
+        return page.resource_version
+
+    async def _watch(
+        self, session: aiohttp.ClientSession, resource_version: str
+    ) -> AsyncIterator[_WatchEvent]:
+        params = {
+            **self._params(),
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(WATCH_S),
+        }
+        timeout = aiohttp.ClientTimeout(total=2 * WATCH_S, sock_connect=CONNECT_S)
+        async with session.get(self._url, params=params, timeout=timeout) as response:
+            _check(response)
+            async for line in _lines(response.content):
+                yield msgspec.json.decode(line, type=_WatchEvent)
+
+    @property
+    def _url(self) -> str:
+        return self._source.url.rstrip("/") + "/api/v1/pods"
+
+    def _params(self) -> dict[str, str]:
+        return {
+            "fieldSelector": f"spec.nodeName={self._source.node}",
+            "labelSelector": f"{UID_LABEL},{WORKER_LABEL}",
+        }
+
+
+async def _get(session: aiohttp.ClientSession, url: str, params: dict[str, str]) -> bytes:
+    """Raises: Unavailable, ClientError"""
+    timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
+    async with session.get(url, params=params, timeout=timeout) as response:
+        _check(response)
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise Unavailable(f"list of pods exceeds {MAX_BYTES} bytes")
+        return bytes(body)
+
+
+def _check(response: aiohttp.ClientResponse) -> None:
+    if response.status != 200:
+        raise Unavailable(f"{response.url.path} answered with {response.status}")
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    buffer = bytearray()
+    async for chunk in stream.iter_any():
+        buffer += chunk
+        *lines, rest = buffer.split(b"\n")
+        for line in lines:
+            if line:
+                yield bytes(line)
+        buffer = rest
+        if len(buffer) > MAX_BYTES:
+            raise Unavailable(f"line of the watch exceeds {MAX_BYTES} bytes")
+
+
+def _tls(source: PodsSource) -> ssl.SSLContext | bool:
+    """Raises: OSError, ssl.SSLError"""
+    return True if source.ca_file is None else ssl.create_default_context(cafile=source.ca_file)
+
+
+def _headers(source: PodsSource) -> dict[str, str]:
+    """The token is read for each list, for it is rotated. Raises: OSError"""
+    headers = {"Accept": "application/json"}
+    if source.token_file is not None:
+        headers["Authorization"] = f"Bearer {source.token_file.read_text('ascii').strip()}"
+    return headers

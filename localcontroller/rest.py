@@ -1,0 +1,106 @@
+"""The read-only REST API for people and probes on the node itself. Loopback only.
+
+No secret and no hash of one is in any answer. `/healthz` says that the process answers,
+`/readyz` that its ledger does; neither depends on the cloud.
+"""
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from common.errors import Unavailable
+from common.ids import parse_task_key
+from localcontroller.ledger import Ledger
+from localcontroller.link import Link
+from localcontroller.metrics import Metrics
+from localcontroller.tables import WorkerRow
+
+
+class StatusApi:
+    def __init__(self, ledger: Ledger, link: Link, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._link = link
+        self._metrics = metrics
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=1024)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics_text)
+        app.router.add_get("/api/v1/tasks", self._tasks)
+        app.router.add_get("/api/v1/workers", self._workers)
+        app.router.add_get("/api/v1/link", self._link_state)
+        return app
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        try:
+            await self._ledger.unacked()
+        except Unavailable as error:
+            return web.Response(status=503, text=str(error))
+        return web.Response(text="ok")
+
+    async def _tasks(self, _request: web.Request) -> web.Response:
+        view = self._ledger.view
+        workers: dict[str, list[str]] = {}
+        for grant in view.grants.values():
+            workers.setdefault(grant.key, []).extend(grant.workers)
+        return _json(
+            {
+                "items": [
+                    {
+                        "key": key,
+                        **parse_task_key(key)._asdict(),
+                        "uid": held.uid,
+                        "version": held.version,
+                        "workers": sorted(workers.get(key, [])),
+                    }
+                    for key, held in view.held.items()
+                ]
+            }
+        )
+
+    async def _workers(self, _request: web.Request) -> web.Response:
+        try:
+            rows = await self._ledger.workers()
+        except Unavailable as error:
+            return web.Response(status=503, text=str(error))
+        return _json({"items": [_describe(row) for row in rows]})
+
+    async def _link_state(self, _request: web.Request) -> web.Response:
+        return _json(self._link.state)
+
+    async def _metrics_text(self, _request: web.Request) -> web.Response:
+        metrics, ledger = self._metrics, self._ledger
+        metrics.tasks.set(len(ledger.view.held))
+        metrics.ledger_bytes.set(ledger.used_bytes)
+        try:
+            metrics.unacked.set(await ledger.unacked())
+        except Unavailable:
+            metrics.unacked.set(float("nan"))
+        text = generate_latest(metrics.registry)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _describe(row: WorkerRow) -> dict[str, Any]:
+    worker = row.worker
+    return {
+        "task": row.key,
+        "uid": row.uid,
+        "name": row.name,
+        "attempt": worker.attempt,
+        "status": worker.status,
+        "reason": worker.reason,
+        "phase": worker.phase,
+        "taskInfo": {**worker.numbers, **worker.totals},
+        "details": worker.details,
+        "acknowledged": row.is_acked,
+    }
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

@@ -1,0 +1,160 @@
+"""What a LocalController can be told: flags, environment and configuration file.
+
+Read by `__main__` through common.settings; every other module gets the values it needs, never
+this struct. `check` finds what a type alone cannot say.
+"""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from common.errors import SettingsError
+from common.ids import is_subdomain
+from common.session import Timing
+from common.settings import Setting, split_address
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    node_name: Annotated[str, Setting("name of this Kubernetes Node", env="NODENAME")]
+    global_manager: Annotated[
+        str,
+        Setting(
+            "address of the GlobalManager: ws://HOST:PORT, wss://HOST:PORT or HOST:PORT",
+            env="GM_ADDRESS",
+        ),
+    ]
+    state_dir: Annotated[Path, Setting("directory of the ledger; survives restarts")] = Path(
+        "/var/lib/edgeai"
+    )
+    worker_address: Annotated[str, Setting("HOST:PORT where workers report")] = "127.0.0.1:9100"
+    status_address: Annotated[
+        str, Setting("HOST:PORT of the read-only REST API, on loopback only")
+    ] = "127.0.0.1:9101"
+    token_file: Annotated[
+        Path | None, Setting("file with the bearer token for the GlobalManager")
+    ] = None
+    ca_file: Annotated[
+        Path | None, Setting("PEM file of the CA of a wss:// GlobalManager; default: the system's")
+    ] = None
+    cert_file: Annotated[
+        Path | None, Setting("PEM file of the client certificate for a wss:// GlobalManager")
+    ] = None
+    key_file: Annotated[Path | None, Setting("PEM file of the client certificate's key")] = None
+    log_level: Annotated[LogLevel, Setting("least severe level that is logged")] = "info"
+    pods_api: Annotated[
+        str,
+        Setting("URL of the cluster API or KubeEdge's MetaServer to watch pods; empty: off"),
+    ] = ""
+    pods_token_file: Annotated[Path | None, Setting("file with the bearer token of pods-api")] = (
+        None
+    )
+    pods_ca_file: Annotated[Path | None, Setting("PEM file of the CA of pods-api")] = None
+    worker_silence_factor: Annotated[
+        float, Setting("a worker is lost after so many of its promised heartbeat intervals")
+    ] = 3.0
+    ledger_max_bytes: Annotated[int, Setting("largest size of the ledger file, bytes")] = (
+        64 * 1024 * 1024
+    )
+    ledger_reserve_bytes: Annotated[
+        int, Setting("disk space kept aside so that final states fit on a full disk, bytes")
+    ] = 1024 * 1024
+    session_opening_s: Annotated[
+        float, Setting("longest handshake with the GlobalManager, seconds")
+    ] = 10.0
+    session_beat_s: Annotated[
+        float, Setting("longest pause between two frames to the GlobalManager, seconds")
+    ] = 15.0
+    session_silence_s: Annotated[
+        float, Setting("a GlobalManager silent for so long is gone, seconds")
+    ] = 40.0
+    reconnect_min_s: Annotated[float, Setting("cap of the first reconnect delay, seconds")] = 1.0
+    reconnect_max_s: Annotated[float, Setting("cap of every reconnect delay, seconds")] = 60.0
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(
+            opening_s=self.session_opening_s,
+            beat_s=self.session_beat_s,
+            silence_s=self.session_silence_s,
+        )
+
+    @property
+    def global_manager_url(self) -> str:
+        return _with_scheme(self.global_manager)
+
+
+MIN_LEDGER_BYTES = 1024 * 1024
+_POSITIVE = (
+    "worker_silence_factor",
+    "session_opening_s",
+    "session_beat_s",
+    "session_silence_s",
+    "reconnect_min_s",
+    "reconnect_max_s",
+)
+
+
+def check(settings: Settings) -> None:
+    """Raises: SettingsError naming the first setting that cannot work."""
+    if not is_subdomain(settings.node_name):
+        raise _wrong("node_name", f"{settings.node_name!r} is no RFC 1123 name of a Node")
+    _check_url("global_manager", settings.global_manager_url, ("ws", "wss"))
+    if settings.pods_api:
+        _check_url("pods_api", settings.pods_api, ("http", "https"))
+    split_address(settings.worker_address, "flag --worker-address")
+    host, _ = split_address(settings.status_address, "flag --status-address")
+    if not is_loopback(host):
+        raise _wrong("status_address", f"{host!r} is no loopback address; use 127.0.0.1 or ::1")
+    _check_numbers(settings)
+    if (settings.cert_file is None) != (settings.key_file is None):
+        raise _wrong("cert_file", "and --key-file must be given together")
+
+
+def _check_numbers(settings: Settings) -> None:
+    for name in _POSITIVE:
+        value = getattr(settings, name)
+        if not 0 < value < float("inf"):
+            raise _wrong(name, f"{value} must be positive and finite")
+    if settings.session_silence_s <= settings.session_beat_s:
+        raise _wrong("session_silence_s", "must be longer than --session-beat-s")
+    if settings.reconnect_max_s < settings.reconnect_min_s:
+        raise _wrong("reconnect_max_s", "must not be below --reconnect-min-s")
+    if settings.ledger_max_bytes < MIN_LEDGER_BYTES:
+        raise _wrong("ledger_max_bytes", f"must be at least {MIN_LEDGER_BYTES}")
+    if settings.ledger_reserve_bytes < 0:
+        raise _wrong("ledger_reserve_bytes", "must not be negative")
+
+
+def _with_scheme(address: str) -> str:
+    return address if "://" in address else f"ws://{address}"
+
+
+def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
+    expected = " or ".join(f"{scheme}://HOST:PORT" for scheme in schemes)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # a property that raises
+    except ValueError as error:
+        raise _wrong(name, f"{url!r} is no URL: {error}; expected {expected}") from error
+    if parts.scheme not in schemes or not parts.hostname:
+        raise _wrong(name, f"{url!r} is no {expected}")
+    if parts.username or parts.password or parts.fragment:
+        raise _wrong(name, "must carry neither credentials nor a fragment")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _wrong(name: str, problem: str) -> SettingsError:
+    return SettingsError(f"flag --{name.replace('_', '-')}", problem)

@@ -1,0 +1,328 @@
+"""The ledger's file: opened, guarded, replaced when damaged, with space kept in reserve.
+
+Used by the writer's thread alone (and once by whoever opens it). A commit here is durable: WAL
+with synchronous=FULL, asserted, and the directory is synced when the file comes into being. One
+process owns the directory (flock), so the connection locks the file for good and needs no
+shared memory file.
+
+    lock             flock of the LocalController that uses the directory
+    ledger.db, -wal  the ledger
+    ledger.db.damaged-<n>, …-wal   what could not be read, for a person to look at
+    reserve          bytes that are given up when the disk is full, so that final states fit
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlite_utils import Database
+
+from common.errors import EdgeAIError, StateError, Unavailable
+from common.logs import get_logger
+from localcontroller.migrations import MIGRATIONS
+from localcontroller.tables import Damaged, NoSpace, Tables, View
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+Operation = Callable[[Tables], Any]
+
+LEDGER: Final = "ledger.db"
+MAX_QUARANTINED: Final = 3  # damaged files that are kept, the newest
+WAL_PAGES: Final = 256  # a checkpoint so often keeps the log near 1 MiB
+WAL_BYTES: Final = 1024 * 1024
+
+_SQLITE_PRIMARY: Final = 0xFF  # the part of an error code that names its class
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_NOT_DAMAGE: Final = frozenset(
+    {
+        sqlite3.SQLITE_AUTH,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+
+
+def _code(error: BaseException) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+
+
+def is_full(error: BaseException) -> bool:
+    """No space: SQLite says FULL for ENOSPC alone, and a plain failed write for a quota."""
+    code = _code(error)
+    return code & _SQLITE_PRIMARY == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
+
+
+def is_damage(error: BaseException) -> bool:
+    return isinstance(error, Damaged) or _code(error) & _SQLITE_PRIMARY in _DAMAGE
+
+
+class Storage:
+    """Args: max_bytes: of the ledger file; reserve_bytes: of the file that is given up.
+
+    Raises: StateError when the directory cannot be used, or is used by someone else; NoSpace
+    """
+
+    def __init__(self, directory: Path, *, max_bytes: int, reserve_bytes: int) -> None:
+        self._directory = directory
+        self._path = directory / LEDGER
+        self._max_bytes = max_bytes
+        self._reserve = Reserve(directory / "reserve", reserve_bytes)
+        self._lock_fd = _lock(directory)
+        self._db: Database | None = None
+        try:
+            self._open_or_replace()
+        except BaseException:
+            self.close()
+            raise
+        self._reserve.fill()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes on disk: the ledger and its log."""
+        files = (self._path, self._path.with_name(LEDGER + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    @property
+    def changes(self) -> int:
+        """Rows changed since the file was opened."""
+        return 0 if self._db is None else self._db.conn.total_changes
+
+    def transact(self, operations: Sequence[Operation]) -> list[Any]:
+        """Run all in one transaction. Returns: each one's result, or the EdgeAIError it raised.
+
+        Raises: sqlite3.Error, Damaged: nothing of it took effect; Unavailable: no ledger
+        """
+        db, tables = self._opened()
+        with db.atomic():
+            return [_attempt(operation, tables) for operation in operations]
+
+    def view(self, last: View | None = None) -> View:
+        return self._opened()[1].view(last)
+
+    def replace(self, reason: str) -> None:
+        """Set the damaged ledger aside and start a new one. Raises: StateError, NoSpace"""
+        self._close_database()
+        set_aside = _quarantine(self._path)
+        log.error("ledger damaged, started a new one", reason=reason, kept_as=str(set_aside))
+        self._open()
+
+    def close(self) -> None:
+        self._close_database()
+        os.close(self._lock_fd)
+
+    # ---- reserve --------------------------------------------------------------------------------
+
+    def has_reserve(self) -> bool:
+        """Whether ordinary writes may go on; takes the reserve back where there is space again."""
+        return self._reserve.is_filled or self._reserve.fill()
+
+    def release_reserve(self) -> bool:
+        """Give the reserve up for a final state. Returns: whether there was any."""
+        return self._reserve.release()
+
+    # ---- opening --------------------------------------------------------------------------------
+
+    def _opened(self) -> tuple[Database, Tables]:
+        if self._db is None:
+            try:
+                self._open_or_replace()
+            except StateError as error:
+                raise Unavailable(str(error)) from error
+        assert self._db is not None
+        return self._db, self._tables
+
+    def _open_or_replace(self) -> None:
+        try:
+            self._open()
+        except (sqlite3.DatabaseError, Damaged) as error:
+            self.replace(str(error))
+
+    def _open(self) -> None:
+        """Raises: StateError, NoSpace; whatever else SQLite raises means damage"""
+        try:
+            self._db, self._tables = self._connect()
+        except sqlite3.DatabaseError as error:
+            if not is_full(error):
+                raise self._unusable(error) from error
+            if not self._reserve.release():
+                raise NoSpace(f"no space to open {self._path}") from error
+            self._open()
+        _sync_directory(self._directory)
+
+    def _unusable(self, error: sqlite3.DatabaseError) -> Exception:
+        if _code(error) & _SQLITE_PRIMARY not in _NOT_DAMAGE:
+            return error
+        return StateError(
+            self._directory,
+            f"cannot open {LEDGER}: {error}",
+            "make it writable for this process, and close programs that have the file open",
+        )
+
+    def _connect(self) -> tuple[Database, Tables]:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            db = Database(connection, execute_plugins=False)
+            _prepare(db, self._directory)
+            db.execute(f"PRAGMA max_page_count = {self._max_bytes // _page_bytes(db)}")
+            _migrate(db, self._directory)
+            tables = Tables(db, max_bytes=self._max_bytes)
+            with db.atomic():
+                tables.introduce(secrets.token_hex(16))
+                tables.check()
+        except BaseException:
+            connection.close()
+            raise
+        return db, tables
+
+    def _close_database(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):  # its last checkpoint may meet the damage
+                self._db.conn.close()
+            self._db = None
+
+
+def _attempt(operation: Operation, tables: Tables) -> Any:
+    """Refusals come before an operation's first write, so the others of a batch stand."""
+    try:
+        return operation(tables)
+    except EdgeAIError as error:
+        return error
+
+
+def _prepare(db: Database, directory: Path) -> None:
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    journal = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    db.execute("PRAGMA synchronous = FULL")
+    synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
+    if (journal, synchronous) != ("wal", 2):
+        raise StateError(
+            directory,
+            f"its file system gives no durable ledger (journal {journal}, sync {synchronous})",
+            "put it on a local disk",
+        )
+    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+    db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+    verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if verdict != "ok":
+        raise Damaged(verdict)
+
+
+def _migrate(db: Database, directory: Path) -> None:
+    MIGRATIONS.apply(db)
+    known = {migration.name for migration in MIGRATIONS._migrations}
+    newer = [applied.name for applied in MIGRATIONS.applied(db) if applied.name not in known]
+    if newer:
+        raise StateError(
+            directory,
+            f"{LEDGER} was written by a newer localcontroller ({newer[0]})",
+            f"upgrade this one, or move {LEDGER} away to start from what the cloud knows",
+        )
+
+
+def _page_bytes(db: Database) -> int:
+    return int(db.execute("PRAGMA page_size").fetchone()[0])
+
+
+def _lock(directory: Path) -> int:
+    """Own the directory until the descriptor is closed, or the process ends however it ends."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StateError(
+            directory,
+            f"cannot be written: {error.strerror}",
+            "give --state-dir a directory on a writable disk that this process owns",
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise StateError(
+            directory,
+            "is used by another localcontroller",
+            "stop that one, or give this one its own --state-dir",
+        ) from error
+    _sync_directory(directory.parent)
+    return fd
+
+
+def _sync_directory(directory: Path) -> None:
+    """A new file survives a power cut only once its directory entry does."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _quarantine(path: Path) -> Path:
+    """Rename the ledger and its log to the next free number; old ones beyond the limit go."""
+    taken = sorted(
+        int(suffix)
+        for file in path.parent.glob(f"{path.name}.damaged-*")
+        if (suffix := file.name.rpartition("-")[2]).isdecimal()
+    )
+    number = taken[-1] + 1 if taken else 1
+    for old in taken[: max(0, len(taken) + 1 - MAX_QUARANTINED)]:
+        for suffix in ("", "-wal"):
+            _damaged(path, old, suffix).unlink(missing_ok=True)
+    for suffix in ("", "-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(_damaged(path, number, suffix))
+    _sync_directory(path.parent)
+    return _damaged(path, number, "")
+
+
+def _damaged(path: Path, number: int, suffix: str) -> Path:
+    return path.with_name(f"{path.name}.damaged-{number}{suffix}")
+
+
+class Reserve:
+    """A file of no content whose space is given up when the disk is full."""
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self._path = path
+        self._size_bytes = size_bytes
+        self.is_filled = False
+
+    def fill(self) -> bool:
+        """Take the space. Returns: whether it is there; if not, none of it is kept."""
+        try:
+            self._allocate()
+        except OSError:
+            self.release()
+            return False
+        self.is_filled = True
+        return True
+
+    def _allocate(self) -> None:
+        if not self._size_bytes:
+            return
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, self._size_bytes)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def release(self) -> bool:
+        """Give the space up. Returns: whether there was any to give."""
+        self.is_filled = False
+        try:
+            self._path.unlink()
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,256 @@
+"""Builders for tests of pure rules: job resources, reports, and a world in which plans take effect.
+
+`World` is the least API that plans can be applied to: it keeps objects and gives out uids, and
+no controller runs in it. A test says itself what Deployments and pods become.
+"""
+
+import copy
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import yaml
+
+from common.ids import NodeName, WorkerName
+from common.wire import ReportBody, WorkerStatus
+from globalmanager import children
+from globalmanager.model import (
+    DEPLOYMENTS,
+    NODES,
+    Action,
+    Contact,
+    Delete,
+    Kind,
+    Object,
+    ObjectRef,
+    Observed,
+    Plan,
+    Replace,
+    ResourceType,
+    WorkerReport,
+    WorkerSettings,
+    ref_of,
+)
+from globalmanager.status import timestamp
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SETTINGS = WorkerSettings(
+    root_key=b"k" * 32, framework_images={"tensorflow:1.18": "registry.test/tensorflow:1.18"}
+)
+
+
+def at(seconds: float) -> datetime:
+    """NOW and so many seconds."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def job(
+    name: str = "digits",
+    spec: Any = None,
+    *,
+    status: Any = None,
+    uid: str = "uid-1",
+    generation: int = 1,
+) -> Object:
+    metadata = {"name": name, "namespace": "default", "uid": uid, "generation": generation}
+    object_: Object = {"metadata": metadata, "spec": {} if spec is None else spec}
+    return object_ if status is None else {**object_, "status": status}
+
+
+def from_yaml(text: str) -> Object:
+    """A manifest as the API server would hold it."""
+    object_: Object = yaml.safe_load(text)
+    object_["metadata"] = {"namespace": "default", "uid": "uid-1", "generation": 1} | object_[
+        "metadata"
+    ]
+    return object_
+
+
+def report(
+    *,
+    worker: str = "digits-edge",
+    node: str = "edge0",
+    instance: str = "ledger-1",
+    attempt: int = 1,
+    status: WorkerStatus = "running",
+    counts: Mapping[str, int | float] | None = None,
+    details: Mapping[str, str] | None = None,
+    observed_at: str = "",
+) -> WorkerReport:
+    body = ReportBody(
+        phase="inference",
+        status=status,
+        task_info=dict(counts or {}),
+        details=dict(details or {}),
+        observed_at=observed_at,
+    )
+    return WorkerReport(
+        node=NodeName(node),
+        instance=instance,
+        worker=WorkerName(worker),
+        attempt=attempt,
+        body=body,
+    )
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+class World:
+    """One job, what its plans made, and what it refers to."""
+
+    def __init__(self, kind: Kind, object_: Object, type_: ResourceType | None = None) -> None:
+        self.kind = kind
+        self.type = type_ or kind.types[0]
+        self.object = object_
+        self.settings = SETTINGS
+        self.children: dict[ObjectRef, Object] = {}
+        self.pods: list[Object] = []
+        self.contacts: dict[NodeName, Contact] = {}
+        self._others: dict[ObjectRef, Object] = {}
+        self._uids = 0
+
+    # ---- the world around the job -----------------------------------------------------------
+
+    def model(self, name: str, url: str = "/models/m.onnx", **spec: str) -> Self:
+        type_ = ResourceType(self.type.group, self.type.version, "models", "Model")
+        other = {"metadata": {"name": name, "namespace": "default"}, "spec": {"url": url, **spec}}
+        self._others[ref_of(type_, other)] = other
+        return self
+
+    def nodes(self, *names: str) -> Self:
+        for name in names:
+            self._others[ObjectRef(NODES, "", name)] = {"metadata": {"name": name}}
+        return self
+
+    def without(self, kind: str, name: str) -> Self:
+        gone = [ref for ref in self._others if (ref.type.kind, ref.name) == (kind, name)]
+        for ref in gone:
+            del self._others[ref]
+        return self
+
+    def contact(self, node: str, *, connected: bool = True, since: datetime = NOW) -> Self:
+        self.contacts[NodeName(node)] = Contact(connected=connected, since=since)
+        return self
+
+    # ---- the job itself ---------------------------------------------------------------------
+
+    def change(self, spec: Any) -> Self:
+        """The user writes another spec."""
+        metadata = {**self.object["metadata"], "generation": self._generation() + 1}
+        self.object = {**self.object, "metadata": metadata, "spec": spec}
+        return self
+
+    def _generation(self) -> int:
+        return int(self.object["metadata"]["generation"])
+
+    def delete(self) -> Self:
+        metadata = {**self.object["metadata"], "deletionTimestamp": timestamp(NOW)}
+        self.object = {**self.object, "metadata": metadata}
+        return self
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return dict(self.object.get("status") or {})
+
+    def condition(self, type_: str) -> dict[str, Any]:
+        known = self.status.get("conditions") or []
+        return next((entry for entry in known if entry["type"] == type_), {})
+
+    def receive(self, report: WorkerReport) -> Mapping[str, Any] | None:
+        patch = self.kind.fold(self.status, report)
+        self.object = {**self.object, "status": merged(self.status, patch or {})}
+        return patch
+
+    # ---- what became of the workers ---------------------------------------------------------
+
+    def pod(
+        self, role: str, node: str = "", *, worker: str = "", name: str = "", **state: Any
+    ) -> Self:
+        labels = {children.LABEL_UID: "uid-1", children.LABEL_ROLE: role}
+        if worker:
+            labels[children.LABEL_WORKER] = worker
+        metadata = {"name": name or f"{role}-{len(self.pods)}", "labels": labels}
+        spec = {"nodeName": node} if node else {}
+        self.pods.append(
+            {"metadata": metadata, "spec": spec, "status": {"phase": "Running", **state}}
+        )
+        return self
+
+    def available(self, *roles: str) -> Self:
+        """The Deployments of these roles are available, those of others are not."""
+        for ref, child in self.children.items():
+            if ref.type == DEPLOYMENTS:
+                is_up = child["metadata"]["labels"][children.LABEL_ROLE] in roles
+                state = {"conditions": [{"type": "Available", "status": str(is_up)}]}
+                self.children[ref] = {**child, "status": state}
+        return self
+
+    # ---- planning ---------------------------------------------------------------------------
+
+    def observed(self) -> Observed:
+        wanted = self.kind.references(self.type, self.object)
+        return Observed(
+            type=self.type,
+            object=copy.deepcopy(self.object),
+            children=copy.deepcopy(self.children),
+            pods=tuple(copy.deepcopy(self.pods)),
+            references={ref: other for ref, other in self._others.items() if ref in wanted},
+            contacts=dict(self.contacts),
+            settings=self.settings,
+        )
+
+    def plan(self, now: datetime = NOW) -> Plan:
+        return self.kind.plan(self.observed(), now)
+
+    def apply(self, plan: Plan, *, actions: int | None = None) -> Self:
+        """Apply the whole plan, or crash after so many actions (and before the status)."""
+        for action in plan.actions[:actions]:
+            self._act(action)
+        if actions is None and plan.status is not None:
+            self.object = {**self.object, "status": merged(self.status, plan.status)}
+        return self
+
+    def _act(self, action: Action) -> None:
+        if isinstance(action, Delete):
+            assert self.children[action.ref]["metadata"]["uid"] == action.uid
+            del self.children[action.ref]
+            return
+        ref = ref_of(action.type, action.object)
+        assert (ref in self.children) == isinstance(action, Replace), ref
+        object_ = copy.deepcopy(action.object)
+        if action.type == DEPLOYMENTS:
+            object_["spec"].setdefault("replicas", 1)  # as the API server does
+        if ref not in self.children:
+            self._uids += 1
+            object_["metadata"]["uid"] = f"child-{self._uids}"
+        self.children[ref] = object_
+
+    def settle(self, now: datetime = NOW) -> Self:
+        """Plan and apply until nothing changes; a kind that never rests fails here."""
+        for _ in range(5):
+            plan = self.plan(now)
+            if not plan.actions and plan.status is None:
+                return self
+            self.apply(plan)
+        raise AssertionError(f"does not settle: {plan}")
+
+    def names(self) -> list[str]:
+        return sorted(f"{ref.type.kind}/{ref.name}" for ref in self.children)
+
+    def child(self, kind: str, name: str) -> Object:
+        return next(
+            child
+            for ref, child in self.children.items()
+            if (ref.type.kind, ref.name) == (kind, name)
+        )

@@ -1,0 +1,291 @@
+"""A GlobalManager's edge side on a real socket, and peers that play LocalControllers.
+
+The status of objects is a dict that does what the engine's writer does, failures included.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from common import wire
+from common.edge_session import EdgeSession, Outgoing, ReportAcked, Welcomed
+from common.ids import NodeName, TaskKey, Uid, WorkerName
+from common.session import Timing
+from globalmanager.edge.admission import AdmissionLimits
+from globalmanager.edge.desired import DesiredSets
+from globalmanager.edge.identity import TokenAuthenticator
+from globalmanager.edge.link import LinkTiming
+from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.server import EdgeServer
+from globalmanager.edge.sessions import Sessions
+from globalmanager.edge.upstream import Done, Inbox, InboxLimits, Outcome, Refused
+from globalmanager.model import Assignment, WorkerReport
+
+NODES = [NodeName(f"node-{n}") for n in range(3)]
+A, B, C = NODES
+PATIENCE_S = 10.0
+SLOW = Timing(opening_s=10, beat_s=15, silence_s=40)
+QUICK_RETRY = InboxLimits(workers=2, backoff_base_s=0.001, backoff_max_s=0.002)
+
+
+def key(n: int = 0) -> TaskKey:
+    return TaskKey(f"jointinferenceservices.edgeai.io/default/task-{n}")
+
+
+def uid(n: int = 0) -> Uid:
+    return Uid(f"uid-{n}")
+
+
+def assignment(
+    n: int = 0,
+    *,
+    version: int = 1,
+    workers: tuple[str, ...] = ("w",),
+    spec: dict[str, Any] | None = None,
+    incarnation: str = "",
+) -> Assignment:
+    grants = {WorkerName(name): wire.WorkerGrant("0" * 64) for name in workers}
+    body = wire.AssignmentBody(
+        namespace="default", name=f"task-{n}", spec=spec or {}, workers=grants
+    )
+    return Assignment(key(n), Uid(uid(n) + incarnation), version, body)
+
+
+def report_body(status: wire.WorkerStatus = "running", **task_info: float) -> bytes:
+    return wire.pack(wire.ReportBody(phase="inference", status=status, task_info=task_info))
+
+
+async def eventually(condition: Callable[[], object], what: str = "condition") -> None:
+    """Wait for `condition`, bounded."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - any condition, of any object
+            await asyncio.sleep(0.003)
+    assert condition(), what
+
+
+class Statuses:
+    """An upstream.FoldAndWrite: .status of each object, in memory."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[Uid, dict[str, Any]] = {}
+        self.writes: list[tuple[Uid, WorkerName]] = []
+        self.fail: list[Outcome | Exception] = []  # answers of the next calls
+        self.open = asyncio.Event()  # while it is not set, writes hang
+        self.open.set()
+
+    async def __call__(self, _key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
+        await self.open.wait()
+        if self.fail:
+            answer = self.fail.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        workers = self.by_uid.get(uid)
+        if workers is None:
+            return Refused("gone")
+        state = msgspec.to_builtins(report.body)
+        if workers.get(report.worker) != state:
+            workers[report.worker] = state
+            self.writes.append((uid, report.worker))
+        return Done()
+
+
+class World:
+    """Everything of the edge side, wired as app does."""
+
+    def __init__(
+        self,
+        token_file: Path,
+        *,
+        timing: Timing = SLOW,
+        send_s: float = 10.0,
+        limits: AdmissionLimits | None = None,
+        inbox: InboxLimits = QUICK_RETRY,
+    ) -> None:
+        token_file.write_text(
+            "".join(
+                f"{node} {hashlib.sha256(token(node).encode()).hexdigest()}\n" for node in NODES
+            )
+        )
+        self.registry = CollectorRegistry()
+        self.metrics = EdgeMetrics(self.registry)
+        self.statuses = Statuses()
+        self.desired = DesiredSets()
+        self.contact_changes: list[NodeName] = []
+        self.duplicates: list[NodeName] = []
+        self.not_ready: list[str] = []
+        self.epoch = 7
+        self.inbox = Inbox(
+            binding_of=self.desired.task_of,
+            fold_and_write=self.statuses,
+            metrics=self.metrics,
+            limits=inbox,
+        )
+        self.sessions = Sessions(
+            desired=self.desired,
+            inbox=self.inbox,
+            epoch=lambda: self.epoch,
+            contact_changed=self.contact_changes.append,
+            duplicate_node=self.duplicates.append,
+            metrics=self.metrics,
+            timing=LinkTiming(session=timing, send_s=send_s, close_s=0.5),
+        )
+        self.server = EdgeServer(
+            "127.0.0.1",
+            0,
+            sessions=self.sessions,
+            authenticator=TokenAuthenticator(token_file),
+            not_ready=lambda: self.not_ready,
+            metrics=self.metrics,
+            limits=limits or AdmissionLimits(),
+        )
+
+    def assign(self, n: int, *nodes: NodeName, **fields: Any) -> None:
+        """Give task `n` to `nodes`; its object exists from then on."""
+        task = assignment(n, **fields)
+        self.statuses.by_uid.setdefault(task.uid, {})
+        self.desired.assign(task.key, dict.fromkeys(nodes, task))
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+    @property
+    def url(self) -> str:
+        return "ws://{}:{}/".format(*self.server.address)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["World"]:
+        inbox = asyncio.create_task(self.inbox.run(), name="inbox")
+        try:
+            async with self.server:
+                yield self
+        finally:
+            inbox.cancel()
+            await asyncio.gather(inbox, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def socket(self, node: NodeName = A, **options: Any) -> AsyncIterator[ClientConnection]:
+        """An authenticated WebSocket on which nothing was said yet."""
+        async with dial(self.url, token(node), **options) as websocket:
+            yield websocket
+
+    @contextlib.asynccontextmanager
+    async def peer(self, node: NodeName = A, **fields: Any) -> AsyncIterator["Peer"]:
+        async with self.socket(node) as websocket:
+            peer = Peer(websocket, **fields)
+            task = asyncio.create_task(peer.run(), name=f"peer {node}")
+            try:
+                yield peer
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def token(node: NodeName) -> str:
+    return f"secret-of-{node}"
+
+
+def dial(url: str, bearer: str, **options: Any) -> connect:
+    return connect(
+        url,
+        subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
+        additional_headers={"Authorization": f"Bearer {bearer}"},
+        compression=None,
+        close_timeout=0.2,
+        ping_interval=None,
+        **options,
+    )
+
+
+class Peer:
+    """A LocalController with its ledger in memory. `holds` answers whether to acknowledge."""
+
+    def __init__(
+        self,
+        websocket: ClientConnection,
+        *,
+        held: Mapping[TaskKey, wire.Held] | None = None,
+        instance: str = "ledger-1",
+        acknowledges: bool = True,
+        timing: Timing = SLOW,
+    ) -> None:
+        self.websocket = websocket
+        self.held = dict(held or {})
+        self.bodies: dict[TaskKey, bytes] = {}
+        self.frames: list[wire.Assign | wire.Withdraw | wire.Synced] = []
+        self.acked: list[ReportAcked] = []
+        self.welcomed: Welcomed | None = None
+        self.acknowledges = acknowledges
+        self.close_code: int | None = None
+        self._loop = asyncio.get_running_loop()
+        self.session = EdgeSession(
+            now=self._loop.time(), timing=timing, instance=instance, held=self.held, epoch=0
+        )
+
+    @property
+    def is_synced(self) -> bool:
+        return any(isinstance(frame, wire.Synced) for frame in self.frames)
+
+    async def run(self) -> None:
+        try:
+            await self.flush()
+            while True:
+                data = await self.websocket.recv()
+                assert isinstance(data, bytes)
+                for event in self.session.receive(data, self._loop.time()):
+                    self._on_event(event)
+                await self.flush()
+        except ConnectionClosed:
+            self.close_code = self.websocket.close_code
+
+    async def flush(self) -> None:
+        for data in self.session.data_to_send(self._loop.time()):
+            await self.websocket.send(data)
+
+    async def report(
+        self, n: int = 0, worker: str = "w", body: bytes | None = None, attempt: int = 1
+    ) -> None:
+        out = Outgoing(
+            uid(n), WorkerName(worker), attempt, 1, report_body() if body is None else body
+        )
+        self.session.report(out)
+        await self.flush()
+
+    async def acknowledge_all(self) -> None:
+        """Acknowledge what was withheld, and everything from now on."""
+        self.acknowledges = True
+        for frame in self.frames:
+            self.session.acknowledge(frame.seq)
+        await self.flush()
+
+    def _on_event(self, event: msgspec.Struct) -> None:
+        match event:
+            case Welcomed():
+                self.welcomed = event
+            case ReportAcked():
+                self.acked.append(event)
+            case wire.Assign() | wire.Withdraw() | wire.Synced():
+                self._apply(event)
+
+    def _apply(self, frame: wire.Assign | wire.Withdraw | wire.Synced) -> None:
+        self.frames.append(frame)
+        match frame:
+            case wire.Assign():
+                self.held[frame.key] = wire.Held(frame.uid, frame.version)
+                self.bodies[frame.key] = frame.body
+            case wire.Withdraw():
+                self.held.pop(frame.key, None)
+            case wire.Synced():
+                for extra in self.held.keys() - set(frame.keys):
+                    del self.held[extra]
+        if self.acknowledges:
+            self.session.acknowledge(frame.seq)

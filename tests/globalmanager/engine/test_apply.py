@@ -1,0 +1,219 @@
+"""Plans are carried out in order, up to the first failure, and repeated without twins."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from globalmanager.engine.apply import Applier, NameConflict, StillThere
+from globalmanager.engine.events import EVENTS, Recorder
+from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.store import Store
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Conflict, Invalid, NotFound
+from globalmanager.model import (
+    Contact,
+    Create,
+    Delete,
+    Event,
+    Object,
+    ObjectRef,
+    Observed,
+    Plan,
+    Replace,
+    ResourceType,
+    Severity,
+    WorkerSettings,
+)
+from tests.globalmanager.engine.cluster import CRDS, Cluster, User
+from tests.globalmanager.engine.gadgets import CONFIGMAPS, crd_of, gadget, wanted_config
+from tests.globalmanager.engine.objects import GADGETS
+
+CONFIG = ObjectRef(CONFIGMAPS, "default", "a-config")
+NO_CONTACTS: dict[Any, Contact] = {}
+
+
+class Bench:
+    """An applier over stores that see its own writes only, and the gadget `a`."""
+
+    def __init__(self, client: KubeClient, made: Object) -> None:
+        self.client = client
+        self.made = made
+        self.stores: dict[ResourceType, Store] = {}
+        self.recorder = Recorder(client)
+        self.applier = Applier(client, self.store, StatusWriter(client, self.store), self.recorder)
+
+    def store(self, type_: ResourceType) -> Store:
+        return self.stores.setdefault(type_, Store(type_))
+
+    def observed(self) -> Observed:
+        return Observed(
+            type=GADGETS,
+            object=self.made,
+            children={},
+            pods=(),
+            references={},
+            contacts=NO_CONTACTS,
+            settings=WorkerSettings(root_key=bytes(32)),
+        )
+
+    def config(self, **changes: Any) -> Object:
+        return {**wanted_config(self.observed()), **changes}
+
+    async def apply(self, *actions: Create | Replace | Delete, **plan: Any) -> None:
+        await self.applier.apply(self.observed(), Plan(actions=actions, **plan))
+
+    async def recorded(self) -> list[str]:
+        """Reasons of the Events so far."""
+        sending = asyncio.create_task(self.recorder.run(), name="events")
+        self.recorder.record(self.made, Event(Severity.NORMAL, "Last", "of all"))
+        reasons: list[str] = []
+        while "Last" not in reasons:
+            await asyncio.sleep(0.01)
+            listing = await self.client.list(EVENTS, namespace="default")
+            reasons = [event["reason"] for event in listing.items]
+        sending.cancel()
+        return [reason for reason in reasons if reason != "Last"]
+
+
+def owner_reference(type_: ResourceType, owner: Object) -> Object:
+    return {
+        "apiVersion": type_.api_version,
+        "kind": type_.kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+@pytest.fixture
+async def bench(cluster: Cluster, kube: KubeClient, user: User) -> Bench:
+    made = await user.create(GADGETS, gadget("a"))
+    return Bench(kube, made)
+
+
+async def test_what_is_created_is_seen_in_the_store(bench: Bench) -> None:
+    await bench.apply(Create(CONFIGMAPS, bench.config()))
+    assert bench.store(CONFIGMAPS).get(CONFIG) is not None
+
+
+async def test_creating_what_was_created_before_a_crash_is_success(
+    bench: Bench, user: User
+) -> None:
+    await user.create(CONFIGMAPS, bench.config())
+    await bench.apply(Create(CONFIGMAPS, bench.config()), status={"phase": "Ready"})
+    assert bench.store(CONFIGMAPS).get(CONFIG) is not None
+    assert bench.store(GADGETS).list()[0]["status"] == {"phase": "Ready"}
+
+
+OTHER_GADGETS = ResourceType("other.io", "v1", "gadgets", "Gadget")
+FOREIGN: dict[str, tuple[ObjectRef | None, str]] = {
+    "nobody's": (None, "no controller"),
+    "another's": (ObjectRef(GADGETS, "default", "b"), "Gadget.test.edgeai.io b"),
+    "of the same name in another group": (
+        ObjectRef(OTHER_GADGETS, "default", "a"),
+        "Gadget.other.io a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("owner", "named"), FOREIGN.values(), ids=FOREIGN)
+async def test_a_name_that_is_taken_is_reported_with_who_has_it(
+    bench: Bench, user: User, owner: ObjectRef | None, named: str
+) -> None:
+    await user.create(CRDS, crd_of(OTHER_GADGETS))
+    taken: Object = {"metadata": {"name": "a-config", "namespace": "default"}}
+    if owner is not None:
+        made = await user.create(owner.type, gadget(owner.name))
+        taken["metadata"]["ownerReferences"] = [owner_reference(owner.type, made)]
+    await user.create(CONFIGMAPS, taken)
+    with pytest.raises(NameConflict, match=re.escape(f"belongs to {named};")):
+        await bench.apply(Create(CONFIGMAPS, bench.config()))
+    assert await bench.recorded() == ["NameConflict"]
+
+
+async def test_the_child_of_a_predecessor_is_waited_for_without_alarm(
+    bench: Bench, user: User
+) -> None:
+    made = await user.create(CONFIGMAPS, bench.config())
+    bench.made = {**bench.made, "metadata": {**bench.made["metadata"], "uid": "successor"}}
+    with pytest.raises(StillThere, match="a-config is still being deleted"):
+        await bench.apply(Create(CONFIGMAPS, bench.config()))
+    assert await bench.recorded() == []
+    assert made["metadata"]["name"] == "a-config"
+
+
+async def test_a_child_that_is_being_deleted_is_waited_for(bench: Bench, user: User) -> None:
+    config = bench.config()
+    config["metadata"]["finalizers"] = ["t/x"]
+    await user.create(CONFIGMAPS, config)
+    await user.delete(CONFIGMAPS, "a-config")
+    with pytest.raises(StillThere):
+        await bench.apply(Create(CONFIGMAPS, bench.config()))
+
+
+async def test_replacing_what_changed_meanwhile_is_a_conflict(bench: Bench, user: User) -> None:
+    stale = await user.create(CONFIGMAPS, bench.config())
+    await user.client.merge_patch(CONFIG, {"data": {"data": "newer"}})
+    with pytest.raises(Conflict):
+        await bench.apply(Replace(CONFIGMAPS, {**stale, "data": {"data": "mine"}}))
+
+
+async def test_what_is_replaced_is_seen_in_the_store(bench: Bench, user: User) -> None:
+    current = await user.create(CONFIGMAPS, bench.config())
+    await bench.apply(Replace(CONFIGMAPS, {**current, "data": {"data": "mine"}}))
+    seen = bench.store(CONFIGMAPS).get(CONFIG)
+    assert seen is not None
+    assert seen["data"] == {"data": "mine"}
+
+
+async def test_deleting_what_is_gone_is_success(bench: Bench) -> None:
+    await bench.apply(Delete(CONFIG, bench.observed().uid))
+
+
+async def test_only_the_object_of_that_uid_is_deleted(bench: Bench, user: User) -> None:
+    await user.create(CONFIGMAPS, bench.config())
+    with pytest.raises(Conflict):
+        await bench.apply(Delete(CONFIG, bench.observed().uid))
+    assert await user.get(CONFIGMAPS, "a-config") is not None
+
+
+async def test_the_first_failure_ends_the_plan_before_its_status(bench: Bench, user: User) -> None:
+    bad = {"metadata": {"name": "Bad Name", "namespace": "default"}}
+    with pytest.raises(Invalid):
+        await bench.apply(
+            Create(CONFIGMAPS, bad),
+            Create(CONFIGMAPS, bench.config()),
+            status={"phase": "Ready"},
+            events=(Event(Severity.NORMAL, "Ready", "it is"),),
+        )
+    assert await user.get(CONFIGMAPS, "a-config") is None
+    assert "status" not in (await user.get(GADGETS, "a") or {})
+    assert await bench.recorded() == ["FailedCreate"]
+
+
+async def test_a_terminating_owner_deletes_but_does_not_create(bench: Bench, user: User) -> None:
+    made = await user.create(CONFIGMAPS, bench.config())
+    other = {"metadata": {"name": "other", "namespace": "default"}}
+    bench.made["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    await bench.apply(Create(CONFIGMAPS, other), Delete(CONFIG, made["metadata"]["uid"]))
+    assert await user.get(CONFIGMAPS, "other") is None
+    assert await user.get(CONFIGMAPS, "a-config") is None
+
+
+async def test_what_ends_gracefully_is_seen_so_in_the_store(bench: Bench, user: User) -> None:
+    config = bench.config()
+    config["metadata"]["finalizers"] = ["t/x"]
+    made = await user.create(CONFIGMAPS, config)
+    await bench.apply(Delete(CONFIG, made["metadata"]["uid"]))
+    seen = bench.store(CONFIGMAPS).get(CONFIG)
+    assert seen is not None
+    assert "deletionTimestamp" in seen["metadata"]
+
+
+async def test_a_type_that_is_not_served_fails_by_name(bench: Bench) -> None:
+    gizmos = ResourceType("test.edgeai.io", "v1", "gizmos", "Gizmo")
+    object_ = {"metadata": {"name": "x", "namespace": "default"}}
+    with pytest.raises(NotFound, match=r"create gizmos\.test\.edgeai\.io default/x"):
+        await bench.apply(Create(gizmos, object_))

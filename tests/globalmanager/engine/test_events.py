@@ -1,0 +1,126 @@
+"""Events: one for the same words, with a count; never in the way, never without bound."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from globalmanager.engine.events import EVENTS, Recorder, event_ref
+from globalmanager.kube.client import KubeClient
+from globalmanager.model import Event, Object, Severity
+from tests.globalmanager.engine.cluster import Cluster
+from tests.globalmanager.engine.objects import make
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.globalmanager.waiting import until
+
+ABOUT = make("a", namespace="default")
+READY = Event(Severity.NORMAL, "Ready", "the gadget is ready")
+BROKEN = Event(Severity.WARNING, "Broken", "the gadget is broken")
+
+
+@asynccontextmanager
+async def running(
+    client: KubeClient, on_drop: Callable[[], None] = lambda: None
+) -> AsyncIterator[Recorder]:
+    recorder = Recorder(client, on_drop=on_drop, qps=1000, burst=1000)
+    task = asyncio.create_task(recorder.run(), name="events")
+    yield recorder
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def recorded(client: KubeClient) -> list[Object]:
+    return (await client.list(EVENTS, namespace="default")).items
+
+
+async def until_count(client: KubeClient, event: Event, count: int) -> Object:
+    name = event_ref(ABOUT, event).name
+    async with asyncio.timeout(10):
+        while True:
+            for found in await recorded(client):
+                if found["metadata"]["name"] == name and found["count"] == count:
+                    return found
+            await asyncio.sleep(0.01)
+
+
+async def test_an_event_says_what_happened_to_whom(kube: KubeClient, cluster: Cluster) -> None:
+    async with running(kube) as recorder:
+        recorder.record(ABOUT, BROKEN)
+        event = await until_count(kube, BROKEN, 1)
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Warning",
+        "Broken",
+        "the gadget is broken",
+    )
+    involved = event["involvedObject"]
+    assert (involved["kind"], involved["name"], involved["uid"]) == ("Gadget", "a", "uid-a")
+
+
+async def test_repeats_are_counted_not_multiplied(kube: KubeClient, cluster: Cluster) -> None:
+    async with running(kube) as recorder:
+        for _ in range(3):
+            recorder.record(ABOUT, READY)
+        await until_count(kube, READY, 3)
+        recorder.record(ABOUT, READY)
+        await until_count(kube, READY, 4)
+        assert len(await recorded(kube)) == 1
+
+
+async def test_the_count_goes_on_after_a_restart(kube: KubeClient, cluster: Cluster) -> None:
+    for count in (1, 2):
+        async with running(kube) as recorder:
+            recorder.record(ABOUT, READY)
+            await until_count(kube, READY, count)
+
+
+async def test_an_event_that_the_api_forgot_is_made_anew(
+    kube: KubeClient, cluster: Cluster
+) -> None:
+    async with running(kube) as recorder:
+        recorder.record(ABOUT, READY)
+        await until_count(kube, READY, 1)
+        await kube.delete(event_ref(ABOUT, READY))
+        recorder.record(ABOUT, READY)
+        await until_count(kube, READY, 1)
+
+
+async def test_other_words_are_another_event(kube: KubeClient, cluster: Cluster) -> None:
+    async with running(kube) as recorder:
+        recorder.record(ABOUT, READY)
+        recorder.record(ABOUT, BROKEN)
+        await until_count(kube, READY, 1)
+        await until_count(kube, BROKEN, 1)
+
+
+async def test_a_refused_event_is_dropped_and_the_next_one_sent(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    dropped: list[None] = []
+    scripted.others = [
+        scripted.failure(403, "Forbidden"),
+        scripted.text("<html>"),
+        scripted.json({}, 201),
+    ]
+    async with running(scripted_client, lambda: dropped.append(None)) as recorder:
+        for word in "abc":
+            recorder.record(ABOUT, Event(Severity.NORMAL, "R", word))
+        await until(lambda: len(scripted.seen) == 3)
+    assert len(dropped) == 2
+
+
+async def test_so_many_wait_and_no_more(kube: KubeClient, cluster: Cluster) -> None:
+    dropped: list[None] = []
+    recorder = Recorder(kube, on_drop=lambda: dropped.append(None))
+    for number in range(1005):
+        recorder.record(ABOUT, Event(Severity.NORMAL, "R", str(number)))
+    recorder.record(ABOUT, Event(Severity.NORMAL, "R", "0"))  # counts on one that waits
+    assert len(dropped) == 5
+
+
+@pytest.mark.parametrize("length", [1, 253])
+def test_the_name_of_an_event_is_a_valid_one(length: int) -> None:
+    ref = event_ref(make("n" * length), READY)
+    assert len(ref.name) <= 253
+    assert ref == event_ref(make("n" * length), READY)

@@ -1,0 +1,256 @@
+"""The informer keeps a store equal to the API through every fault of list and watch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from globalmanager.engine.informer import Informer, InformerSettings
+from globalmanager.engine.store import Store
+from globalmanager.kube.client import KubeClient
+from globalmanager.model import Object
+from tests.globalmanager.engine.objects import GADGETS, make
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.globalmanager.waiting import until
+
+SETTINGS = InformerSettings(
+    inactivity_s=0.3, backoff_base_s=0.02, backoff_max_s=0.05, absent_after_s=0.1
+)
+
+
+class Running:
+    """An informer that runs, and the changes that its store told."""
+
+    def __init__(self, client: KubeClient) -> None:
+        store = Store(GADGETS)
+        self.changes: list[tuple[str, str]] = []
+        self.settled = 0
+        store.subscribe(self._told)
+        self.informer = Informer(
+            client, store, settings=SETTINGS, on_settled=self._settled, label_selector="a=b"
+        )
+
+    def _told(self, old: Object | None, new: Object | None) -> None:
+        what = "added" if old is None else "deleted" if new is None else "modified"
+        self.changes.append((what, (new or old or {})["metadata"]["name"]))
+
+    def _settled(self) -> None:
+        self.settled += 1
+
+    @property
+    def names(self) -> list[str]:
+        return [object_["metadata"]["name"] for object_ in self.informer.store.list()]
+
+
+@pytest.fixture
+async def running(scripted_client: KubeClient) -> AsyncIterator[Running]:
+    running = Running(scripted_client)
+    task = asyncio.create_task(running.informer.run(), name="informer")
+    yield running
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task  # it never ends by itself, whatever happened
+
+
+def added(name: str, version: int) -> Object:
+    return {"type": "ADDED", "object": make(name, version=version)}
+
+
+def deleted(name: str, version: int) -> Object:
+    return {"type": "DELETED", "object": make(name, version=version)}
+
+
+def bookmark(version: int) -> Object:
+    return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}
+
+
+def versions(scripted: ScriptedApi) -> list[str]:
+    """Where each watch so far began."""
+    return [request.query["resourceVersion"] for request in scripted.paths("watch")]
+
+
+async def test_a_list_fills_the_store_and_the_watch_goes_on(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [
+        scripted.listing(make("a", version=3), version=5, more="p2"),
+        scripted.listing(make("b", version=4), version=5),
+    ]
+    scripted.watches = [
+        scripted.stream(added("c", 6), deleted("a", 7), then="hang"),
+    ]
+    await until(lambda: running.names == ["b", "c"])
+    assert versions(scripted) == ["5"]
+    assert scripted.seen[-1].query["labelSelector"] == "a=b"
+    assert running.settled == 1
+    assert running.informer.synced
+    assert running.informer.problem == ""
+
+
+async def test_a_watch_that_ended_goes_on_from_the_last_event_or_bookmark(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [
+        scripted.stream(added("a", 6)),
+        scripted.stream(bookmark(20)),
+        scripted.stream(then="hang"),
+    ]
+    await until(lambda: len(scripted.paths("watch")) == 3)
+    assert versions(scripted) == ["5", "6", "20"]
+    assert len(scripted.paths("list")) == 1
+
+
+RELIST: dict[str, Callable[[ScriptedApi], Any]] = {
+    "410 as an answer": lambda api: api.failure(410, "Expired"),
+    "410 in the stream": lambda api: api.stream(
+        {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+    ),
+    "another error in the stream": lambda api: api.stream(
+        {"type": "ERROR", "object": {"kind": "Status", "code": 500}}
+    ),
+    "an error that is no status": lambda api: api.stream(
+        {"type": "ERROR", "object": {"code": "x"}}
+    ),
+    "a line of garbage": lambda api: api.stream(b"<html>\n"),
+    "an event of unknown type": lambda api: api.stream({"type": "MOVED", "object": make("a")}),
+    "an event without metadata": lambda api: api.stream({"type": "ADDED", "object": {}}),
+    "an event without a name": lambda api: api.stream(
+        {"type": "ADDED", "object": {"metadata": {"resourceVersion": "9"}}}
+    ),
+    "an object with metadata of wrong form": lambda api: api.stream(
+        {
+            "type": "ADDED",
+            "object": {
+                "metadata": {"name": "x", "resourceVersion": "9", "ownerReferences": ["odd"]}
+            },
+        }
+    ),
+    "forbidden": lambda api: api.failure(403, "Forbidden"),
+    "a server error": lambda api: api.failure(504, "Timeout", "Too large resource version"),
+}
+
+
+@pytest.mark.parametrize("fault", RELIST.values(), ids=RELIST)
+async def test_after_a_watch_that_cannot_go_on_a_list_finds_what_was_missed(
+    scripted: ScriptedApi, running: Running, fault: Callable[[ScriptedApi], Any]
+) -> None:
+    scripted.lists = [
+        scripted.listing(make("gone", version=3), make("stays", version=4), version=5),
+        scripted.listing(make("new", version=8), make("stays", version=4), version=9),
+    ]
+    scripted.watches = [fault(scripted), scripted.stream(then="hang")]
+    await until(lambda: len(versions(scripted)) == 2)
+    assert versions(scripted) == ["5", "9"]
+    assert running.names == ["new", "stays"]
+    assert running.changes[2:] == [("deleted", "gone"), ("added", "new")]
+
+
+RESUME: dict[str, Callable[[ScriptedApi], Any]] = {
+    "cut": lambda api: api.stream(added("a", 6), then="cut"),
+    "silent": lambda api: api.stream(added("a", 6), then="hang"),
+    "cut inside a line": lambda api: api.stream(added("a", 6), b'{"type":"ADD', then="cut"),
+}
+
+
+@pytest.mark.parametrize("fault", RESUME.values(), ids=RESUME)
+async def test_after_a_broken_connection_the_watch_goes_on_where_it_was(
+    scripted: ScriptedApi, running: Running, fault: Callable[[ScriptedApi], Any]
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [fault(scripted), scripted.stream(added("b", 7), then="hang")]
+    await until(lambda: running.names == ["a", "b"])
+    assert versions(scripted)[:2] == ["5", "6"]
+    assert len(scripted.paths("list")) == 1
+
+
+async def test_an_overloaded_server_is_left_alone_for_as_long_as_it_asks(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [
+        scripted.failure(429, "TooManyRequests", Retry_After="0.4"),
+        scripted.stream(then="hang"),
+    ]
+    await until(lambda: len(scripted.paths("watch")) == 1)
+    started = asyncio.get_running_loop().time()
+    await until(lambda: len(scripted.paths("watch")) == 2)
+    assert asyncio.get_running_loop().time() - started >= 0.3
+    assert versions(scripted) == ["5", "5"]
+
+
+async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_hot_loop(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream()]
+    await until(lambda: len(scripted.paths("watch")) >= 2)
+    before = len(scripted.paths("watch"))
+    await asyncio.sleep(0.5)
+    # Backoffs are drawn from 0 to 0.05 s here: twenty on average, hundreds without them.
+    assert len(scripted.paths("watch")) - before < 60
+
+
+async def test_the_problem_is_told_while_it_lasts_and_no_longer(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.failure(403, "Forbidden", "gadgets is forbidden"), scripted.hang()]
+    await until(lambda: "gadgets is forbidden" in running.informer.problem)
+    assert not running.informer.settled
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream(then="hang")]
+    scripted.released.set()
+    await until(lambda: running.informer.problem == "")
+    assert running.informer.synced
+
+
+async def test_a_type_that_is_not_served_is_absent_until_it_is(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.text("404 page not found", 404)]
+    await until(lambda: running.informer.absent)
+    assert running.informer.settled
+    assert not running.informer.synced
+    scripted.watches = [scripted.stream(then="hang")]
+    scripted.lists = [scripted.listing(make("a"), version=5)]
+    await until(lambda: running.names == ["a"])
+    assert not running.informer.absent
+    assert running.settled == 1
+
+
+async def test_a_type_that_was_served_and_is_denied_keeps_its_objects(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    """A server that starts denies types for a moment; their objects were not deleted."""
+    scripted.lists = [
+        scripted.listing(make("a"), version=5),
+        scripted.text("404 page not found", 404),
+    ]
+    scripted.watches = [scripted.failure(410, "Expired")]
+    await until(lambda: running.informer.absent)
+    assert running.names == ["a"]
+
+
+async def test_a_server_whose_history_went_back_is_believed(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [
+        scripted.listing(make("a", version=90), version=95),
+        scripted.listing(make("a", version=2), version=3),
+    ]
+    scripted.watches = [scripted.failure(410, "Expired"), scripted.stream(then="hang")]
+    await until(lambda: len(versions(scripted)) == 2)
+    [kept] = running.informer.store.list()
+    assert kept["metadata"]["resourceVersion"] == "2"
+
+
+async def test_staleness_grows_while_the_api_is_away(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream(then="cut"), scripted.hang()]
+    await until(lambda: running.informer.synced)
+    await until(lambda: running.informer.problem)
+    assert running.informer.stale_for_s() < 0.5
+    await until(lambda: running.informer.stale_for_s() > 0.5)

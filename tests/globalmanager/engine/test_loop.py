@@ -1,0 +1,324 @@
+"""The engine against a real API: what is declared becomes true, and nothing more is written."""
+
+import asyncio
+
+import pytest
+
+from common.ids import NodeName, Uid
+from globalmanager.engine.loop import EngineSettings
+from globalmanager.model import NODES, PODS, Kind, ObjectRef, ResourceType
+from tests.globalmanager.engine.cluster import (
+    FAST,
+    Cluster,
+    Manager,
+    User,
+    key_of,
+    run_manager,
+)
+from tests.globalmanager.engine.gadgets import CONFIGMAPS, GADGET, PARTS, gadget
+from tests.globalmanager.engine.objects import GADGETS
+from tests.globalmanager.waiting import until
+
+NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
+
+
+async def settle(manager: Manager) -> None:
+    """Wait until the engine has had nothing to do for a while."""
+    before = -1
+    while before != len(manager.requests):
+        before = len(manager.requests)
+        await asyncio.sleep(0.2)
+
+
+async def data_of(user: User, name: str) -> object:
+    config = await user.get(CONFIGMAPS, f"{name}-config")
+    return config and config["data"]["data"]
+
+
+# ---- convergence --------------------------------------------------------------------------------
+
+
+async def test_a_new_resource_gets_its_child_its_status_and_its_assignment(
+    manager: Manager, user: User
+) -> None:
+    await user.create(GADGETS, gadget("a", node="n1", data="x"))
+    await until(lambda: manager.phase("a") == "Ready")
+    assert await data_of(user, "a") == "x"
+    assert manager.edge.nodes_of("a") == ["n1"]
+    stored = await user.get(GADGETS, "a")
+    assert stored is not None
+    assert stored["status"] == {"observedGeneration": 1, "pods": 0, "phase": "Ready"}
+
+
+async def test_a_settled_system_writes_nothing(manager: Manager, user: User) -> None:
+    for name in "abc":
+        await user.create(GADGETS, gadget(name, node="n1"))
+    await until(lambda: all(manager.phase(name) == "Ready" for name in "abc"))
+    await settle(manager)
+    before = len(manager.writes)
+    manager.engine.contact_changed(NodeName("n1"))
+    await settle(manager)
+    assert manager.writes[before:] == []
+
+
+async def test_a_changed_spec_reaches_child_and_node(manager: Manager, user: User) -> None:
+    await user.create(GADGETS, gadget("a", node="n1", data="x"))
+    await until(lambda: manager.phase("a") == "Ready")
+    await user.change_spec("a", data="y", node="n2")
+    await until(lambda: manager.status("a").get("observedGeneration") == 2)
+    assert await data_of(user, "a") == "y"
+    assert manager.edge.nodes_of("a") == ["n2"]
+    assert manager.edge.desired[key_of("a")][NodeName("n2")].version == 2
+
+
+async def test_a_deleted_child_comes_back(manager: Manager, user: User) -> None:
+    await user.create(GADGETS, gadget("a"))
+    await until(lambda: manager.phase("a") == "Ready")
+    before = await user.get(CONFIGMAPS, "a-config")
+    await user.delete(CONFIGMAPS, "a-config")
+    await settle(manager)
+    after = await user.get(CONFIGMAPS, "a-config")
+    assert before is not None
+    assert after is not None
+    assert before["metadata"]["uid"] != after["metadata"]["uid"]
+
+
+async def test_a_child_that_was_tampered_with_is_mended(manager: Manager, user: User) -> None:
+    await user.create(GADGETS, gadget("a", data="x"))
+    await until(lambda: manager.phase("a") == "Ready")
+    ref = ObjectRef(CONFIGMAPS, "default", "a-config")
+    await user.client.merge_patch(ref, {"data": {"data": "tampered"}})
+    await until(lambda: ("update", "200") in manager.writes)
+    assert await data_of(user, "a") == "x"
+
+
+async def test_a_deleted_resource_is_forgotten_and_its_child_goes(
+    manager: Manager, user: User
+) -> None:
+    await user.create(GADGETS, gadget("a", node="n1"))
+    await until(lambda: manager.phase("a") == "Ready")
+    await user.delete(GADGETS, "a")
+    await until(lambda: manager.edge.forgotten == [key_of("a")])
+    assert manager.edge.nodes_of("a") == []
+    await settle(manager)
+    assert await user.get(CONFIGMAPS, "a-config") is None
+
+
+async def test_a_resource_made_anew_under_its_name_gets_a_child_of_its_own(
+    manager: Manager, user: User
+) -> None:
+    await user.create(GADGETS, gadget("a", node="n1", data="old"))
+    await until(lambda: manager.phase("a") == "Ready")
+    await user.delete(GADGETS, "a")
+    again = await user.create(GADGETS, gadget("a", node="n1", data="new"))
+    uid = again["metadata"]["uid"]
+    await until(lambda: manager.engine.by_uid(uid) and manager.phase("a") == "Ready")
+    assert await data_of(user, "a") == "new"
+    assert manager.edge.desired[key_of("a")][NodeName("n1")].uid == uid
+
+
+async def test_a_terminating_resource_creates_nothing(manager: Manager, user: User) -> None:
+    await user.create(
+        GADGETS,
+        {**gadget("a"), "metadata": {"name": "a", "namespace": "default", "finalizers": ["t/x"]}},
+    )
+    await until(lambda: manager.phase("a") == "Ready")
+    await user.delete(GADGETS, "a")
+    await settle(manager)
+    await user.delete(CONFIGMAPS, "a-config")
+    await settle(manager)
+    assert await user.get(CONFIGMAPS, "a-config") is None
+
+
+# ---- what else makes a resource be looked at ----------------------------------------------------
+
+
+async def test_a_resource_waits_for_what_it_refers_to_and_proceeds_when_it_appears(
+    manager: Manager, user: User
+) -> None:
+    await user.create(GADGETS, gadget("a", part="p"))
+    await until(lambda: manager.phase("a") == "Waiting")
+    await user.create(PARTS, {"metadata": {"name": "p", "namespace": "default"}})
+    await until(lambda: manager.phase("a") == "Ready")
+
+
+async def test_pods_of_a_resource_are_seen_by_label_whoever_made_them(
+    manager: Manager, user: User
+) -> None:
+    made = await user.create(GADGETS, gadget("a"))
+    labels = {
+        "app.kubernetes.io/managed-by": "edgeai",
+        "edgeai.io/uid": made["metadata"]["uid"],
+    }
+    container = {"name": "c", "image": "busybox:1"}
+    await user.create(
+        PODS,
+        {
+            "metadata": {"name": "p", "namespace": "default", "labels": labels},
+            "spec": {"containers": [container]},
+        },
+    )
+    await until(lambda: manager.status("a").get("pods") == 1)
+
+
+async def test_contact_with_a_node_concerns_what_is_assigned_there(
+    manager: Manager, user: User
+) -> None:
+    await user.create(GADGETS, gadget("a", node="n1"))
+    await until(lambda: manager.phase("a") == "Ready")
+    manager.edge.connect("n1")
+    manager.engine.contact_changed(NodeName("n1"))
+    await until(lambda: manager.status("a").get("connected") is True)
+
+
+async def test_a_plan_that_asks_for_it_is_made_again_though_nothing_changed(
+    manager: Manager, user: User
+) -> None:
+    manager.edge.by_node.clear()
+    await user.create(GADGETS, gadget("a", node="n1", bug="restless"))
+    await until(lambda: manager.phase("a") == "Ready")
+    manager.edge.connect("n1")  # and nobody tells the engine
+    await until(lambda: manager.status("a").get("connected") is True)
+
+
+# ---- faults -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bug", ["plan", "assignments"])
+async def test_a_kind_that_fails_for_one_resource_does_not_harm_another(
+    manager: Manager, user: User, bug: str
+) -> None:
+    await user.create(GADGETS, gadget("bad", node="n1", bug=bug))
+    await user.create(GADGETS, gadget("good", node="n1"))
+    await until(lambda: manager.phase("good") == "Ready")
+    assert manager.phase("bad") == ""
+    await user.change_spec("bad", bug="")
+    await until(lambda: manager.phase("bad") == "Ready")
+
+
+async def test_the_node_learns_its_task_even_if_the_plan_cannot_be_carried_out(
+    manager: Manager, user: User
+) -> None:
+    foreign = {"metadata": {"name": "a-config", "namespace": "default"}}
+    await user.create(CONFIGMAPS, foreign)
+    await user.create(GADGETS, gadget("a", node="n1"))
+    await until(lambda: manager.edge.nodes_of("a") == ["n1"])
+    await until(lambda: ("create", "409") in manager.writes)
+    assert manager.phase("a") == ""
+    await user.delete(CONFIGMAPS, "a-config")
+    await until(lambda: manager.phase("a") == "Ready")
+
+
+async def test_an_outage_of_the_api_is_survived(cluster: Cluster, user: User) -> None:
+    settings = EngineSettings(informer=FAST, stale_after_s=0.1)
+    async with run_manager(cluster, settings=settings) as manager:
+        await user.create(GADGETS, gadget("a", node="n1"))
+        await until(lambda: manager.phase("a") == "Ready")
+        await cluster.stop()
+        await until(lambda: not manager.engine.health().ready)
+        await cluster.start()
+        await user.create(GADGETS, gadget("b"))
+        await user.delete(GADGETS, "a")
+        await until(lambda: manager.phase("b") == "Ready")
+        await until(lambda: manager.edge.nodes_of("a") == [])
+        await until(lambda: manager.engine.health().ready)
+
+
+async def test_a_restart_finds_everything_done(
+    manager: Manager, user: User, cluster: Cluster
+) -> None:
+    await user.create(GADGETS, gadget("a", node="n1"))
+    await until(lambda: manager.phase("a") == "Ready")
+    await settle(manager)
+    async with run_manager(cluster) as restarted:
+        await restarted.engine.initially_reconciled.wait()
+        assert restarted.edge.nodes_of("a") == ["n1"]
+        await settle(restarted)
+        assert restarted.writes == []
+
+
+# ---- readiness ----------------------------------------------------------------------------------
+
+
+async def test_a_missing_crd_is_named_with_its_remedy_and_found_once_installed(
+    bare_cluster: Cluster, user: User
+) -> None:
+    async with run_manager(bare_cluster) as manager:
+        await until(lambda: "kubectl apply -f deploy/crds" in str(manager.engine.health().reasons))
+        assert not manager.engine.health().ready
+        assert "gadgets.test.edgeai.io" in manager.engine.health().reasons[0]
+        await user.install_crds()
+        await user.create(GADGETS, gadget("a"))
+        await until(lambda: manager.phase("a") == "Ready")
+        assert manager.engine.health().ready
+
+
+async def test_it_is_not_ready_while_the_api_is_away(cluster: Cluster, user: User) -> None:
+    settings = EngineSettings(informer=FAST, stale_after_s=0.2)
+    async with run_manager(cluster, settings=settings) as manager:
+        await until(lambda: manager.engine.health().ready)
+        await cluster.stop()
+        await until(lambda: not manager.engine.health().ready)
+        assert "no contact for" in manager.engine.health().reasons[0]
+
+
+async def test_sessions_may_begin_once_every_resource_was_given_to_the_sink(
+    cluster: Cluster, user: User
+) -> None:
+    for number in range(20):
+        await user.create(GADGETS, gadget(f"g{number}", node="n1", part="missing"))
+    await user.create(GADGETS, gadget("bad", bug="assignments"))
+    async with run_manager(cluster) as manager:
+        assert not manager.engine.initially_reconciled.is_set()
+        async with asyncio.timeout(10):
+            await manager.engine.initially_reconciled.wait()
+        assert len(manager.edge.desired) == 20
+
+
+async def test_with_no_resources_sessions_may_begin(manager: Manager) -> None:
+    async with asyncio.timeout(10):
+        await manager.engine.initially_reconciled.wait()
+
+
+# ---- scope and look-up --------------------------------------------------------------------------
+
+
+async def test_a_group_that_is_not_served_is_left_alone(cluster: Cluster, user: User) -> None:
+    settings = EngineSettings(informer=FAST, groups=("other.io",))
+    async with run_manager(cluster, settings=settings) as manager:
+        await user.create(GADGETS, gadget("a"))
+        await manager.engine.initially_reconciled.wait()
+        await settle(manager)
+        assert manager.writes == []
+
+
+async def test_only_the_watched_namespace_is_served(cluster: Cluster, user: User) -> None:
+    settings = EngineSettings(informer=FAST, namespace="default")
+    await user.create(NAMESPACES, {"metadata": {"name": "other"}})
+    async with run_manager(cluster, settings=settings) as manager:
+        await user.create(GADGETS, gadget("a", namespace="other"))
+        await user.create(GADGETS, gadget("b"))
+        await until(lambda: manager.phase("b") == "Ready")
+        assert manager.engine.find(key_of("a", "other")) is None
+
+
+async def test_objects_are_found_by_key_uid_and_plural(manager: Manager, user: User) -> None:
+    made = await user.create(GADGETS, gadget("a"))
+    await until(lambda: manager.phase("a") == "Ready")
+    uid = Uid(made["metadata"]["uid"])
+    kind, ref, object_ = manager.engine.by_uid(uid) or (None, None, None)
+    assert isinstance(kind, Kind)
+    assert kind.name == GADGET.name
+    assert ref == ObjectRef(GADGETS, "default", "a")
+    assert object_ is not None
+    for plural in ("gadgets", "gadgets.test.edgeai.io"):
+        assert manager.engine.list(plural) == (object_,)
+    assert manager.engine.list("gadgets", "elsewhere") == ()
+    assert manager.engine.list("gizmos") == ()
+    assert manager.engine.find(key_of("b")) is None
+    assert manager.engine.by_uid(Uid("nobody")) is None
+
+
+async def test_nodes_are_known(manager: Manager, user: User) -> None:
+    await user.create(NODES, {"metadata": {"name": "n1"}})
+    await until(lambda: len(manager.engine.nodes()) == 1)

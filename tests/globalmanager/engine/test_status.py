@@ -1,0 +1,127 @@
+"""Status is written by patch, to one uid, when something differs, and never lost between two."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from common.ids import Uid
+from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.store import Store
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Conflict, NotFound
+from globalmanager.model import Object, ObjectRef
+from tests.globalmanager.engine.cluster import Cluster, User
+from tests.globalmanager.engine.gadgets import gadget
+from tests.globalmanager.engine.objects import GADGETS
+
+REF = ObjectRef(GADGETS, "default", "a")
+
+
+class Desk:
+    """A writer over a store that sees nothing but its own writes, and a gadget `a`."""
+
+    def __init__(self, client: KubeClient, made: Object, requests: list[str]) -> None:
+        self.store = Store(GADGETS)
+        self.store.upsert(made)
+        self.requests = requests
+        self.uid = Uid(made["metadata"]["uid"])
+        self.writer = StatusWriter(client, lambda _type: self.store)
+
+    async def write(self, **patch: Any) -> None:
+        await self.writer.write(REF, self.uid, patch)
+
+
+@pytest.fixture
+async def desk(cluster: Cluster, user: User) -> AsyncIterator[Desk]:
+    made = await user.create(GADGETS, gadget("a"))
+    requests: list[str] = []
+    async with await KubeClient.from_kubeconfig(
+        cluster.kubeconfig, on_request=lambda verb, _code, _s: requests.append(verb)
+    ) as client:
+        yield Desk(client, made, requests)
+
+
+async def stored_status(user: User) -> Object:
+    stored = await user.get(GADGETS, "a")
+    assert stored is not None
+    status: Object = stored.get("status") or {}
+    return status
+
+
+async def outsider_writes(user: User, **status: Any) -> None:
+    await user.client.merge_patch(REF, {"status": status}, subresource="status")
+
+
+async def test_a_patch_is_merged_and_seen_in_the_store(desk: Desk, user: User) -> None:
+    await desk.write(phase="Ready", workers={"w": {"n": 1}})
+    await desk.write(workers={"v": {"n": 2}}, phase=None)
+    assert await stored_status(user) == {"workers": {"w": {"n": 1}, "v": {"n": 2}}}
+    [seen] = desk.store.list()
+    assert seen["status"] == await stored_status(user)
+
+
+async def test_what_is_so_already_is_not_sent(desk: Desk) -> None:
+    await desk.write(phase="Ready")
+    desk.requests.clear()
+    await desk.write(phase="Ready", gone=None)
+    assert desk.requests == []
+
+
+async def test_only_what_differs_is_sent(desk: Desk, user: User) -> None:
+    await desk.write(phase="Ready", workers={"w": 1})
+    await desk.write(phase="Ready", workers={"w": 2})
+    assert await stored_status(user) == {"phase": "Ready", "workers": {"w": 2}}
+
+
+async def test_a_successor_of_the_same_name_is_not_written(desk: Desk, user: User) -> None:
+    await user.delete(GADGETS, "a")
+    await user.create(GADGETS, gadget("a"))
+    with pytest.raises(NotFound, match="the name was taken"):
+        await desk.write(phase="Ready")
+    assert await stored_status(user) == {}
+
+
+async def test_an_object_that_is_gone_is_not_found(desk: Desk, user: User) -> None:
+    await user.delete(GADGETS, "a")
+    with pytest.raises(NotFound):
+        await desk.write(phase="Ready")
+
+
+async def test_an_object_that_the_store_does_not_know_yet_is_fetched(
+    kube: KubeClient, cluster: Cluster, user: User
+) -> None:
+    made = await user.create(GADGETS, gadget("a"))
+    empty = Store(GADGETS)
+    writer = StatusWriter(kube, lambda _type: empty)
+    await writer.write(REF, Uid(made["metadata"]["uid"]), {"phase": "Ready"})
+    assert await stored_status(user) == {"phase": "Ready"}
+
+
+async def test_a_spec_that_changed_meanwhile_does_not_matter(desk: Desk, user: User) -> None:
+    await user.change_spec("a", data="new")
+    await desk.write(phase="Ready")
+    assert await stored_status(user) == {"phase": "Ready"}
+
+
+async def test_a_status_that_somebody_else_changed_must_be_looked_at_first(
+    desk: Desk, user: User
+) -> None:
+    await outsider_writes(user, phase="Failed")
+    with pytest.raises(Conflict):
+        await desk.write(phase="Ready")
+    [seen] = desk.store.list()
+    assert seen["status"] == {"phase": "Failed"}
+    await desk.write(phase="Ready")
+    assert await stored_status(user) == {"phase": "Ready"}
+
+
+async def test_many_writers_of_one_status_lose_nothing(desk: Desk, user: User) -> None:
+    async with asyncio.TaskGroup() as writers:
+        for number in range(20):
+            writers.create_task(
+                desk.write(workers={f"w{number}": {"n": number}}), name=f"writer {number}"
+            )
+    assert len((await stored_status(user))["workers"]) == 20
+    assert desk.requests.count("patch") == 20

@@ -1,0 +1,139 @@
+"""Manifests as users of the joint inference proposal and of Sedna write them."""
+
+from typing import Any
+
+from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.model import ResourceType
+from tests.globalmanager.builders import World, from_yaml, job
+
+EDGEAI, SEDNA = KIND.types
+
+PROPOSAL = """
+apiVersion: edgeai.io/v1alpha1
+kind: JointInferenceService
+metadata:
+  name: helmet-detection-demo
+  namespace: default
+spec:
+  edgeWorker:
+    name: "edgeworker"
+    model:
+      name: "small-model"
+    nodeName: "edge0"
+    hardExampleAlgorithm:
+      name: "IBT"
+    workerSpec:
+      scriptDir: "/code"
+      scriptBootFile: "edge_inference.py"
+      frameworkType: "tensorflow"
+      frameworkVersion: "1.18"
+      parameters:
+        - key: "nms_threshold"
+          value: "0.6"
+  cloudWorker:
+    name: "work"
+    model:
+      name: "big-model"
+    nodeName: "solar-corona-cloud"
+    workerSpec:
+      scriptDir: "/code"
+      scriptBootFile: "cloud_inference.py"
+      frameworkType: "tensorflow"
+      frameworkVersion: "1.18"
+      parameters:
+        - key: "nms_threshold"
+          value: "0.6"
+"""
+
+SEDNA_STYLE = """
+apiVersion: sedna.io/v1alpha1
+kind: JointInferenceService
+metadata:
+  name: bird-watch
+  namespace: default
+spec:
+  edgeWorker:
+    model:
+      name: bird-small
+    hardExampleMining:
+      name: IBT
+      parameters:
+        - key: threshold_img
+          value: "0.9"
+        - key: threshold_box
+          value: "0.9"
+    template:
+      spec:
+        nodeName: edge0
+        hostNetwork: true
+        tolerations:
+          - operator: Exists
+        containers:
+          - name: small
+            image: registry.test/bird-small:v1
+            imagePullPolicy: IfNotPresent
+            env:
+              - name: video_url
+                value: rtsp://camera.test/video
+            volumeMounts:
+              - name: output
+                mountPath: /output
+        volumes:
+          - name: output
+            hostPath:
+              path: /var/birds
+  cloudWorker:
+    model:
+      name: bird-big
+    hpa:
+      minReplicas: 1
+      maxReplicas: 4
+      metrics:
+        - type: Resource
+          resource:
+            name: cpu
+            target:
+              type: Utilization
+              averageUtilization: 50
+    template:
+      spec:
+        nodeSelector:
+          zone: cloud
+        containers:
+          - name: big
+            image: registry.test/bird-big:v1
+"""
+
+
+def proposal() -> World:
+    """The proposal's sample, with all that it refers to."""
+    world = World(KIND, from_yaml(PROPOSAL), EDGEAI)
+    world.model("small-model", "/models/small.pb").model("big-model", "/models/big.pb")
+    return world.nodes("edge0", "solar-corona-cloud")
+
+
+def sedna_style() -> World:
+    """A Sedna manifest: one model on the node, one in a bucket."""
+    world = World(KIND, from_yaml(SEDNA_STYLE), SEDNA)
+    world.model("bird-small", "/models/bird/small.pb")
+    return world.model("bird-big", "s3://birds/big.pb", credentialName="s3-key").nodes("edge0")
+
+
+def worker(model: str, **fields: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": f"registry.test/{model}:1"}
+    template = {"spec": {"containers": [container]}}
+    return {"model": {"name": model}, "template": template, **fields}
+
+
+def spec(*, edge: Any = None, cloud: Any = None) -> dict[str, Any]:
+    """Two workers, the edge one on edge0, with these fields changed."""
+    return {
+        "edgeWorker": {**worker("small", nodeName="edge0"), **(edge or {})},
+        "cloudWorker": {**worker("big"), **(cloud or {})},
+    }
+
+
+def digits(given: Any = None, *, type_: ResourceType = EDGEAI, name: str = "digits") -> World:
+    """A small service `digits` with all that it refers to."""
+    world = World(KIND, job(name, spec() if given is None else given), type_)
+    return world.model("small").model("big").nodes("edge0", "edge1")

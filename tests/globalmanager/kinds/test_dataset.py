@@ -1,0 +1,114 @@
+"""Dataset: told to its node, counted by it."""
+
+from typing import Any
+
+import pytest
+
+from globalmanager.kinds.dataset import KIND
+from globalmanager.model import ObjectRef
+from tests.globalmanager.builders import World, job, report
+
+SPEC = {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0", "credentialName": "s3-key"}
+
+
+def dataset(**fields: Any) -> World:
+    spec = {key: value for key, value in {**SPEC, **fields}.items() if value is not None}
+    return World(KIND, job("faces", spec)).nodes("edge0")
+
+
+def counted(number: float, **more: Any) -> Any:
+    return report(worker="dataset", counts={"numberOfSamples": number}, **more)
+
+
+def test_its_node_is_told_where_the_data_is() -> None:
+    world = dataset()
+    ((node, assignment),) = world.kind.assignments(world.observed()).items()
+    assert node == "edge0"
+    assert assignment.key == "datasets.edgeai.io/default/faces"
+    assert assignment.body.spec == {
+        "url": "/data/a.csv",
+        "format": "csv",
+        "credentialName": "s3-key",
+    }
+    assert assignment.body.workers == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"url": None}, "spec.url: is missing", id="no url"),
+        pytest.param({"url": "data.csv"}, "spec.url: 'data.csv' is no absolute", id="relative"),
+        pytest.param({"nodeName": None}, "spec.nodeName: is missing", id="no node"),
+        pytest.param({"nodeName": "A B"}, "spec.nodeName: 'A B' cannot be", id="no node name"),
+        pytest.param({"format": 5}, "spec.format: has the wrong form", id="format"),
+    ],
+)
+def test_an_invalid_spec_is_told_to_the_user_and_to_no_node(
+    fields: dict[str, Any], message: str
+) -> None:
+    world = dataset(**fields).settle()
+    accepted = world.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
+    assert accepted["message"].startswith(message)
+    assert world.kind.assignments(world.observed()) == {}
+
+
+def test_a_node_that_does_not_exist_is_named() -> None:
+    world = dataset(nodeName="edge9").settle()
+    resolved = world.condition("ResolvedRefs")
+    assert (resolved["status"], resolved["reason"]) == ("False", "NodeNotFound")
+    assert "edge9" in resolved["message"]
+    assert world.nodes("edge9").settle().condition("ResolvedRefs")["status"] == "True"
+
+
+def test_the_node_is_all_it_refers_to() -> None:
+    (ref,) = KIND.references(KIND.types[0], dataset().object)
+    assert isinstance(ref, ObjectRef)
+    assert (ref.type.kind, ref.name) == ("Node", "edge0")
+
+
+def test_the_number_of_samples_is_the_nodes() -> None:
+    world = dataset().settle()
+    world.receive(counted(120, details={"updateTime": "2026-01-02T04:00:00+01:00"}))
+    assert world.status["numberOfSamples"] == 120
+    assert world.status["updateTime"] == "2026-01-02T03:00:00Z"
+
+
+def test_samples_may_become_fewer_in_whichever_ledger() -> None:
+    world = dataset().settle()
+    for number, instance in ((120, "ledger-1"), (80, "ledger-1"), (60, "ledger-2")):
+        world.receive(counted(number, instance=instance))
+        assert world.status["numberOfSamples"] == number
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        pytest.param(counted(5), counted(5, observed_at="2026-01-02T05:00:00Z"), id="same number"),
+        pytest.param(counted(5, attempt=2), counted(6, attempt=1), id="older attempt"),
+    ],
+)
+def test_no_news_is_not_written(first: Any, again: Any) -> None:
+    world = dataset().settle()
+    world.receive(first)
+    assert world.receive(again) is None
+
+
+def test_a_clock_that_is_none_is_left_out() -> None:
+    world = dataset().settle()
+    world.receive(counted(5, details={"updateTime": "yesterday"}))
+    assert world.status["numberOfSamples"] == 5
+    assert "updateTime" not in world.status
+
+
+def test_the_reconciler_leaves_the_count_alone() -> None:
+    world = dataset().contact("edge0").settle()
+    world.receive(counted(5))
+    assert world.plan().status is None
+
+
+def test_loss_of_contact_is_told() -> None:
+    world = dataset().contact("edge0", connected=False)
+    assert world.plan().requeue_after_s == 40
+    world.settle().contact("edge0").settle()
+    assert world.condition("EdgeConnected")["status"] == "True"

@@ -1,0 +1,89 @@
+"""JointInferenceService: what each node is told."""
+
+from typing import Any
+
+from common.ids import NodeName, WorkerName
+from globalmanager.model import Assignment
+from globalmanager.secrets import secret_hash
+from tests.globalmanager.builders import World
+from tests.globalmanager.kinds.samples import digits, sedna_style, spec
+
+EDGE0 = NodeName("edge0")
+
+
+def told(world: World) -> dict[NodeName, Assignment]:
+    return dict(world.kind.assignments(world.observed()))
+
+
+def workers(world: World) -> dict[NodeName, list[WorkerName]]:
+    return {node: list(entry.body.workers) for node, entry in told(world).items()}
+
+
+def without_node() -> dict[str, Any]:
+    given = spec()
+    del given["edgeWorker"]["nodeName"]
+    return given
+
+
+def test_the_edge_workers_node_is_told_of_the_service() -> None:
+    assignment = told(sedna_style())[EDGE0]
+    assert assignment.key == "jointinferenceservices.sedna.io/default/bird-watch"
+    assert (assignment.uid, assignment.version) == ("uid-1", 1)
+    parameters = [
+        {"key": "threshold_img", "value": "0.9"},
+        {"key": "threshold_box", "value": "0.9"},
+    ]
+    assert assignment.body.spec == {
+        "edgeWorker": {
+            "model": {"name": "bird-small"},
+            "nodeName": "edge0",
+            "hardExampleMining": {"name": "IBT", "parameters": parameters},
+        }
+    }
+
+
+def test_the_grant_is_the_hash_of_the_secret_in_the_pod() -> None:
+    world = digits().settle()
+    (container,) = world.child("Deployment", "digits-deployment-edge")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    server = next(item["value"] for item in container["env"] if item["name"] == "LC_SERVER")
+    grant = told(world)[EDGE0].body.workers
+    assert {name: entry.secret_hash for name, entry in grant.items()} == {
+        "digits-edge": secret_hash(server.rpartition("/")[2])
+    }
+
+
+def test_nothing_is_needed_but_the_service_itself() -> None:
+    world = digits().without("Model", "small").without("Node", "edge0")
+    assert workers(world) == {"edge0": ["digits-edge"]}
+
+
+def test_the_version_is_the_generation() -> None:
+    assert told(digits().change(spec()))[EDGE0].version == 2
+
+
+def test_without_a_node_the_pods_nodes_are_told() -> None:
+    world = digits(without_node()).pod("edge", "edge0").pod("edge", "edge1").pod("edge")
+    world.pod("cloud", "cloud0").pod("edge", "edge7", phase="Failed")
+    assert workers(world) == {"edge0": ["digits-edge-edge0"], "edge1": ["digits-edge-edge1"]}
+
+
+def test_a_worker_that_lives_on_the_old_node_may_report_to_its_end() -> None:
+    world = digits().settle().pod("edge", "edge0", worker="digits-edge")
+    world.change(spec(edge={"nodeName": "edge1"})).settle()
+    assert workers(world) == {"edge0": ["digits-edge"], "edge1": ["digits-edge"]}
+    world.pods.clear()
+    assert workers(world) == {"edge1": ["digits-edge"]}
+
+
+def test_an_invalid_change_keeps_the_grants_of_running_workers() -> None:
+    fixed = digits().settle()
+    before = told(fixed)[EDGE0].body.workers
+    assert told(fixed.change({"edgeWorker": 5}))[EDGE0].body.workers == before
+    free = digits(without_node()).settle().pod("edge", "edge1")
+    assert workers(free.change("garbage")) == {"edge1": ["digits-edge-edge1"]}
+
+
+def test_an_invalid_service_that_never_ran_is_told_to_nobody() -> None:
+    assert told(digits(given="garbage")) == {}

@@ -1,0 +1,223 @@
+"""JointInferenceService: what .status says about workers, edge and samples."""
+
+from typing import Any
+
+import pytest
+
+from globalmanager.model import Severity
+from tests.globalmanager.builders import World, at, report
+from tests.globalmanager.kinds.samples import digits, spec
+
+CRASHING: dict[str, Any] = {
+    "containerStatuses": [
+        {
+            "name": "main",
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+            "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+        }
+    ]
+}
+CREATING = {
+    "phase": "Pending",
+    "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}],
+}
+UNSCHEDULABLE = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available",
+        }
+    ],
+}
+NO_INIT_IMAGE = {
+    "phase": "Pending",
+    "initContainerStatuses": [
+        {
+            "name": "storage-initializer",
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}},
+        }
+    ],
+}
+EXITED: dict[str, Any] = {
+    "containerStatuses": [
+        {"name": "main", "state": {"terminated": {"exitCode": 2, "message": "no such model"}}}
+    ]
+}
+EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "disk pressure"}
+
+
+def running() -> World:
+    return digits().contact("edge0").settle().available("edge", "cloud").settle()
+
+
+# ---- Running ------------------------------------------------------------------------------------
+
+
+def test_it_runs_once_both_deployments_are_available() -> None:
+    world = digits().settle()
+    for up, truth, phase in (
+        ((), "False", "Pending"),
+        (("cloud",), "False", "Pending"),
+        (("cloud", "edge"), "True", "Running"),
+    ):
+        world.available(*up).settle()
+        assert world.condition("Running")["status"] == truth
+        assert world.status["phase"] == phase
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "phase", "told"),
+    [
+        pytest.param(CREATING, "Starting", "Pending", "edge worker", id="coming up"),
+        pytest.param(
+            CRASHING,
+            "CrashLoopBackOff",
+            "Failed",
+            "pod edge-0 on node edge0: CrashLoopBackOff: container main: back-off 10s (exit code "
+            "137: OOMKilled)",
+            id="crashing",
+        ),
+        pytest.param(UNSCHEDULABLE, "Unschedulable", "Pending", "0/3 nodes", id="no place"),
+        pytest.param(NO_INIT_IMAGE, "ImagePullBackOff", "Failed", "storage-init", id="no image"),
+        pytest.param(EXITED, "Error", "Failed", "exit code 2: no such model", id="ended"),
+        pytest.param(EVICTED, "Evicted", "Failed", "disk pressure", id="evicted"),
+    ],
+)
+def test_what_keeps_a_worker_from_running_is_told(
+    state: dict[str, Any], reason: str, phase: str, told: str
+) -> None:
+    world = digits().settle().available("cloud").pod("edge", "edge0", **state).settle()
+    condition = world.condition("Running")
+    assert (condition["status"], condition["reason"]) == ("False", reason)
+    assert "edge worker" in condition["message"]
+    assert told in condition["message"]
+    assert world.status["phase"] == phase
+
+
+def test_a_failure_is_never_final() -> None:
+    world = digits().settle().pod("edge", "edge0", **CRASHING).settle()
+    assert world.status["phase"] == "Failed"
+    world.pods.clear()
+    world.available("edge", "cloud").settle()
+    assert world.status["phase"] == "Running"
+
+
+def test_a_readiness_blip_changes_running_only() -> None:
+    world = running()
+    before = world.status
+    world.available("cloud").settle(at(60))
+    assert world.condition("Running")["reason"] == "Starting"
+    world.available("edge", "cloud").settle(at(61))
+    assert world.condition("Running")["lastTransitionTime"] == "2026-01-02T03:05:06Z"
+    after = {**world.status, "conditions": []}
+    assert after == {**before, "conditions": []}
+
+
+def test_a_stuck_rollout_is_told_though_the_old_workers_serve() -> None:
+    world = running().pod("edge", "edge0", **CRASHING).settle()
+    condition = world.condition("Running")
+    assert condition["status"] == "True"
+    assert "but edge worker: pod edge-0" in condition["message"]
+
+
+def test_a_pod_on_its_way_out_is_no_fault() -> None:
+    world = digits().settle().pod("edge", "edge0", **CRASHING)
+    world.pods[0]["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    assert world.settle().condition("Running")["reason"] == "Starting"
+
+
+def test_turning_to_and_from_running_makes_events() -> None:
+    world = digits().contact("edge0").settle().available("edge", "cloud")
+    (up,) = world.plan().events
+    assert (up.severity, up.reason) == (Severity.NORMAL, "WorkersAvailable")
+    (down,) = world.settle().available("cloud").pod("edge", "edge0", **CRASHING).plan().events
+    assert (down.severity, down.reason) == (Severity.WARNING, "CrashLoopBackOff")
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def test_pods_are_counted() -> None:
+    world = digits().settle().pod("edge", "edge0").pod("cloud").pod("cloud", phase="Failed")
+    world.pod("cloud", phase="Succeeded").settle()
+    assert (world.status["active"], world.status["failed"]) == (2, 1)
+
+
+def test_start_time_is_set_once() -> None:
+    world = digits().settle()
+    assert world.status["startTime"] == "2026-01-02T03:04:05Z"
+    world.change(spec(edge={"nodeName": "edge1"})).settle(at(60)).change(None).settle(at(90))
+    assert world.status["startTime"] == "2026-01-02T03:04:05Z"
+
+
+def test_before_the_first_report_there_are_no_metrics() -> None:
+    status = digits().settle().status
+    assert (status["uploadCount"], status["metrics"]) == (0, [])
+
+
+def test_samples_are_added_up_over_workers() -> None:
+    world = digits().settle()
+    counts = {"seen": 30, "hard": 6, "uploaded": 5, "answeredByCloud": 4, "fallbacks": 2}
+    world.receive(report(worker="digits-edge-a", counts=counts))
+    world.receive(report(worker="digits-edge-b", counts=counts))
+    world.settle()
+    assert world.status["uploadCount"] == 10
+    assert {entry["key"]: entry["value"] for entry in world.status["metrics"]} == {
+        "seen": "60",
+        "hard": "12",
+        "uploaded": "10",
+        "answeredByCloud": "8",
+        "fallbacks": "4",
+        "uploadCloudRatio": "0.1667",
+    }
+
+
+def test_a_repeated_report_counts_once() -> None:
+    world = digits().settle()
+    for _ in range(3):
+        world.receive(report(counts={"uploaded": 5}))
+    assert world.settle().status["uploadCount"] == 5
+
+
+def test_the_reconciler_leaves_the_edges_part_alone() -> None:
+    world = digits().settle()
+    world.receive(report(counts={"seen": 1}))
+    plan = world.plan()
+    assert plan.status is not None
+    assert "workers" not in plan.status
+
+
+# ---- EdgeConnected ------------------------------------------------------------------------------
+
+
+def test_loss_of_contact_is_told_on_time_and_causes_nothing_else() -> None:
+    world = running().contact("edge0", connected=False, since=at(100))
+    plan = world.plan(at(110))
+    assert (plan.status, plan.actions, plan.requeue_after_s) == (None, (), 30)
+    plan = world.plan(at(140))
+    assert plan.actions == ()
+    assert plan.requeue_after_s is None
+    world.apply(plan)
+    assert world.condition("EdgeConnected")["reason"] == "NoContact"
+    assert "edge0" in world.condition("EdgeConnected")["message"]
+    assert world.status["phase"] == "Running"
+
+
+def test_contact_again_is_told() -> None:
+    world = running().contact("edge0", connected=False).settle(at(100))
+    world.contact("edge0", since=at(200)).settle(at(200))
+    assert world.condition("EdgeConnected")["status"] == "True"
+
+
+def test_without_a_node_there_is_nothing_to_be_in_contact_with() -> None:
+    given = spec()
+    del given["edgeWorker"]["nodeName"]
+    world = digits(given).settle()
+    assert world.condition("EdgeConnected") == {}
+    assert "edgeNodes" not in world.status
+    world.pod("edge", "edge1").contact("edge1").settle()
+    assert world.condition("EdgeConnected")["status"] == "True"
+    assert world.status["edgeNodes"] == "edge1"

@@ -1,0 +1,53 @@
+"""Model: checked, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from globalmanager.kinds.model import KIND
+from globalmanager.model import Plan
+from tests.globalmanager.builders import World, job, report
+
+
+def model(**spec: Any) -> World:
+    return World(KIND, job("small", spec)).settle()
+
+
+@pytest.mark.parametrize("url", ["/models/small.pb", "s3://bucket/small.pb"])
+def test_a_good_model_is_accepted_once(url: str) -> None:
+    world = model(url=url, format="pb", device_soc_versions=["Ascend310"])
+    assert world.condition("Accepted")["status"] == "True"
+    assert world.plan() == Plan()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        pytest.param({}, "spec.url: is missing", id="no url"),
+        pytest.param({"url": ""}, "spec.url: has the wrong form", id="empty url"),
+        pytest.param({"url": "ftp://x/y"}, "spec.url: scheme of 'ftp://x/y'", id="scheme"),
+        pytest.param(
+            {"url": "/m/a", "device_soc_versions": 1}, "spec.device_soc_versions: ", id="type"
+        ),
+    ],
+)
+def test_a_bad_model_is_told_with_the_field(spec: dict[str, Any], message: str) -> None:
+    world = model(**spec)
+    assert world.condition("Accepted")["message"].startswith(message)
+    assert world.condition("Accepted")["status"] == "False"
+
+
+def test_a_corrected_model_is_accepted() -> None:
+    world = model(url="nowhere").change({"url": "/models/a"}).settle()
+    assert world.condition("Accepted")["status"] == "True"
+    assert world.condition("Accepted")["observedGeneration"] == 2
+
+
+def test_no_edge_holds_or_reports_it() -> None:
+    world = model(url="/models/a")
+    assert world.kind.assignments(world.observed()) == {}
+    assert world.receive(report()) is None
+
+
+def test_a_model_being_deleted_is_left_alone() -> None:
+    assert model(url="nowhere").delete().plan() == Plan()

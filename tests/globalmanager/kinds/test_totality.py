@@ -1,0 +1,93 @@
+"""Whatever a user writes into .spec or .status, no kind raises."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from globalmanager.kinds import KINDS
+from globalmanager.model import Kind
+from tests.globalmanager.builders import NOW, World, job, report
+from tests.globalmanager.kinds.samples import spec
+
+WORDS = st.sampled_from(
+    ["", "edge0", "small", "IBT", "/models/a", "s3://b/k", "http://[", "..", "a" * 300, "\x00"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "key", "spec", "url", "x"]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+GOOD: dict[str, Any] = {
+    "JointInferenceService": spec(
+        edge={
+            "hardExampleMining": {"name": "IBT", "parameters": [{"key": "a", "value": "1"}]},
+            "hpa": {"maxReplicas": 2},
+        }
+    ),
+    "Dataset": {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0"},
+    "Model": {"url": "/models/a", "device_soc_versions": ["x"]},
+}
+
+
+def paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of every value in a JSON document."""
+    yield prefix
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, item in items:
+        yield from paths(item, (*prefix, key))
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy of a JSON document with another value at `path`."""
+    if not path:
+        return new
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[path[0]] = replaced(copy[path[0]], path[1:], new)
+    return copy
+
+
+def exercise(kind: Kind, object_: Any) -> None:
+    for type_ in kind.types:
+        world = World(kind, object_, type_).model("small").model("big").nodes("edge0")
+        world.pod("edge", "edge0").contact("edge0", connected=False)
+        world.plan(NOW)
+        world.kind.assignments(world.observed())
+        world.settle()
+        world.receive(report(counts={"numberOfSamples": 1, "seen": 2}))
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
+@settings(deadline=None)
+@given(garbage=JSON)
+def test_any_spec(kind: Kind, garbage: Any) -> None:
+    exercise(kind, job(spec=garbage))
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
+@settings(deadline=None)
+@given(data=st.data())
+def test_a_good_spec_with_one_value_replaced_by_garbage(kind: Kind, data: st.DataObject) -> None:
+    good = GOOD.get(kind.name, {})
+    path = data.draw(st.sampled_from(list(paths(good))))
+    exercise(kind, job(spec=replaced(good, path, data.draw(JSON))))
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
+@settings(deadline=None)
+@given(
+    status=st.dictionaries(
+        st.sampled_from(["conditions", "workers", "startTime", "metrics", "numberOfSamples"]), JSON
+    )
+)
+def test_any_status(kind: Kind, status: Any) -> None:
+    exercise(kind, job(spec=GOOD.get(kind.name, {}), status=status))

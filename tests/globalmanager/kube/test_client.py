@@ -1,0 +1,245 @@
+"""The client's verbs on the wire, and what each fault of the other side becomes."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common.ids import Uid
+from globalmanager.kube import errors
+from globalmanager.kube.client import ClientSettings, KubeClient
+from globalmanager.kube.lines import MAX_LINE_BYTES
+from globalmanager.model import DEPLOYMENTS, NODES, PODS, ObjectRef
+from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+
+REF = ObjectRef(PODS, "ns", "a")
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}}
+
+
+async def lines_of(client: KubeClient, inactivity_s: float = 5.0) -> list[bytes]:
+    lines = client.watch_lines(
+        PODS, resource_version="7", timeout_s=60.0, inactivity_s=inactivity_s
+    )
+    async with aclosing(lines):
+        return [line async for line in lines]
+
+
+async def test_the_token_goes_along(scripted: ScriptedApi, scripted_client: KubeClient) -> None:
+    scripted.others = [scripted.json(POD)]
+    assert await scripted_client.get(REF) == POD
+    assert scripted.seen[0].headers["Authorization"] == "Bearer letmein"
+    assert scripted.seen[0].path == "/api/v1/namespaces/ns/pods/a"
+
+
+async def test_a_list_is_read_page_by_page(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    first, second = ({"metadata": {"name": name}} for name in "ab")
+    scripted.lists = [
+        scripted.listing(first, version=5, more="next"),
+        scripted.listing(second, version=9),
+    ]
+    listing = await scripted_client.list(DEPLOYMENTS, namespace="ns", label_selector="x=y")
+    assert [item["metadata"]["name"] for item in listing.items] == ["a", "b"]
+    assert listing.resource_version == "5"
+    assert [request.query.get("continue") for request in scripted.seen] == [None, "next"]
+    assert {request.query["labelSelector"] for request in scripted.seen} == {"x=y"}
+
+
+async def test_listed_objects_have_their_type(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.lists = [scripted.listing({"metadata": {"name": "n"}}, version=1)]
+    [node] = (await scripted_client.list(NODES)).items
+    assert (node["apiVersion"], node["kind"]) == ("v1", "Node")
+
+
+async def test_delete_is_for_one_uid(scripted: ScriptedApi, scripted_client: KubeClient) -> None:
+    scripted.others = [scripted.json({"kind": "Status", "status": "Success"})]
+    assert await scripted_client.delete(REF, uid=Uid("u-1")) is None
+    sent = msgspec.json.decode(scripted.bodies[0])
+    assert sent["preconditions"] == {"uid": "u-1"}
+    assert sent["propagationPolicy"] == "Background"
+
+
+async def test_delete_gives_back_what_ends_gracefully(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    ending = {**POD, "metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    scripted.others = [scripted.json(ending)]
+    assert await scripted_client.delete(REF) == ending
+
+
+async def test_merge_patch_says_what_it_is(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.json(POD)]
+    await scripted_client.merge_patch(REF, {"status": {"x": None}}, subresource="status")
+    request = scripted.seen[0]
+    assert (request.method, request.path) == ("PATCH", "/api/v1/namespaces/ns/pods/a/status")
+    assert request.headers["Content-Type"] == "application/merge-patch+json"
+    assert scripted.bodies == [b'{"status":{"x":null}}']
+
+
+async def test_a_refusal_is_raised(scripted: ScriptedApi, scripted_client: KubeClient) -> None:
+    scripted.others = [scripted.failure(404, "NotFound", 'pods "a" not found')]
+    with pytest.raises(errors.NotFound, match='get pods ns/a: pods "a" not found'):
+        await scripted_client.get(REF)
+
+
+async def test_a_redirect_is_not_followed(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.json({}, 307, Location="http://127.0.0.1:1/elsewhere")]
+    with pytest.raises(errors.ApiError):
+        await scripted_client.get(REF)
+    assert len(scripted.seen) == 1
+
+
+@pytest.mark.parametrize("page", ["<html>login</html>", "", "[1, 2]", "null"])
+async def test_a_page_instead_of_json_is_malformed(
+    scripted: ScriptedApi, scripted_client: KubeClient, page: str
+) -> None:
+    scripted.others = [scripted.text(page)]
+    with pytest.raises(errors.Malformed, match="get pods ns/a"):
+        await scripted_client.get(REF)
+
+
+async def test_a_server_that_never_answers_is_unreachable(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.hang()]
+    with pytest.raises(errors.Unreachable, match=r"no answer within 0\.3 s"):
+        await scripted_client.get(REF)
+
+
+async def test_an_answer_that_never_ends_is_unreachable(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.stream(b'{"metadata"', then="hang")]
+    with pytest.raises(errors.Unreachable, match="no answer within"):
+        await scripted_client.get(REF)
+
+
+async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1")
+    async with await KubeClient.from_kubeconfig(path) as client:
+        with pytest.raises(errors.Unreachable, match="get pods ns/a"):
+            await client.get(REF)
+
+
+async def test_retry_after_holds_the_next_request_back(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [
+        scripted.failure(429, "TooManyRequests", Retry_After="0.4"),
+        scripted.json(POD),
+    ]
+    with pytest.raises(errors.TooManyRequests) as caught:
+        await scripted_client.get(REF)
+    assert caught.value.retry_after_s == 0.4
+    started = asyncio.get_running_loop().time()
+    await scripted_client.get(REF)
+    assert asyncio.get_running_loop().time() - started >= 0.35
+
+
+async def test_a_token_that_expired_is_read_again(scripted: ScriptedApi, tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url, token="old")
+    scripted.others = [scripted.failure(401, "Unauthorized"), scripted.json(POD)]
+    async with await KubeClient.from_kubeconfig(path) as client:
+        write_kubeconfig(path, scripted.url, token="new")
+        with pytest.raises(errors.Unauthorized):
+            await client.get(REF)
+        await client.get(REF)
+    tokens = [request.headers["Authorization"] for request in scripted.seen]
+    assert tokens == ["Bearer old", "Bearer new"]
+
+
+async def test_no_error_shows_what_was_sent(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.failure(500, "InternalError", "boom")]
+    with pytest.raises(errors.ServerError) as caught:
+        await scripted_client.create(PODS, {**POD, "data": {"key": "hunter2"}})
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_each_request_is_counted_by_verb_and_code(
+    scripted: ScriptedApi, tmp_path: Path
+) -> None:
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
+    scripted.others = [scripted.json(POD), scripted.failure(404, "NotFound"), scripted.hang()]
+    told: list[tuple[str, str]] = []
+    async with await KubeClient.from_kubeconfig(
+        path,
+        ClientSettings(deadline_s=0.2),
+        on_request=lambda verb, code, _seconds: told.append((verb, code)),
+    ) as client:
+        await client.get(REF)
+        for _ in range(2):
+            with pytest.raises(errors.ApiError):
+                await client.get(REF)
+    assert told == [("get", "200"), ("get", "404"), ("get", "none")]
+
+
+# ---- watch --------------------------------------------------------------------------------------
+
+
+async def test_a_watch_yields_lines_however_they_were_cut(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.watches = [scripted.stream(b'{"a":', b'1}\n{"b":2}\n{"c"', b":3}\n")]
+    assert await lines_of(scripted_client) == [b"", b'{"a":1}', b'{"b":2}', b'{"c":3}']
+    query = scripted.seen[0].query
+    assert query["resourceVersion"] == "7"
+    assert query["allowWatchBookmarks"] == "true"
+    assert query["timeoutSeconds"] == "60"
+
+
+async def test_a_silent_watch_is_given_up(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.watches = [scripted.stream({"a": 1}, then="hang")]
+    with pytest.raises(errors.Unreachable, match=r"silent for 0\.2 s"):
+        await lines_of(scripted_client, inactivity_s=0.2)
+
+
+async def test_a_watch_outlives_the_deadline_of_requests(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """The client's deadline of 0.3 s is for the answer to begin, not for the stream to end."""
+    scripted.watches = [scripted.stream({"a": 1}, then="hang")]
+    with pytest.raises(errors.Unreachable, match=r"silent for 0\.5 s"):
+        await lines_of(scripted_client, inactivity_s=0.5)
+
+
+async def test_a_cut_watch_is_unreachable(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.watches = [scripted.stream({"a": 1}, then="cut")]
+    with pytest.raises(errors.Unreachable):
+        await lines_of(scripted_client)
+
+
+async def test_a_refused_watch_is_an_error(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.watches = [scripted.failure(410, "Expired", "too old")]
+    with pytest.raises(errors.Gone, match="watch pods: too old"):
+        await lines_of(scripted_client)
+
+
+async def test_a_line_of_a_few_mebibytes_passes_and_one_beyond_the_bound_does_not(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    large = b'"' + b"x" * (5 * 1024 * 1024) + b'"\n'
+    scripted.watches = [scripted.stream(large, b"x" * (MAX_LINE_BYTES + 1), then="hang")]
+    lines = scripted_client.watch_lines(
+        PODS, resource_version="1", timeout_s=60.0, inactivity_s=5.0
+    )
+    async with aclosing(lines):
+        assert [len(await anext(lines)) for _ in range(2)] == [0, len(large) - 1]
+        with pytest.raises(errors.Malformed, match="a line of more than"):
+            await anext(lines)

@@ -1,0 +1,71 @@
+"""Each refusal of the API becomes the exception that callers distinguish."""
+
+import msgspec
+import pytest
+
+from common.errors import Unavailable
+from globalmanager.kube import errors
+
+CASES = [
+    (400, "BadRequest", errors.ApiError),
+    (401, "Unauthorized", errors.Unauthorized),
+    (403, "Forbidden", errors.Forbidden),
+    (404, "NotFound", errors.NotFound),
+    (409, "AlreadyExists", errors.AlreadyExists),
+    (409, "Conflict", errors.Conflict),
+    (410, "Expired", errors.Gone),
+    (422, "Invalid", errors.Invalid),
+    (429, "TooManyRequests", errors.TooManyRequests),
+    (500, "InternalError", errors.ServerError),
+    (504, "Timeout", errors.ServerError),
+]
+
+
+def refusal(code: int, reason: str = "", retry_after: str | None = None) -> errors.ApiError:
+    body = msgspec.json.encode({"kind": "Status", "code": code, "reason": reason, "message": "no"})
+    return errors.from_answer("create", "pods ns/a", code, body, retry_after)
+
+
+@pytest.mark.parametrize(("code", "reason", "class_"), CASES)
+def test_a_status_becomes_the_class_of_its_code_and_reason(
+    code: int, reason: str, class_: type[errors.ApiError]
+) -> None:
+    assert type(refusal(code, reason)) is class_
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_what_may_succeed_later_is_unavailable(code: int) -> None:
+    assert isinstance(refusal(code), Unavailable)
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 409, 422])
+def test_what_will_not_succeed_by_waiting_is_not_unavailable(code: int) -> None:
+    assert not isinstance(refusal(code), Unavailable)
+
+
+def test_text_names_verb_object_message_and_code() -> None:
+    assert str(refusal(403, "Forbidden")) == "create pods ns/a: no (403 Forbidden)"
+
+
+def test_a_page_of_a_proxy_is_an_error_of_its_code() -> None:
+    error = errors.from_answer("get", "pods ns/a", 502, b"<html>Bad Gateway</html>")
+    assert isinstance(error, errors.ServerError)
+    assert "html" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "header", "expected_s"),
+    [
+        (429, "7", 7.0),
+        (503, "2.5", 2.5),
+        (429, None, 1.0),
+        (500, None, 0.0),
+        (429, "Wed, 21 Oct 2026 07:28:00 GMT", 1.0),
+        (429, "-3", 0.0),
+        (429, "1e9", errors.MAX_RETRY_AFTER_S),
+        (429, "inf", errors.MAX_RETRY_AFTER_S),
+        (429, "nan", errors.MAX_RETRY_AFTER_S),
+    ],
+)
+def test_retry_after_is_read_and_bounded(code: int, header: str | None, expected_s: float) -> None:
+    assert refusal(code, retry_after=header).retry_after_s == expected_s

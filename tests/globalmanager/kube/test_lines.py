@@ -1,0 +1,41 @@
+"""A watch's lines come out whole, however its bytes were cut."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from globalmanager.kube.lines import LineSplitter, LineTooLong
+
+
+@given(
+    st.lists(st.binary().filter(lambda line: b"\n" not in line and line.strip() == line)), st.data()
+)
+def test_any_cut_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(line + b"\n" for line in lines)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
+    splitter = LineSplitter()
+    got: list[bytes] = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        got += splitter.feed(stream[start:end])
+    assert got == [line for line in lines if line]
+
+
+def test_an_unfinished_line_is_kept_back() -> None:
+    splitter = LineSplitter()
+    assert list(splitter.feed(b"one\ntw")) == [b"one"]
+    assert list(splitter.feed(b"o\r\n")) == [b"two"]
+
+
+@pytest.mark.parametrize("pieces", [[b"12345"], [b"12", b"345"], [b"12345\n"]])
+def test_a_line_beyond_the_bound_is_an_error(pieces: list[bytes]) -> None:
+    splitter = LineSplitter(max_line_bytes=4)
+    *harmless, last = pieces
+    for piece in harmless:
+        assert list(splitter.feed(piece)) == []
+    with pytest.raises(LineTooLong):
+        list(splitter.feed(last))
+
+
+def test_the_bound_is_for_one_line_not_for_the_stream() -> None:
+    splitter = LineSplitter(max_line_bytes=4)
+    assert list(splitter.feed(b"1234\n1234\n1234")) == [b"1234", b"1234"]

@@ -1,0 +1,135 @@
+"""A cluster, sessions and a server to ask about them, all in memory and on a real socket."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from aiohttp import ClientSession
+from prometheus_client import CollectorRegistry, Counter
+
+from common.ids import NodeName, TaskKey, parse_task_key
+from globalmanager.edge.sessions import SessionInfo
+from globalmanager.model import Contact, Object, ResourceType
+from globalmanager.rest.api import Api
+from globalmanager.rest.server import RestServer
+
+JI = "jointinferenceservices"
+TYPES = [
+    ResourceType(group, "v1alpha1", plural, kind)
+    for group in ("sedna.io", "edgeai.io")
+    for plural, kind in ((JI, "JointInferenceService"), ("models", "Model"))
+]
+SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def object_of(
+    name: str, *, plural: str = JI, group: str = "edgeai.io", namespace: str = "default"
+) -> Object:
+    (kind,) = {type_.kind for type_ in TYPES if type_.plural == plural}
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{group}-{name}",
+            "generation": 3,
+            "managedFields": [{"manager": "kubectl"}],
+        },
+        "spec": {"a": 1},
+        "status": {"phase": "Running", "workers": {"w": {"status": "running"}}},
+    }
+
+
+class Found(msgspec.Struct, frozen=True):
+    object: Object
+
+
+class Health(msgspec.Struct, frozen=True):
+    ready: bool
+    reasons: tuple[str, ...] = ()
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.objects: list[Object] = []
+        self.node_names = ["node-1", "node-2"]
+        self.current = Health(True)
+
+    def find(self, key: TaskKey) -> Found | None:
+        ref = parse_task_key(key)
+        for object_ in self.list(f"{ref.plural}.{ref.group}", ref.namespace):
+            if object_["metadata"]["name"] == ref.name:
+                return Found(object_)
+        return None
+
+    def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]:
+        return tuple(
+            object_
+            for object_ in self.objects
+            if plural == resource_of(object_)
+            and namespace in ("", object_["metadata"]["namespace"])
+        )
+
+    def nodes(self) -> tuple[Object, ...]:
+        return tuple({"metadata": {"name": name}} for name in self.node_names)
+
+    def health(self) -> Health:
+        return self.current
+
+
+def resource_of(object_: Object) -> str:
+    group = object_["apiVersion"].partition("/")[0]
+    (plural,) = {type_.plural for type_ in TYPES if type_.kind == object_["kind"]}
+    return f"{plural}.{group}"
+
+
+class Sessions:
+    def __init__(self) -> None:
+        self.live: list[SessionInfo] = []
+        self.known: dict[NodeName, Contact] = {}
+        self.desired: dict[NodeName, int] = {}
+
+    def contacts(self) -> Mapping[NodeName, Contact]:
+        return self.known
+
+    def snapshot(self) -> Iterable[SessionInfo]:
+        return self.live
+
+    def desired_count(self, node: NodeName) -> int:
+        return self.desired.get(node, 0)
+
+
+class World:
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.sessions = Sessions()
+        self.is_populated = True
+        registry = CollectorRegistry()
+        Counter("things", "Things", registry=registry).inc(3)
+        self.api = Api(
+            cluster=self.cluster,
+            sessions=self.sessions,
+            types=TYPES,
+            is_populated=lambda: self.is_populated,
+            registry=registry,
+            version="1.2.3",
+        )
+        self.server = RestServer("127.0.0.1", 0, routes=self.api.routes)
+        self.client: ClientSession
+
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self.server.address)
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        """Status and decoded JSON."""
+        async with self.client.get(self.url + path) as response:
+            return response.status, await response.json()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["World"]:
+        async with self.server, ClientSession() as self.client:
+            yield self

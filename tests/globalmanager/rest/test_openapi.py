@@ -1,0 +1,84 @@
+"""The OpenAPI document and the server agree, in both directions."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from globalmanager.rest import views
+from tests.globalmanager.rest.cluster import JI, World, object_of
+
+EXAMPLE = {"namespace": "default", "plural": JI, "name": "digits"}
+
+
+async def document(world: World) -> Any:
+    status, answer = await world.get("/openapi.json")
+    assert status == 200
+    return answer
+
+
+async def test_each_route_is_described_and_nothing_else(world: World) -> None:
+    paths = (await document(world))["paths"]
+    assert paths.keys() == {route.path for route in world.api.routes}
+    served = {resource.canonical for resource in world.server._runner.app.router.resources()}
+    assert paths.keys() == served
+
+
+async def test_each_described_path_answers_as_described(world: World) -> None:
+    world.cluster.objects = [object_of("digits")]
+    described = await document(world)
+    for path, operations in described["paths"].items():
+        async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
+            assert response.status == 200, path
+            content = operations["get"]["responses"]["200"]["content"]
+            assert response.content_type in content, path
+            schema = content[response.content_type]["schema"]
+            if "$ref" in schema:
+                view = getattr(views, schema["$ref"].rpartition("/")[2])
+                msgspec.json.decode(await response.read(), type=view)
+
+
+async def test_each_failure_is_described(world: World) -> None:
+    described = (await document(world))["paths"]
+    for path, operations in described.items():
+        async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
+            assert str(response.status) in operations["get"]["responses"], path
+    world.is_populated = False
+    for path, operations in described.items():
+        async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
+            assert str(response.status) in operations["get"]["responses"], path
+
+
+async def test_every_parameter_of_a_path_is_declared(world: World) -> None:
+    for path, operations in (await document(world))["paths"].items():
+        declared = {p["name"] for p in operations["get"]["parameters"] if p["in"] == "path"}
+        assert declared == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+async def test_every_reference_resolves(world: World) -> None:
+    described = await document(world)
+    assert described["openapi"] == "3.1.0"
+    assert described["info"]["version"] == "1.2.3"
+    references = list(references_in(described))
+    assert references
+    for reference in references:
+        at: Any = described
+        for step in reference.removeprefix("#/").split("/"):
+            at = at[step]
+
+
+def references_in(node: Any) -> Any:
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield node["$ref"]
+        for value in node.values():
+            yield from references_in(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references_in(value)
+
+
+@pytest.mark.parametrize("word", ["secret", "grant", "hash", "token"])
+def test_no_answer_has_a_place_for_secrets(word: str) -> None:
+    for view in views.View.__subclasses__():
+        assert not [name for name in view.__struct_fields__ if word in name.lower()]

@@ -1,0 +1,119 @@
+"""A real cluster within the test's own loop, and builders of what runs in it."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from localcluster import errors
+from localcluster.cluster import Cluster, ClusterSettings
+from localcluster.kubelet_container import ContainerSettings
+from localcluster.kubelet_restarts import RestartDelays
+from localcluster.resources import PODS, Object, Resource
+from localcluster.state import Running
+from localcluster.store import Store
+
+T = TypeVar("T")
+
+FAST_RESTARTS = ContainerSettings(restart_delays=RestartDelays(first_s=0.05, max_s=0.2))
+
+
+class Node:
+    """A running cluster as a test sees it."""
+
+    def __init__(self, store: Store, running: Running) -> None:
+        self.store = store
+        self.running = running
+
+    def find(self, resource: Resource, name: str) -> Object | None:
+        with contextlib.suppress(errors.NotFound):
+            return self.store.get(resource, "default", name)
+        return None
+
+    def pod(self, name: str) -> Object | None:
+        return self.find(PODS, name)
+
+    async def until(self, check: Callable[[], T | None], *, limit_s: float = 15.0) -> T:
+        """What `check` gives once it is true; looks again at every change of the store."""
+        changed = asyncio.Event()
+        unlisten = self.store.listen(lambda _: changed.set())
+        try:
+            async with asyncio.timeout(limit_s):
+                while not (found := check()):
+                    changed.clear()
+                    await changed.wait()
+                return found
+        finally:
+            unlisten()
+
+    async def until_pod(self, name: str, check: Callable[[Object], object]) -> Object:
+        def look() -> Object | None:
+            pod = self.pod(name)
+            return pod if pod and check(pod) else None
+
+        return await self.until(look)
+
+    async def until_phase(self, name: str, phase: str) -> Object:
+        return await self.until_pod(name, lambda pod: pod["status"].get("phase") == phase)
+
+    async def until_gone(self, name: str) -> None:
+        await self.until(lambda: self.pod(name) is None)
+
+
+@contextlib.asynccontextmanager
+async def running_cluster(tmp_path: Path, **settings: Any) -> AsyncIterator[Node]:
+    settings = {"nodes": ("edge0",), "containers": FAST_RESTARTS} | settings
+    cluster = Cluster(ClusterSettings(state_dir=tmp_path / "state", **settings))
+    ready: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
+    life = asyncio.create_task(
+        cluster.run(lambda store, running: ready.set_result(Node(store, running)))
+    )
+    await asyncio.wait([life, ready], return_when=asyncio.FIRST_COMPLETED)
+    if life.done():
+        life.result()
+    try:
+        yield ready.result()
+    finally:
+        cluster.stop()
+        await life
+
+
+def container(script: str, **fields: Any) -> Object:
+    return {"name": "main", "image": "none", "command": ["/bin/sh", "-c", script]} | fields
+
+
+def python(script: str, **fields: Any) -> Object:
+    """A container of the interpreter that runs the tests: no shim, so it starts sooner."""
+    command = {"command": [sys.executable, "-I", "-S", "-u", "-c", script]}
+    return container("") | command | fields
+
+
+def new_pod(name: str, *containers: Object, **spec: Any) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
+        "spec": {"nodeName": "edge0", "containers": list(containers)} | spec,
+    }
+
+
+SERVER = """
+import os, socket
+server = socket.create_server((os.environ["EDGEAI_POD_IP"], 5000))
+while True:
+    connection, _ = server.accept()
+    request = b""
+    while data := connection.recv(65536):
+        request += data
+    connection.sendall(os.environ["HOSTNAME"].encode() + b" " + request)
+    connection.close()
+"""
+"""Reads to the end of the request, then answers with its pod's name and the request."""
+
+
+def server(**fields: Any) -> Object:
+    ports = [{"name": "tcp", "containerPort": 5000}]
+    probe = {"tcpSocket": {"port": "tcp"}, "periodSeconds": 0.05}
+    # Probing connects, so the answer to it meets a closed connection.
+    script = SERVER.replace("    connection.sendall", "    if request: connection.sendall")
+    return python(script, ports=ports, readinessProbe=probe) | fields

@@ -1,0 +1,674 @@
+"""The API over HTTP: who gets in, what comes back, how streams end."""
+
+import asyncio
+import base64
+import json
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from localcluster import errors, kubeconfig
+from localcluster.podlogs import LogQuery
+from localcluster.resources import (
+    CONFIGMAPS,
+    CUSTOMRESOURCEDEFINITIONS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    Object,
+)
+from localcluster.server import Server, serve
+from localcluster.store import Store
+from tests.localcluster.conftest import (
+    TOKEN,
+    Client,
+    FakeClock,
+    configmap,
+    eventually,
+    pod,
+    widget,
+    widget_crd,
+)
+
+CONFIGMAPS_PATH = "/api/v1/namespaces/default/configmaps"
+WIDGETS_PATH = "/apis/edgeai.io/v1alpha1/namespaces/default/widgets"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+# Who gets in
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer wrong", f"Basic {TOKEN}", "Bearer"])
+async def test_without_the_token_nothing_is_shown(client: Client, authorization: str) -> None:
+    answer = await client("GET", CONFIGMAPS_PATH, Authorization=authorization)
+    assert (answer.status, answer.body["reason"]) == (401, "Unauthorized")
+
+
+async def test_the_token_may_stand_in_the_path(client: Client) -> None:
+    answer = await client("GET", f"/{TOKEN}{CONFIGMAPS_PATH}", Authorization="")
+    assert answer.body["kind"] == "ConfigMapList"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/version"])
+async def test_health_and_version_are_public(client: Client, path: str) -> None:
+    assert (await client("GET", path, Authorization="")).status == 200
+
+
+async def test_only_loopback_is_served(store: Store) -> None:
+    with pytest.raises(errors.StateError, match="not a loopback address"):
+        await serve(store, token=TOKEN, host="0.0.0.0")
+
+
+async def test_a_port_that_is_taken_is_named(store: Store, api: Server) -> None:
+    port = int(api.url.rpartition(":")[2])
+    with pytest.raises(errors.StateError, match=f"cannot listen on 127.0.0.1:{port}"):
+        await serve(store, token=TOKEN, port=port)
+
+
+def test_the_kubeconfig_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("old")
+    path.chmod(0o644)
+    kubeconfig.write(path, url="http://127.0.0.1:1", token="abc")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    config = json.loads(path.read_text())
+    assert config["users"][0]["user"]["token"] == "abc"
+    assert os.listdir(tmp_path) == ["kubeconfig"]
+
+
+# Paths, bodies, refusals
+
+
+REFUSED: dict[str, tuple[str, str, Any, str, int, str]] = {
+    "no such path": ("GET", "/nowhere", None, "application/json", 404, "NotFound"),
+    "no such resource": ("GET", "/api/v1/gadgets", None, "application/json", 404, "NotFound"),
+    "no such group": ("GET", "/apis/x.io/v1/gadgets", None, "application/json", 404, "NotFound"),
+    "namespaced node": (
+        "GET",
+        "/api/v1/namespaces/default/nodes",
+        None,
+        "application/json",
+        404,
+        "NotFound",
+    ),
+    "no such subresource": (
+        "GET",
+        f"{CONFIGMAPS_PATH}/one/status",
+        None,
+        "application/json",
+        404,
+        "NotFound",
+    ),
+    "exec": (
+        "POST",
+        "/api/v1/namespaces/default/pods/one/exec",
+        b"",
+        "application/json",
+        404,
+        "NotFound",
+    ),
+    "method": ("PUT", CONFIGMAPS_PATH, {}, "application/json", 405, "MethodNotAllowed"),
+    "method on discovery": ("POST", "/apis", {}, "application/json", 405, "MethodNotAllowed"),
+    "no JSON": ("POST", CONFIGMAPS_PATH, b"{", "application/json", 400, "BadRequest"),
+    "NaN": ("POST", CONFIGMAPS_PATH, b'{"a": NaN}', "application/json", 400, "BadRequest"),
+    "deep JSON": (
+        "POST",
+        CONFIGMAPS_PATH,
+        b"[" * 100_000,
+        "application/json",
+        400,
+        "BadRequest",
+    ),
+    "no object": ("POST", CONFIGMAPS_PATH, b"[]", "application/json", 400, "BadRequest"),
+    "no text": ("POST", CONFIGMAPS_PATH, b"\xff", "application/json", 400, "BadRequest"),
+    "YAML aliases": (
+        "POST",
+        CONFIGMAPS_PATH,
+        b"a: &x [1]\nb: *x",
+        "application/yaml",
+        400,
+        "BadRequest",
+    ),
+    "much YAML": (
+        "POST",
+        CONFIGMAPS_PATH,
+        b"# " + b"x" * (600 << 10),
+        "application/yaml",
+        413,
+        "RequestEntityTooLarge",
+    ),
+    "too large": (
+        "POST",
+        CONFIGMAPS_PATH,
+        b" " * (4 << 20),
+        "application/json",
+        413,
+        "RequestEntityTooLarge",
+    ),
+    "media type": ("POST", CONFIGMAPS_PATH, b"x", "image/png", 415, "UnsupportedMediaType"),
+    "protobuf of another kind": (
+        "POST",
+        CONFIGMAPS_PATH,
+        b"k8s\x00\x0a\x0b\x0a\x02v1\x12\x05Event",
+        "application/vnd.kubernetes.protobuf",
+        415,
+        "UnsupportedMediaType",
+    ),
+    "protobuf cut off": (
+        "POST",
+        CONFIGMAPS_PATH,
+        b"k8s\x00\x0a\x7f\x0a",
+        "application/vnd.kubernetes.protobuf",
+        400,
+        "BadRequest",
+    ),
+    "other name in the body": (
+        "PUT",
+        f"{CONFIGMAPS_PATH}/one",
+        configmap("two"),
+        "application/json",
+        400,
+        "BadRequest",
+    ),
+    "selector": (
+        "GET",
+        f"{CONFIGMAPS_PATH}?labelSelector=a+in+b",
+        None,
+        "application/json",
+        400,
+        "BadRequest",
+    ),
+    "limit": ("GET", f"{CONFIGMAPS_PATH}?limit=-1", None, "application/json", 400, "BadRequest"),
+    "dry run": (
+        "POST",
+        f"{CONFIGMAPS_PATH}?dryRun=Some",
+        configmap(),
+        "application/json",
+        400,
+        "BadRequest",
+    ),
+    "propagation": (
+        "DELETE",
+        "/api/v1/namespaces/default?propagationPolicy=Sideways",
+        None,
+        "application/json",
+        400,
+        "BadRequest",
+    ),
+    "missing object": ("GET", f"{CONFIGMAPS_PATH}/one", None, "application/json", 404, "NotFound"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_refusal(client: Client, case: str) -> None:
+    method, path, body, content_type, code, reason = REFUSED[case]
+    answer = await client(method, path, body, content_type=content_type)
+    assert (answer.status, answer.body["code"], answer.body["reason"]) == (code, code, reason)
+    assert answer.body["kind"] == "Status"
+
+
+async def test_yaml_is_read_as_kubernetes_does(client: Client) -> None:
+    text = b"metadata: {name: one}\ndata: {when: 2030-01-01}\n"
+    answer = await client("POST", CONFIGMAPS_PATH, text, content_type="application/yaml")
+    assert (answer.status, answer.body["data"]) == (201, {"when": "2030-01-01"})
+
+
+async def test_a_full_disk_is_a_507_and_reads_go_on(tmp_path: Path) -> None:
+    store = Store(tmp_path / "small.db", max_bytes=200_000)
+    server = await serve(store, token=TOKEN)
+    async with aiohttp.ClientSession() as session:
+        client = Client(session, server.url)
+        big = {**configmap(), "data": {"a": "x" * 300_000}}
+        answer = await client("POST", CONFIGMAPS_PATH, big)
+        assert (answer.status, answer.body["reason"]) == (507, "InsufficientStorage")
+        assert (await client("GET", CONFIGMAPS_PATH)).body["items"] == []
+    await server.close()
+    store.close()
+
+
+# Strictness about fields
+
+
+async def test_unknown_fields(client: Client, store: Store) -> None:
+    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
+    typo = widget(colour="red", parts=[{"nam": "x"}])
+    strict = await client("POST", f"{WIDGETS_PATH}?fieldValidation=Strict", typo)
+    assert strict.status == 400
+    assert (
+        'unknown field "spec.colour", unknown field "spec.parts[0].nam"' in strict.body["message"]
+    )
+    warned = await client("POST", f"{WIDGETS_PATH}?fieldValidation=Warn&dryRun=All", typo)
+    assert warned.headers.getall("Warning") == [
+        '299 - "unknown field \\"spec.colour\\""',
+        '299 - "unknown field \\"spec.parts[0].nam\\""',
+    ]
+    ignored = await client("POST", f"{WIDGETS_PATH}?fieldValidation=Ignore", typo)
+    assert "Warning" not in ignored.headers
+    assert ignored.body["spec"] == {"size": 3, "replicas": 1, "parts": [{}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "content_type"),
+    [
+        (b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}', "application/json"),
+        (b"metadata: {name: a}\ndata: {x: '1', x: '2'}", "application/yaml"),
+    ],
+)
+async def test_a_repeated_field_is_an_error_when_strict(
+    client: Client, text: bytes, content_type: str
+) -> None:
+    path = f"{CONFIGMAPS_PATH}?fieldValidation=Strict"
+    answer = await client("POST", path, text, content_type=content_type)
+    assert (answer.status, 'duplicate field "x"' in answer.body["message"]) == (400, True)
+
+
+async def test_an_invalid_object_names_each_field(client: Client, store: Store) -> None:
+    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
+    answer = await client("POST", WIDGETS_PATH, widget(size=0, color="blue"))
+    assert answer.status == 422
+    assert answer.body["message"].startswith('Widget.edgeai.io "one" is invalid: [spec.size: ')
+    causes = [(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]]
+    assert causes == [
+        ("spec.size", "FieldValueInvalid"),
+        ("spec.color", "FieldValueNotSupported"),
+    ]
+
+
+# Patches, scale, delete
+
+
+async def test_a_strategic_patch_is_for_built_in_kinds(client: Client, store: Store) -> None:
+    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
+    await client("POST", WIDGETS_PATH, widget())
+    patch_type = "application/strategic-merge-patch+json"
+    answer = await client("PATCH", f"{WIDGETS_PATH}/one", {}, content_type=patch_type)
+    assert answer.status == 415
+    store.create(CONFIGMAPS, configmap())
+    path = f"{CONFIGMAPS_PATH}/one"
+    answer = await client("PATCH", path, {"data": {"b": "2"}}, content_type=patch_type)
+    assert answer.body["data"] == {"a": "1", "b": "2"}
+
+
+async def test_apply_creates_and_then_merges(client: Client) -> None:
+    path = f"{CONFIGMAPS_PATH}/one?fieldManager=me"
+    apply = "application/apply-patch+yaml"
+    created = await client("PATCH", path, b"data: {a: '1'}", content_type=apply)
+    merged = await client("PATCH", path, b"data: {b: '2'}", content_type=apply)
+    assert (created.status, merged.status) == (201, 200)
+    assert merged.body["data"] == {"a": "1", "b": "2"}
+
+
+async def test_a_patch_with_a_stale_version_is_a_conflict(client: Client, store: Store) -> None:
+    store.create(CONFIGMAPS, configmap())
+    answer = await client(
+        "PATCH",
+        f"{CONFIGMAPS_PATH}/one",
+        {"metadata": {"resourceVersion": "1"}, "data": {"a": "2"}},
+        content_type="application/merge-patch+json",
+    )
+    assert (answer.status, answer.body["reason"]) == (409, "Conflict")
+
+
+async def test_scale_shows_and_sets_replicas(client: Client, store: Store) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    store.create(DEPLOYMENTS, {"metadata": {"name": "w", "namespace": "default"}, "spec": spec})
+    path = "/apis/apps/v1/namespaces/default/deployments/w/scale"
+    scale = (await client("GET", path)).body
+    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == (
+        "Scale",
+        {"replicas": 1},
+        "a=b",
+    )
+    await client("PUT", path, {**scale, "spec": {"replicas": 4}})
+    assert store.get(DEPLOYMENTS, "default", "w")["spec"]["replicas"] == 4
+    assert (await client("PUT", path, {"spec": {"replicas": -1}})).status == 400
+
+
+async def test_delete_options_come_by_body_or_by_query(client: Client, store: Store) -> None:
+    store.create(CONFIGMAPS, configmap())
+    wrong = {"preconditions": {"uid": "another"}}
+    assert (await client("DELETE", f"{CONFIGMAPS_PATH}/one", wrong)).status == 409
+    store.create(PODS, pod("p", nodeName="edge-1"))
+    path = "/api/v1/namespaces/default/pods/p"
+    marked = await client("DELETE", f"{path}?gracePeriodSeconds=9")
+    assert marked.body["metadata"]["deletionGracePeriodSeconds"] == 9
+    await client("DELETE", path, {"gracePeriodSeconds": 0})
+    assert (await client("GET", path)).status == 404
+
+
+async def test_a_collection_is_deleted_by_selector(client: Client, store: Store) -> None:
+    store.create(CONFIGMAPS, configmap("a", labels={"x": "1"}))
+    store.create(CONFIGMAPS, configmap("b"))
+    answer = await client("DELETE", f"{CONFIGMAPS_PATH}?labelSelector=x=1")
+    assert [item["metadata"]["name"] for item in answer.body["items"]] == ["a"]
+    assert [item["metadata"]["name"] for item in store.list(CONFIGMAPS).items] == ["b"]
+
+
+# Protobuf
+
+
+def field(number: int, value: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+async def test_protobuf_of_a_secret(client: Client) -> None:
+    type_meta = field(1, field(1, b"v1") + field(2, b"Secret"))
+    metadata = field(1, field(1, b"s") + field(11, field(1, b"k") + field(2, b"v")))
+    data = field(2, field(1, b"key") + field(2, b"\x00\xff"))
+    body = b"k8s\x00" + type_meta + field(2, metadata + data)
+    answer = await client(
+        "POST",
+        "/api/v1/namespaces/default/secrets",
+        body,
+        content_type="application/vnd.kubernetes.protobuf",
+    )
+    assert answer.status == 201
+    assert answer.body["data"] == {"key": base64.b64encode(b"\x00\xff").decode()}
+    assert answer.body["metadata"]["labels"] == {"k": "v"}
+
+
+# Lists, tables, discovery
+
+
+async def test_a_list_is_paged(client: Client, store: Store) -> None:
+    for name in "abc":
+        store.create(CONFIGMAPS, configmap(name))
+    first = (await client("GET", f"{CONFIGMAPS_PATH}?limit=2")).body
+    assert (len(first["items"]), first["metadata"]["remainingItemCount"]) == (2, 1)
+    token = first["metadata"]["continue"]
+    second = (await client("GET", f"{CONFIGMAPS_PATH}?limit=2&continue={token}")).body
+    assert [item["metadata"]["name"] for item in second["items"]] == ["c"]
+    assert "continue" not in second["metadata"]
+
+
+async def test_a_table_has_the_columns_of_the_crd(
+    client: Client, store: Store, clock: FakeClock
+) -> None:
+    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
+    await client("POST", WIDGETS_PATH, widget())
+    clock.advance(330)
+    table = (await client("GET", WIDGETS_PATH, Accept=TABLE)).body
+    assert [column["name"] for column in table["columnDefinitions"]] == [
+        "Name",
+        "Size",
+        "Ready",
+        "Age",
+    ]
+    (row,) = table["rows"]
+    assert row["cells"] == ["one", 3, None, "5m30s"]
+    assert row["object"]["kind"] == "PartialObjectMetadata"
+
+
+async def test_a_malformed_object_does_not_hide_the_others(client: Client, store: Store) -> None:
+    store.create(PODS, pod("good"))
+    store.create(PODS, pod("odd"))
+    strange = {"status": {"containerStatuses": "none"}}
+    store.patch(PODS, "default", "odd", strange, subresource="status")
+    table = await client("GET", "/api/v1/namespaces/default/pods", Accept=TABLE)
+    assert [row["cells"][:3] for row in table.body["rows"]] == [
+        ["good", "0/1", "Pending"],
+        ["odd", "<invalid>", "<invalid>"],
+    ]
+
+
+POD_STATES: dict[str, tuple[Object, str]] = {
+    "phase": ({"phase": "Running"}, "Running"),
+    "reason": ({"phase": "Failed", "reason": "Evicted"}, "Evicted"),
+    "waiting": (
+        {"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]},
+        "CrashLoopBackOff",
+    ),
+    "completed": (
+        {"containerStatuses": [{"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]},
+        "Completed",
+    ),
+    "exit code": (
+        {"containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]},
+        "ExitCode:3",
+    ),
+    "init": (
+        {
+            "initContainerStatuses": [
+                {"state": {"terminated": {"exitCode": 0}}},
+                {"state": {"running": {}}},
+            ]
+        },
+        "Init:1/2",
+    ),
+    "init fails": (
+        {"initContainerStatuses": [{"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]},
+        "Init:Error",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", POD_STATES)
+async def test_the_table_says_how_a_pod_is(client: Client, store: Store, case: str) -> None:
+    status, word = POD_STATES[case]
+    store.create(PODS, pod())
+    store.patch(PODS, "default", "one", {"status": status}, subresource="status")
+    table = await client("GET", "/api/v1/namespaces/default/pods/one", Accept=TABLE)
+    assert table.body["rows"][0]["cells"][2] == word
+
+
+async def test_metadata_alone_can_be_listed(client: Client, store: Store) -> None:
+    store.create(CONFIGMAPS, configmap())
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    body = (await client("GET", CONFIGMAPS_PATH, Accept=accept)).body
+    assert body["kind"] == "PartialObjectMetadataList"
+    assert set(body["items"][0]) == {"kind", "apiVersion", "metadata"}
+
+
+async def test_discovery_names_a_custom_resource_in_both_forms(
+    client: Client, store: Store
+) -> None:
+    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
+    listed = (await client("GET", "/apis/edgeai.io/v1alpha1")).body["resources"]
+    assert [entry["name"] for entry in listed] == ["widgets", "widgets/status", "widgets/scale"]
+    assert listed[2]["group"] == "autoscaling"
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    aggregated = await client("GET", "/apis", Accept=f"{accept},application/json")
+    assert aggregated.headers["Content-Type"] == accept
+    groups = {item["metadata"]["name"]: item for item in aggregated.body["items"]}
+    (entry,) = groups["edgeai.io"]["versions"][0]["resources"]
+    assert (entry["shortNames"], entry["scope"]) == (["wd"], "Namespaced")
+    names = [group["name"] for group in (await client("GET", "/apis")).body["groups"]]
+    assert "edgeai.io" in names
+
+
+async def test_every_document_of_the_openapi_index_is_served(client: Client, store: Store) -> None:
+    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
+    index = (await client("GET", "/openapi/v3")).body["paths"]
+    assert "apis/edgeai.io/v1alpha1" in index
+    for entry in index.values():
+        document = (await client("GET", entry["serverRelativeURL"])).body
+        assert document["openapi"] == "3.0.0"
+        assert document["paths"]
+
+
+# Streams
+
+
+@asynccontextmanager
+async def watching(client: Client, query: str, **headers: str) -> AsyncIterator[Any]:
+    """Opens a watch of ConfigMaps; what it yields reads the next event, or None at the end."""
+    sent = {"Authorization": f"Bearer {TOKEN}"} | headers
+    url = f"{client.url}{CONFIGMAPS_PATH}?watch=1&{query}"
+    async with client.session.get(url, headers=sent) as response:
+
+        async def read() -> Any:
+            line = await asyncio.wait_for(response.content.readline(), 5)
+            return msgspec.json.decode(line) if line else None
+
+        yield read
+
+
+async def test_a_watch_tells_changes_as_they_come(client: Client, store: Store) -> None:
+    store.create(CONFIGMAPS, configmap("a"))
+    async with watching(client, f"resourceVersion={store.resource_version}") as read:
+        store.create(CONFIGMAPS, configmap("b"))
+        store.delete(CONFIGMAPS, "default", "a")
+        events = [await read(), await read()]
+    names = [(event["type"], event["object"]["metadata"]["name"]) for event in events]
+    assert names == [("ADDED", "b"), ("DELETED", "a")]
+
+
+async def test_a_bookmark_says_where_to_resume(client: Client, store: Store) -> None:
+    version = store.resource_version
+    store.create(PODS, pod())  # another resource moves the version on
+    query = f"allowWatchBookmarks=true&resourceVersion={version}"
+    async with watching(client, query) as read:
+        bookmark = await read()
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["kind"] == "ConfigMap"
+    assert bookmark["object"]["metadata"]["resourceVersion"] == str(store.resource_version)
+
+
+async def test_a_watch_ends_at_its_timeout(client: Client) -> None:
+    async with watching(client, "timeoutSeconds=0") as read:
+        assert await read() is None
+
+
+async def test_a_watch_from_before_the_history_is_told_to_list(
+    client: Client, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "small.db", history=1)
+    server = await serve(store, token=TOKEN)
+    version = store.resource_version
+    for name in "abc":
+        store.create(CONFIGMAPS, configmap(name))
+    other = Client(client.session, server.url)
+    async with watching(other, f"resourceVersion={version}") as read:
+        event = await read()
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+    assert event["object"]["reason"] == "Expired"
+    await server.close()
+    store.close()
+
+
+async def test_initial_events_end_with_a_marked_bookmark(client: Client, store: Store) -> None:
+    store.create(CONFIGMAPS, configmap("a"))
+    query = (
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        f"&resourceVersion={store.resource_version}"
+    )
+    async with watching(client, query) as read:
+        added, mark = await read(), await read()
+    assert added["type"] == "ADDED"
+    annotations = mark["object"]["metadata"]["annotations"]
+    assert (mark["type"], annotations) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
+
+
+async def test_a_watched_table_names_its_columns_once(client: Client, store: Store) -> None:
+    store.create(CONFIGMAPS, configmap("a"))
+    async with watching(client, "", Accept=TABLE) as read:
+        first = await read()
+        store.create(CONFIGMAPS, configmap("b"))
+        second = await read()
+    assert [len(event["object"]["columnDefinitions"]) for event in (first, second)] == [3, 0]
+    assert second["object"]["rows"][0]["cells"] == ["b", "1", "0s"]
+
+
+async def test_one_object_can_be_watched_by_its_name(client: Client, store: Store) -> None:
+    store.create(CONFIGMAPS, configmap("a"))
+    store.create(CONFIGMAPS, configmap("b"))
+    query = "fieldSelector=metadata.name=b"
+    async with watching(client, query) as read:
+        assert (await read())["object"]["metadata"]["name"] == "b"
+
+
+async def test_closing_the_server_ends_its_watches(store: Store) -> None:
+    server = await serve(store, token=TOKEN)
+    async with (
+        aiohttp.ClientSession() as session,
+        watching(Client(session, server.url), "") as read,
+    ):
+        await asyncio.wait_for(server.close(), 5)
+        assert await read() is None
+
+
+async def test_a_client_that_goes_away_leaves_nothing_behind(
+    client: Client, store: Store, api: Server
+) -> None:
+    async with watching(client, "") as read:
+        store.create(CONFIGMAPS, configmap("a"))
+        await read()
+    await eventually(lambda: api.open_watches == 0)
+
+
+async def test_logs_come_from_the_registered_source(
+    client: Client, store: Store, api: Server
+) -> None:
+    asked: list[LogQuery] = []
+
+    async def source(query: LogQuery) -> AsyncIterator[bytes]:
+        asked.append(query)
+        yield b"first\n"
+        yield b"second\n"
+
+    api.set_log_source(source)
+    created = store.create(PODS, pod())
+    path = "/api/v1/namespaces/default/pods/one/log"
+    query = "?tailLines=5&previous=true&sinceSeconds=60&timestamps=true"
+    answer = await client("GET", path + query)
+    assert (answer.status, answer.body) == (200, "first\nsecond\n")
+    assert asked == [
+        LogQuery(
+            namespace="default",
+            pod="one",
+            uid=created["metadata"]["uid"],
+            container="main",
+            previous=True,
+            tail_lines=5,
+            since_s=60,
+            timestamps=True,
+        )
+    ]
+
+
+async def test_logs_of_several_containers_need_a_choice(client: Client, store: Store) -> None:
+    containers = [{"name": name, "image": "x:1"} for name in ("a", "b")]
+    store.create(PODS, pod(containers=containers))
+    path = "/api/v1/namespaces/default/pods/one/log"
+    assert "choose one of: ['a', 'b']" in (await client("GET", path)).body["message"]
+    assert (await client("GET", f"{path}?container=c")).status == 400
+    assert (await client("GET", f"{path}?container=a")).status == 404  # nothing runs it
+
+
+async def test_a_source_may_refuse(client: Client, store: Store, api: Server) -> None:
+    async def refuse(query: LogQuery) -> AsyncIterator[bytes]:
+        raise errors.BadRequest(f"container {query.container} is waiting to start")
+        yield b""  # type: ignore[unreachable]
+
+    api.set_log_source(refuse)
+    store.create(PODS, pod())
+    answer = await client("GET", "/api/v1/namespaces/default/pods/one/log")
+    assert (answer.status, answer.body["message"]) == (400, "container main is waiting to start")
+
+
+async def test_a_namespace_is_emptied_over_http(client: Client, store: Store) -> None:
+    await client("POST", "/api/v1/namespaces", {"metadata": {"name": "lab"}})
+    await client("POST", "/api/v1/namespaces/lab/configmaps", configmap("a", namespace="lab"))
+    watch = store.watch(NAMESPACES, field_selector="metadata.name=lab")
+    await client("DELETE", "/api/v1/namespaces/lab")
+    async with asyncio.timeout(5):
+        while (await anext(watch)).type != "DELETED":
+            continue
+    assert (await client("GET", "/api/v1/namespaces/lab")).status == 404
+    assert store.list(CONFIGMAPS, namespace="lab").items == []
+
+
+async def test_whoever_has_the_token_may_do_everything(client: Client) -> None:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}
+    answer = await client("POST", path, review)
+    assert (answer.status, answer.body["status"]) == (201, {"allowed": True})
+    assert (await client("GET", path)).status == 405

@@ -1,0 +1,202 @@
+"""Watches of the store: resuming, selectors, the end of the history."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localcluster import errors
+from localcluster.history import Event, Watch
+from localcluster.resources import CONFIGMAPS, PODS
+from localcluster.store import Store
+from tests.localcluster.conftest import configmap, pod
+
+
+def drain(watch: Watch) -> list[tuple[str, str]]:
+    events = []
+    while event := watch.poll():
+        events.append((event.type, event.object["metadata"]["name"]))
+    return events
+
+
+def test_a_watch_without_version_begins_with_what_exists(store: Store) -> None:
+    store.create(CONFIGMAPS, configmap("a"))
+    watch = store.watch(CONFIGMAPS)
+    store.create(CONFIGMAPS, configmap("b"))
+    assert drain(watch) == [("ADDED", "a"), ("ADDED", "b")]
+    assert watch.settled
+
+
+def test_a_watch_resumes_after_any_version(store: Store) -> None:
+    start = store.resource_version
+    store.create(CONFIGMAPS, configmap("a"))
+    store.patch(CONFIGMAPS, "default", "a", {"data": {"a": "2"}})
+    store.delete(CONFIGMAPS, "default", "a")
+    everything = [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    for seen in range(4):
+        assert drain(store.watch(CONFIGMAPS, since=start + seen)) == everything[seen:]
+
+
+def test_the_deleted_object_carries_a_version_of_its_own(store: Store) -> None:
+    created = store.create(CONFIGMAPS, configmap("a"))
+    watch = store.watch(CONFIGMAPS, since=store.resource_version)
+    store.delete(CONFIGMAPS, "default", "a")
+    event = watch.poll()
+    assert event is not None
+    assert int(event.object["metadata"]["resourceVersion"]) == event.resource_version
+    assert event.resource_version > int(created["metadata"]["resourceVersion"])
+
+
+def test_objects_enter_and_leave_what_a_selector_matches(store: Store) -> None:
+    watch = store.watch(CONFIGMAPS, label_selector="color=red")
+    store.create(CONFIGMAPS, configmap("a"))
+    for color in ("red", "red", "green"):
+        patch = {"metadata": {"labels": {"color": color}}, "data": {"n": color + "x"}}
+        store.patch(CONFIGMAPS, "default", "a", patch)
+        store.patch(CONFIGMAPS, "default", "a", {"data": {"n": color}})
+    types = [type_ for type_, _ in drain(watch)]
+    assert types == ["ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "DELETED"]
+
+
+def test_the_pods_of_one_node_can_be_watched(store: Store) -> None:
+    watch = store.watch(PODS, field_selector="spec.nodeName=edge-1")
+    store.create(PODS, pod("a"))
+    store.create(PODS, pod("b", nodeName="edge-2"))
+    store.patch(PODS, "default", "a", {"spec": {"nodeName": "edge-1"}})
+    assert drain(watch) == [("ADDED", "a")]
+
+
+def test_a_watch_of_a_namespace_sees_no_other(store: Store) -> None:
+    watch = store.watch(CONFIGMAPS, namespace="kube-system")
+    store.create(CONFIGMAPS, configmap("a"))
+    store.create(CONFIGMAPS, configmap("b", namespace="kube-system"))
+    assert drain(watch) == [("ADDED", "b")]
+
+
+def test_a_version_older_than_the_history_is_gone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "small.db", history=3)
+    first = int(store.create(CONFIGMAPS, configmap("a"))["metadata"]["resourceVersion"])
+    for index in range(4):
+        store.patch(CONFIGMAPS, "default", "a", {"data": {"n": str(index)}})
+    with pytest.raises(errors.Gone, match="too old resource version"):
+        store.watch(CONFIGMAPS, since=first)
+    assert len(drain(store.watch(CONFIGMAPS, since=first + 1))) == 3
+    store.close()
+
+
+def test_a_restart_forgets_the_history_but_not_the_present(tmp_path: Path) -> None:
+    store = Store(tmp_path / "state.db")
+    store.create(CONFIGMAPS, configmap("a"))
+    version = store.resource_version
+    store.close()
+    store = Store(tmp_path / "state.db")
+    assert drain(store.watch(CONFIGMAPS, since=version)) == []
+    with pytest.raises(errors.Gone):
+        store.watch(CONFIGMAPS, since=version - 1)
+    store.close()
+
+
+def test_a_version_from_the_future_is_gone(store: Store) -> None:
+    with pytest.raises(errors.Gone, match="another cluster"):
+        store.watch(CONFIGMAPS, since=store.resource_version + 1)
+
+
+def test_a_slow_watcher_is_cut_and_holds_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "small.db", history=5)
+    store.create(CONFIGMAPS, configmap("a"))
+    slow = store.watch(CONFIGMAPS, since=store.resource_version)
+    for index in range(6):
+        store.patch(CONFIGMAPS, "default", "a", {"data": {"n": str(index)}})
+    with pytest.raises(errors.Gone, match="too slow"):
+        slow.poll()
+    store.close()
+
+
+async def test_a_waiting_watcher_is_woken(store: Store) -> None:
+    async with store.watch(CONFIGMAPS) as watch:
+        waiting = asyncio.create_task(anext_of(watch), name="watcher")
+        await asyncio.sleep(0)
+        store.create(CONFIGMAPS, configmap("a"))
+        event = await asyncio.wait_for(waiting, 5)
+    assert event.object["metadata"]["name"] == "a"
+
+
+async def test_a_cancelled_wait_loses_no_event(store: Store) -> None:
+    watch = store.watch(CONFIGMAPS)
+    waiting = asyncio.create_task(anext_of(watch), name="watcher")
+    await asyncio.sleep(0)
+    store.create(CONFIGMAPS, configmap("a"))
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert drain(watch) == [("ADDED", "a")]
+
+
+async def test_closing_ends_a_waiting_watcher(store: Store) -> None:
+    watch = store.watch(CONFIGMAPS)
+    waiting = asyncio.create_task(collect(watch), name="watcher")
+    await asyncio.sleep(0)
+    watch.close()
+    assert await asyncio.wait_for(waiting, 5) == []
+
+
+async def anext_of(watch: Watch) -> Event:
+    return await anext(watch)
+
+
+async def collect(watch: Watch) -> list[Event]:
+    return [event async for event in watch]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "patch", "delete", "read"]),
+        st.sampled_from("abc"),
+        st.sampled_from(["red", "green"]),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=STEPS, selector=st.sampled_from(["", "color=red", "color!=red"]))
+def test_whatever_happens_a_watcher_ends_with_what_a_list_shows(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]], selector: str
+) -> None:
+    store = Store(tmp_path_factory.mktemp("cluster") / "state.db")
+    seen: dict[str, Any] = {}
+    watch = store.watch(CONFIGMAPS, label_selector=selector)
+    for action, name, color in steps:
+        if action == "read":
+            follow(watch, seen)
+        else:
+            act(store, action, name, color)
+    follow(watch, seen)
+    page = store.list(CONFIGMAPS, label_selector=selector)
+    assert seen == {item["metadata"]["name"]: item for item in page.items}
+    store.close()
+
+
+def act(store: Store, action: str, name: str, color: str) -> None:
+    try:
+        if action == "create":
+            store.create(CONFIGMAPS, configmap(name, labels={"color": color}))
+        elif action == "patch":
+            store.patch(CONFIGMAPS, "default", name, {"metadata": {"labels": {"color": color}}})
+        else:
+            store.delete(CONFIGMAPS, "default", name)
+    except (errors.NotFound, errors.AlreadyExists):
+        return
+
+
+def follow(watch: Watch, seen: dict[str, Any]) -> None:
+    """Apply events, checking that each fits what was seen before."""
+    while event := watch.poll():
+        name = event.object["metadata"]["name"]
+        assert (name in seen) is (event.type != "ADDED")
+        if event.type == "DELETED":
+            del seen[name]
+        else:
+            seen[name] = event.object

@@ -1,0 +1,83 @@
+"""What the tests of the LocalController are made of: tasks, messages, a node's directory."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from common import wire
+from common.cloud_session import Desired
+from common.ids import TaskKey, Uid, WorkerName
+from common.session import Timing
+from localcontroller.attempts import Message
+
+SECRET = "5" * 64
+UID = Uid("uid-1")
+WORKER = WorkerName("digits-edge")
+TIMING = Timing(opening_s=5.0, beat_s=5.0, silence_s=10.0)
+
+
+def key(name: str = "digits") -> TaskKey:
+    return TaskKey(f"jointinferenceservices.edgeai.io/default/{name}")
+
+
+def secret_hash(secret: str = SECRET) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def body(*workers: str, secret: str = SECRET, spec: dict[str, Any] | None = None) -> bytes:
+    grants = {WorkerName(w): wire.WorkerGrant(secret_hash(secret)) for w in workers or (WORKER,)}
+    return wire.pack(wire.AssignmentBody("default", "digits", spec or {}, grants))
+
+
+def assign(
+    name: str = "digits",
+    *,
+    uid: str = UID,
+    version: int = 1,
+    seq: int = 1,
+    body_: bytes | None = None,
+) -> wire.Assign:
+    return wire.Assign(seq, key(name), Uid(uid), version, body() if body_ is None else body_)
+
+
+def withdraw(name: str = "digits", *, uid: str = UID) -> wire.Withdraw:
+    return wire.Withdraw(1, key(name), Uid(uid))
+
+
+def synced(*names: str) -> wire.Synced:
+    return wire.Synced(1, [key(name) for name in names])
+
+
+def desired(*, uid: str = UID, version: int = 1, body_: bytes | None = None) -> Desired:
+    return Desired(Uid(uid), version, body() if body_ is None else body_)
+
+
+def said(seen: int = 0, **fields: Any) -> Message:
+    return Message(**{"instance": "p1", "counts": {"seen": seen}, **fields})
+
+
+def report_of(data: bytes) -> wire.ReportBody:
+    report: wire.ReportBody = wire.unpack(data, wire.ReportBody)
+    return report
+
+
+async def until(condition: Callable[[], Any], *, timeout_s: float = 10.0) -> Any:
+    """The condition's first truthy value. Raises: TimeoutError"""
+    end = time.monotonic() + timeout_s
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {timeout_s} s")
+        await asyncio.sleep(0.005)
+    return value
+
+
+class Clock:
+    """Monotonic seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -1,0 +1,131 @@
+"""The pure rules of what is known of a worker."""
+
+from typing import Any
+
+import pytest
+
+from common.wire import WorkerStatus
+from localcontroller.attempts import MAX_PROCESSES, NOBODY, Message, Worker, heard, observed
+from tests.localcontroller.builders import said
+
+
+def after(*events: Message | tuple[WorkerStatus, str]) -> Worker:
+    worker = NOBODY
+    for event in events:
+        if isinstance(event, Message):
+            worker = heard(worker, event)
+        else:
+            worker = observed(worker, *event)
+    return worker
+
+
+def test_totals_are_the_sum_over_processes() -> None:
+    worker = after(said(10), said(3, instance="p2"), said(5, instance="p2"))
+    assert worker.totals == {"seen": 15}
+
+
+def test_the_newest_total_of_a_process_replaces_the_one_before() -> None:
+    assert after(said(10), said(12)).totals == {"seen": 12}
+
+
+def test_each_new_process_is_an_attempt() -> None:
+    assert after(said(1), said(1, instance="p2"), said(1, instance="p3")).attempt == 3
+
+
+def test_an_older_process_still_counts_but_no_longer_says_how_the_worker_is() -> None:
+    worker = after(said(1), said(1, instance="p2"), said(9, status="failed"))
+    assert (worker.status, worker.totals, worker.attempt) == ("running", {"seen": 10}, 2)
+
+
+STALE: dict[str, tuple[Message, Message]] = {
+    "older": (said(10, sequence=5), said(9, sequence=4)),
+    "the same again": (said(10, sequence=5), said(9, sequence=5)),
+}
+
+
+@pytest.mark.parametrize("case", STALE)
+def test_a_message_of_an_older_sequence_changes_nothing(case: str) -> None:
+    first, second = STALE[case]
+    worker = after(first)
+    assert heard(worker, second) is worker
+
+
+NEWS_FREE: dict[str, dict[str, Any]] = {
+    "the same": {},
+    "a higher sequence": {"sequence": 7},
+    "another update time": {"details": {"updateTime": "2031-01-01T00:00:00Z"}},
+}
+
+
+@pytest.mark.parametrize("case", NEWS_FREE)
+def test_a_message_without_news_gives_the_same_object(case: str) -> None:
+    worker = after(said(3, sequence=6, details={"updateTime": "2030-01-01T00:00:00Z"}))
+    assert heard(worker, said(3, **NEWS_FREE[case])) is worker
+
+
+NEWS: dict[str, dict[str, Any]] = {
+    "a count": {"counts": {"seen": 4}},
+    "a number": {"numbers": {"accuracy": 0.9}},
+    "a text": {"details": {"model": "v2"}},
+    "the phase": {"phase": "train"},
+    "the promise": {"heartbeat_s": 5.0},
+    "the status": {"status": "completed"},
+}
+
+
+@pytest.mark.parametrize("case", NEWS)
+def test_any_other_difference_is_news(case: str) -> None:
+    worker = after(said(3))
+    assert heard(worker, said(3, **NEWS[case])) is not worker
+
+
+@pytest.mark.parametrize("final", ["completed", "failed"])
+def test_a_final_state_absorbs_what_its_process_says_later(final: WorkerStatus) -> None:
+    worker = after(said(3, status=final))
+    for later in ("running", "completed", "failed"):
+        assert heard(worker, said(9, status=later)) is worker
+
+
+@pytest.mark.parametrize("final", ["completed", "failed"])
+def test_a_new_process_runs_after_a_final_state(final: WorkerStatus) -> None:
+    worker = after(said(3, status=final), said(1, instance="p2"))
+    assert (worker.status, worker.attempt, worker.totals) == ("running", 2, {"seen": 4})
+
+
+def test_a_lost_worker_is_back_with_its_next_message() -> None:
+    worker = after(said(1), ("lost", "no heartbeat for 3 s"), said(1))
+    assert (worker.status, worker.reason, worker.attempt) == ("running", "", 1)
+
+
+def test_a_finished_worker_cannot_be_lost() -> None:
+    worker = after(said(1, status="completed"))
+    assert observed(worker, "lost", "pod gone") is worker
+
+
+def test_a_worker_may_die_before_its_first_word() -> None:
+    worker = after(("lost", "image cannot run"))
+    assert (worker.attempt, worker.status) == (1, "lost")
+    assert after(("lost", "image cannot run"), said(1)).attempt == 1
+
+
+def test_a_pod_seen_running_brings_back_only_who_promised_no_heartbeat() -> None:
+    silent = after(said(1), ("lost", "exited"), ("running", ""))
+    promised = after(said(1, heartbeat_s=5.0), ("lost", "exited"), ("running", ""))
+    assert (silent.status, promised.status) == ("running", "lost")
+
+
+def test_a_process_without_a_name_begins_anew_after_its_predecessor_was_seen_dead() -> None:
+    worker = after(said(5, instance=""), ("failed", "exit code 1"), said(2, instance=""))
+    assert (worker.attempt, worker.status, worker.totals) == (2, "running", {"seen": 7})
+
+
+def test_processes_are_bounded_and_what_they_counted_stays() -> None:
+    worker = after(*(said(1, instance=f"p{n}") for n in range(3 * MAX_PROCESSES)))
+    assert len(worker.processes) == MAX_PROCESSES
+    assert worker.totals == {"seen": 3 * MAX_PROCESSES}
+    assert worker.attempt == 3 * MAX_PROCESSES
+
+
+def test_numbers_that_are_no_counts_are_those_of_the_newest_process() -> None:
+    worker = after(said(numbers={"round": 7}), said(instance="p2", numbers={"round": 1}))
+    assert worker.report("").task_info == {"round": 1, "seen": 0}

@@ -1,0 +1,204 @@
+"""The ledger against a model of it: any order of frames, messages, acks, restarts and crashes."""
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from common import wire
+from common.edge_session import Outgoing, ReportAcked
+from common.ids import Uid, WorkerName
+from localcontroller.attempts import Message
+from localcontroller.ledger import Ledger
+from localcontroller.tables import NotGranted
+from tests.localcontroller.builders import assign, body, key, report_of, said, synced, withdraw
+
+NAMES = st.sampled_from(["digits", "faces"])
+GENERATIONS = st.sampled_from(["old", "new"])  # of an object that is deleted and created again
+WORKERS = st.sampled_from(["edge-0", "edge-1"])
+INSTANCES = st.sampled_from(["a", "b", "c"])
+STATUSES = st.sampled_from(["running", "running", "completed", "failed"])
+SMALL = st.integers(0, 5)
+MESSAGES = st.builds(
+    lambda seen, instance, sequence, status: said(
+        seen, instance=instance, sequence=sequence, status=status
+    ),
+    SMALL,
+    INSTANCES,
+    SMALL,
+    STATUSES,
+)
+
+TEMPORARY = Path(tempfile.gettempdir())
+
+
+def worker_totals(worker: dict[str, Any]) -> int:
+    return sum(seen for seen, _ in worker["processes"].values())
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp(dir=TEMPORARY, prefix="ledger-"))
+        self.runner = asyncio.Runner()
+        self.directory = self.home / "0"
+        self.ledger = self.open()
+        self.tasks: dict[str, tuple[str, int]] = {}
+        self.workers: dict[tuple[str, str], dict[str, Any]] = {}
+        self.sent: list[Outgoing] = []
+        self.assign("digits", "old", 1)
+
+    def open(self) -> Ledger:
+        return self.runner.run(Ledger.open(self.directory, reserve_bytes=4096))
+
+    def teardown(self) -> None:
+        self.runner.run(self.ledger.close())
+        self.runner.close()
+        shutil.rmtree(self.home)
+
+    def apply(self, frame: Any) -> None:
+        assert self.runner.run(self.ledger.apply([frame])) == [""]
+
+    def drop(self, name: str) -> None:
+        uid, _ = self.tasks.pop(name)
+        self.workers = {k: w for k, w in self.workers.items() if k[0] != uid}
+
+    @rule(name=NAMES, generation=GENERATIONS, version=st.integers(1, 4))
+    def assign(self, name: str, generation: str, version: int) -> None:
+        uid = f"{name}-{generation}"
+        self.apply(assign(name, uid=uid, version=version, body_=body("edge-0", "edge-1")))
+        held = self.tasks.get(name)
+        if held is not None and held[0] == uid and held[1] >= version:
+            return
+        if held is not None and held[0] != uid:
+            self.drop(name)
+        self.tasks[name] = (uid, version)
+
+    @rule(name=NAMES, generation=GENERATIONS)
+    def withdraw(self, name: str, generation: str) -> None:
+        uid = f"{name}-{generation}"
+        self.apply(withdraw(name, uid=uid))
+        if name in self.tasks and self.tasks[name][0] == uid:
+            self.drop(name)
+
+    @precondition(lambda self: len(self.tasks) == 2)
+    @rule(names=st.sets(NAMES, min_size=1))
+    def synced(self, names: set[str]) -> None:
+        self.apply(synced(*names))
+        for name in self.tasks.keys() - names:
+            self.drop(name)
+
+    @rule(name=NAMES, worker=WORKERS)
+    def record_without_right(self, name: str, worker: str) -> None:
+        uid = f"{name}-{'old' if self.tasks.get(name, ('',))[0].endswith('new') else 'new'}"
+        if (name, uid) not in {(n, u) for n, (u, _) in self.tasks.items()}:
+            with pytest.raises(NotGranted):
+                self.runner.run(self.ledger.record(Uid(uid), WorkerName(worker), [said()]))
+
+    @precondition(lambda self: self.tasks)
+    @rule(data=st.data(), worker=WORKERS, message=MESSAGES)
+    def record(self, data: st.DataObject, worker: str, message: Message) -> None:
+        uid, _ = self.tasks[data.draw(st.sampled_from(sorted(self.tasks)))]
+        self.runner.run(self.ledger.record(Uid(uid), WorkerName(worker), [message]))
+        self.hear(self.workers.setdefault((uid, worker), {"processes": {}}), message)
+
+    @precondition(lambda self: self.tasks)
+    @rule(data=st.data(), worker=WORKERS, messages=st.lists(MESSAGES, min_size=2, max_size=6))
+    def record_many(self, data: st.DataObject, worker: str, messages: list[Message]) -> None:
+        for message in messages:
+            self.record(data, worker, message)
+
+    def hear(self, worker: dict[str, Any], message: Message) -> None:
+        before = dict(worker, processes=dict(worker["processes"]))
+        processes = worker["processes"]
+        known = processes.get(message.instance)
+        if known is None:
+            worker["current"] = message.instance
+            worker["status"] = message.status
+        is_current = worker["current"] == message.instance
+        if known is not None:
+            assert message.sequence is not None
+            if message.sequence <= known[1]:
+                return
+            if is_current and worker["status"] != "running":
+                return
+            if message.counts["seen"] == known[0] and (
+                not is_current or message.status == worker["status"]
+            ):
+                return
+        processes[message.instance] = (message.counts["seen"], message.sequence)
+        if is_current:
+            worker["status"] = message.status
+        worker["owed"] = worker.get("owed", False) or worker != before
+
+    @rule()
+    def send(self) -> None:
+        self.sent = self.runner.run(self.ledger.reports())
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        report = data.draw(st.sampled_from(self.sent))
+        is_newest = report in self.runner.run(self.ledger.reports())
+        self.apply(ReportAcked(report, ""))
+        if is_newest:
+            self.workers[report.uid, report.worker]["owed"] = False
+
+    @rule()
+    def restart(self) -> None:
+        self.runner.run(self.ledger.close())
+        self.ledger = self.open()
+
+    @rule()
+    def crash(self) -> None:
+        """What was committed is in the files, whether they are ever closed or not."""
+        instance = self.ledger.view.instance
+        copy = self.home / str(int(self.directory.name) + 1)
+        shutil.copytree(self.directory, copy)
+        self.runner.run(self.ledger.close())
+        self.directory = copy
+        self.ledger = self.open()
+        assert self.ledger.view.instance == instance
+
+    @invariant()
+    def holds_what_the_model_holds(self) -> None:
+        held = {key(name): wire.Held(uid, version) for name, (uid, version) in self.tasks.items()}
+        assert self.ledger.view.held == held
+
+    @invariant()
+    def owes_what_the_model_owes(self) -> None:
+        owed = {
+            (report.uid, report.worker): (
+                len(self.workers[report.uid, report.worker]["processes"]),
+                report_of(report.body).status,
+                report_of(report.body).task_info["seen"],
+            )
+            for report in self.runner.run(self.ledger.reports())
+        }
+        assert owed == {
+            worker_key: (len(worker["processes"]), worker["status"], worker_totals(worker))
+            for worker_key, worker in self.workers.items()
+            if worker["owed"]
+        }
+
+    @invariant()
+    def knows_every_worker_of_the_model(self) -> None:
+        rows = {(r.uid, r.name): r.worker for r in self.runner.run(self.ledger.workers())}
+        assert {k: (w.status, w.totals["seen"], w.attempt) for k, w in rows.items()} == {
+            k: (w["status"], worker_totals(w), len(w["processes"])) for k, w in self.workers.items()
+        }
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,367 @@
+"""The cloud worker as its clients meet it: over sockets, in order and out of order."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.errors import SettingsError
+from tests.workersdk import peers
+from tests.workersdk.peers import LOOPBACK, PATIENCE_S, Doubler
+from workersdk import tensors
+from workersdk.big_model_service import BigModelService
+from workersdk.bounded_server import ServerLimits
+from workersdk.cloud_client import TIMEOUT_HEADER, CloudClient
+from workersdk.environment import Address, WorkerEnvironment
+from workersdk.results import Reason
+
+CHECKOUT = Path(__file__).parents[2]
+BODY = tensors.encode_request(peers.samples(2))
+
+
+class Model(Doubler):
+    """Doubles; waits while `gate` is closed; raises for negative numbers."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.loading = threading.Event()
+        self.loading.set()
+        self.entered = threading.Semaphore(0)
+        self.calls = 0
+
+    def load(self, model_url: str) -> None:
+        self.model_url = model_url
+        self.loading.wait(PATIENCE_S)
+
+    def predict(self, batch: tensors.Array) -> tensors.Array:
+        self.calls += 1
+        self.entered.release()
+        assert self.gate.wait(PATIENCE_S)
+        if (batch < 0).any():
+            raise ValueError("bad pixel")
+        return batch[:-1] if (batch > 100).any() else batch * 2
+
+
+@contextmanager
+def serving(model: Model, **limits: Any) -> Iterator[BigModelService]:
+    environment = WorkerEnvironment(big_model_bind=Address(LOOPBACK, 0), model_url="/models/big")
+    service = BigModelService(model, environment=environment, limits=ServerLimits(**limits))
+    thread = threading.Thread(target=service.serve)
+    thread.start()
+    try:
+        yield service
+    finally:
+        model.loading.set()
+        model.gate.set()
+        service.stop()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def connected(service: BigModelService) -> Iterator[socket.socket]:
+    with socket.create_connection(service.address, timeout=PATIENCE_S) as connection:
+        yield connection
+
+
+def ask(
+    service: BigModelService,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
+) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(*service.address, timeout=PATIENCE_S)
+    with contextlib.closing(connection):
+        connection.request(method, path, body=body, headers=headers or {})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def predict(service: BigModelService, samples: tensors.Array) -> tuple[int, bytes]:
+    return ask(service, "POST", "/v1/predict", tensors.encode_request(samples))
+
+
+def wait_until(is_true: Any) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < end_s, "gave up waiting"
+        time.sleep(0.005)
+
+
+def wait_until_ready(service: BigModelService) -> None:
+    wait_until(lambda: ask(service, "GET", "/healthz")[0] == 200)
+
+
+def read_until_closed(connection: socket.socket) -> bytes:
+    data = b""
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := connection.recv(65536):
+            data += chunk
+    return data
+
+
+def test_predict_answers_every_sample() -> None:
+    model = Model()
+    with serving(model) as service:
+        wait_until_ready(service)
+        status, body = predict(service, np.array([[1.0], [2.0]]))
+    assert status == 200
+    assert [row.tolist() for row in tensors.decode_reply(body)] == [[2.0], [4.0]]
+    assert model.model_url == "/models/big"
+
+
+def test_health_is_503_until_the_model_is_loaded() -> None:
+    model = Model()
+    model.loading.clear()
+    with serving(model) as service:
+        assert ask(service, "GET", "/healthz")[0] == 503
+        assert predict(service, peers.samples(1))[0] == 503
+        model.loading.set()
+        wait_until_ready(service)
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        pytest.param(-peers.samples(2), "ValueError: bad pixel", id="estimator raises"),
+        pytest.param(peers.samples(2, 101), "1 answers for 2 samples", id="too few answers"),
+    ],
+)
+def test_fault_of_the_estimator_is_a_500_that_says_so(samples: tensors.Array, says: str) -> None:
+    with serving(Model()) as service:
+        wait_until_ready(service)
+        status, body = predict(service, samples)
+        assert status == 500
+        assert says in json.loads(body)["error"]
+        assert predict(service, peers.samples(1))[0] == 200, "the next request is served"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status"),
+    [
+        pytest.param("GET", "/", b"", {}, 404, id="unknown path"),
+        pytest.param("POST", "/sedna/predict", BODY, {}, 404, id="unknown path to post to"),
+        pytest.param("PUT", "/v1/predict", BODY, {}, 501, id="method"),
+        pytest.param("POST", "/v1/predict", b"\xc1", {}, 400, id="garbage"),
+        pytest.param("POST", "/v1/predict", b"", {}, 400, id="empty body"),
+        pytest.param("POST", "/v1/predict", b"x" * 2000, {}, 413, id="too large"),
+        pytest.param(
+            "POST", "/v1/predict", b"0\r\n\r\n", {"Transfer-Encoding": "chunked"}, 411, id="chunked"
+        ),
+        pytest.param("POST", "/v1/predict", b"", {"Content-Length": "-5"}, 400, id="length"),
+    ],
+)
+def test_request_that_is_refused(
+    method: str, path: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    with serving(Model(), max_request_bytes=1000) as service:
+        wait_until_ready(service)
+        assert ask(service, method, path, body, headers)[0] == status
+        assert predict(service, peers.samples(1))[0] == 200
+
+
+def test_body_far_beyond_the_limit_is_refused_before_it_is_read() -> None:
+    with serving(Model(), max_request_bytes=1000) as service, connected(service) as connection:
+        connection.sendall(b"POST /v1/predict HTTP/1.1\r\nContent-Length: 999999999999\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+
+
+def test_expect_continue_is_answered_at_once() -> None:
+    with serving(Model()) as service, connected(service) as connection:
+        wait_until_ready(service)
+        head = f"POST /v1/predict HTTP/1.1\r\nContent-Length: {len(BODY)}\r\n"
+        connection.sendall(head.encode() + b"Expect: 100-continue\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100")
+        connection.sendall(BODY)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "drip",
+    [
+        pytest.param(b"P", id="request line"),
+        pytest.param(b"POST /v1/predict HTTP/1.1\r\nX: ", id="head"),
+        pytest.param(b"POST /v1/predict HTTP/1.1\r\nContent-Length: 900\r\n\r\n", id="body"),
+    ],
+)
+def test_slow_sender_is_cut_off(drip: bytes) -> None:
+    with serving(Model(), read_timeout_s=0.2) as service, connected(service) as connection:
+        started_s = time.monotonic()
+        connection.sendall(drip)
+        connection.settimeout(0.02)
+        with contextlib.suppress(OSError):
+            while time.monotonic() - started_s < PATIENCE_S:
+                connection.sendall(b"a")
+                with contextlib.suppress(TimeoutError):
+                    if not connection.recv(65536):
+                        break
+        assert time.monotonic() - started_s < 2
+
+
+def test_idle_connection_is_closed() -> None:
+    with serving(Model(), idle_timeout_s=0.1) as service, connected(service) as connection:
+        assert read_until_closed(connection) == b""
+
+
+def test_connections_beyond_the_limit_are_turned_away_until_one_ends() -> None:
+    with serving(Model(), max_connections=2) as service:
+        wait_until_ready(service)
+        with connected(service) as one, connected(service) as two:
+            for held in (one, two):
+                held.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+                assert held.recv(65536).startswith(b"HTTP/1.1 200")
+            with connected(service) as third:
+                assert read_until_closed(third).startswith(b"HTTP/1.1 503")
+        wait_until_ready(service)
+
+
+def test_garbage_and_resets_leave_the_service_alive() -> None:
+    with serving(Model()) as service:
+        wait_until_ready(service)
+        for noise in (b"\x16\x03\x01\x02\x00\x01", b"GET", b"\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n"):
+            with connected(service) as connection:
+                connection.sendall(noise)
+        assert predict(service, peers.samples(1))[0] == 200
+
+
+def test_request_whose_sender_gave_up_does_not_reach_the_estimator() -> None:
+    model = Model()
+    with serving(model) as service:
+        wait_until_ready(service)
+        model.gate.clear()
+        first = threading.Thread(target=predict, args=(service, peers.samples(1)))
+        first.start()
+        model.entered.acquire()
+        status, _ = ask(service, "POST", "/v1/predict", BODY, {TIMEOUT_HEADER: "50"})
+        model.gate.set()
+        first.join(PATIENCE_S)
+    assert status == 503
+    assert model.calls == 1
+
+
+def test_client_and_service_understand_each_other() -> None:
+    with serving(Model()) as service:
+        client = CloudClient(service.address, timeout_s=5)
+        assert client.wait_until_healthy(PATIENCE_S)
+        assert [answer.answer.item() for answer in client.ask(peers.samples(3))] == [1.0] * 3
+        assert client.ask(-peers.samples(1))[0].reason is Reason.CLOUD_ERROR
+        client.close()
+
+
+def test_stop_finishes_what_runs_and_closes_what_idles() -> None:
+    model = Model()
+    found: list[tuple[int, bytes]] = []
+    with serving(model) as service, connected(service) as idle:
+        wait_until_ready(service)
+        model.gate.clear()
+        running = threading.Thread(target=lambda: found.append(predict(service, peers.samples(1))))
+        running.start()
+        model.entered.acquire()
+        service.stop()
+        assert read_until_closed(idle) == b""
+        with pytest.raises(ConnectionRefusedError), connected(service):
+            pass
+        model.gate.set()
+        running.join(PATIENCE_S)
+    assert found[0][0] == 200
+
+
+def test_stop_does_not_wait_beyond_its_grace() -> None:
+    model = Model()
+    with serving(model, grace_s=0.1) as service:
+        wait_until_ready(service)
+        model.gate.clear()
+        with connected(service) as connection:
+            head = f"POST /v1/predict HTTP/1.1\r\nContent-Length: {len(BODY)}\r\n\r\n"
+            connection.sendall(head.encode() + BODY)
+            model.entered.acquire()
+            started_s = time.monotonic()
+            service.stop()
+            wait_until(lambda: not any(t.name == "edgeai-http" for t in threading.enumerate()))
+            assert time.monotonic() - started_s < 2
+
+
+def test_address_in_use_is_an_error_that_names_the_variables() -> None:
+    with peers.silent_listener() as address:
+        environment = WorkerEnvironment(big_model_bind=address)
+        with pytest.raises(SettingsError, match=r"BIG_MODEL_BIND_PORT.*in use"):
+            BigModelService(Model(), environment=environment)
+
+
+SCRIPT = """
+import time
+from workersdk import BigModelService
+
+class Slow:
+    def load(self, model_url):
+        print("loading", flush=True)
+        time.sleep(float(model_url))
+    def predict(self, batch):
+        print("predicting", flush=True)
+        time.sleep(0.3)
+        return batch
+
+service = BigModelService(Slow())
+print(service.address.port, flush=True)
+service.serve()
+print("served", flush=True)
+"""
+
+
+@contextmanager
+def process(load_s: str) -> Iterator[tuple[subprocess.Popen[str], Address]]:
+    variables = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(CHECKOUT),
+        "MODEL_URL": load_s,
+        "EDGEAI_POD_IP": LOOPBACK,
+        "BIG_MODEL_BIND_PORT": "0",
+    }
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        try:
+            port = int(worker.stdout.readline())
+            assert worker.stdout.readline() == "loading\n"
+            yield worker, Address(LOOPBACK, port)
+        finally:
+            worker.kill()
+
+
+def test_sigterm_finishes_the_request_under_way_and_exits_0() -> None:
+    with process(load_s="0") as (worker, address), contextlib.ExitStack() as stack:
+        client = CloudClient(address, timeout_s=PATIENCE_S)
+        stack.callback(client.close)
+        assert client.wait_until_healthy(PATIENCE_S)
+        answers: list[Any] = []
+        asking = threading.Thread(target=lambda: answers.extend(client.ask(peers.samples(1))))
+        asking.start()
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "predicting\n"
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE_S) == 0
+        asking.join(PATIENCE_S)
+        assert worker.stdout.read() == "served\n"
+    assert [answer.reason for answer in answers] == [Reason.HARD]
+
+
+def test_sigterm_while_loading_exits_0_at_once() -> None:
+    with process(load_s="60") as (worker, _):
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE_S) == 0

@@ -1,0 +1,46 @@
+"""The library that runs inside user workers: joint inference of an edge and a cloud model.
+
+Imports neither manager and no ML framework, starts no event loop, configures no logging.
+"""
+
+from workersdk.big_model_service import BigModelService
+from workersdk.bounded_server import ServerLimits
+from workersdk.environment import Address, WorkerEnvironment
+from workersdk.errors import EstimatorError, MiningError, TensorError
+from workersdk.estimator import Estimator
+from workersdk.hard_example_mining import (
+    IBT,
+    CloudOnly,
+    CrossEntropy,
+    Decision,
+    EdgeOnly,
+    HardExampleMining,
+    Random,
+    Threshold,
+)
+from workersdk.joint_inference import JointInference
+from workersdk.results import AnsweredBy, Counts, InferenceResult, Reason
+
+__all__ = [
+    "IBT",
+    "Address",
+    "AnsweredBy",
+    "BigModelService",
+    "CloudOnly",
+    "Counts",
+    "CrossEntropy",
+    "Decision",
+    "EdgeOnly",
+    "Estimator",
+    "EstimatorError",
+    "HardExampleMining",
+    "InferenceResult",
+    "JointInference",
+    "MiningError",
+    "Random",
+    "Reason",
+    "ServerLimits",
+    "TensorError",
+    "Threshold",
+    "WorkerEnvironment",
+]

@@ -1,0 +1,235 @@
+"""A threaded HTTP/1.1 server that no client can hold: bounded in connections, bytes and time.
+
+Base of BigModelService, which adds the routes. One thread per connection, from the standard
+library's http.server; each wait for a request or for room to send has a deadline.
+"""
+
+import http.server
+import io
+import json
+import logging
+import socket
+import socketserver
+import threading
+import time
+from typing import Any, Final, cast
+
+import msgspec
+
+from workersdk.deadline import Deadline, DeadlineSocket
+from workersdk.environment import Address
+
+log = logging.getLogger(__name__)
+
+ACCEPT_POLL_S: Final = 0.1  # how often the accept loop looks whether to stop
+LINGER_S: Final = 1.0  # how long a refused body is read, so that its sender sees the refusal
+BUSY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
+    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+)
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    max_connections: int = 64
+    """further connections are answered 503; each costs a thread and up to one request's bytes"""
+    max_request_bytes: int = 16 * 1024 * 1024
+    """a longer body is answered 413"""
+    read_timeout_s: float = 10.0
+    """from a request's first byte to its last"""
+    write_timeout_s: float = 10.0
+    """for the whole of an answer"""
+    idle_timeout_s: float = 60.0
+    """between two requests of one connection"""
+    grace_s: float = 5.0
+    """for requests under way when the server stops"""
+
+
+class RequestRefused(Exception):
+    """The answer to a request that is not served; the connection ends with it if `is_last`."""
+
+    def __init__(self, status: int, problem: str, *, is_last: bool = False) -> None:
+        self.status, self.problem, self.is_last = status, problem, is_last
+        super().__init__(problem)
+
+
+class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Listens at once; accept() serves until stop() is called from another thread."""
+
+    daemon_threads = True  # the process may end although a client is slow
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(
+        self, address: Address, handler: type["BoundedHandler"], limits: ServerLimits
+    ) -> None:
+        if ":" in address.host:
+            self.address_family = socket.AF_INET6
+        self.limits = limits
+        self._slots = threading.BoundedSemaphore(limits.max_connections)
+        self._change = threading.Condition()  # guards everything below
+        self._is_busy: dict[DeadlineSocket, bool] = {}  # per connection: a request is under way
+        self.is_stopping = False
+        super().__init__((address.host, address.port), handler)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that the system chose for port 0."""
+        host, port = self.socket.getsockname()[:2]
+        return Address(host, port)
+
+    def accept(self) -> None:
+        self.serve_forever(poll_interval=ACCEPT_POLL_S)
+
+    def stop(self) -> bool:
+        """Accept no more, end what idles, wait for the rest; False when the grace was too short.
+
+        Call it only while accept() runs or is about to.
+        """
+        self.is_stopping = True
+        self.shutdown()
+        self.server_close()
+        with self._change:
+            for connection, is_busy in self._is_busy.items():
+                if not is_busy:
+                    end_reading(connection)
+            return self._change.wait_for(
+                lambda: not any(self._is_busy.values()), timeout=self.limits.grace_s
+            )
+
+    def set_busy(self, connection: DeadlineSocket, is_busy: bool) -> None:
+        with self._change:
+            self._is_busy[connection] = is_busy
+            self._change.notify_all()
+
+    # ---- called by socketserver ----
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        accepted, address = self.socket.accept()
+        return DeadlineSocket(fileno=accepted.detach()), address
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._slots.acquire(blocking=False):
+            self._turn_away(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread to be had: the slot must come back
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            self.set_busy(request, False)
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._change:
+                self._is_busy.pop(request, None)
+                self._change.notify_all()
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("connection ended by a fault", exc_info=True)
+
+    def _turn_away(self, connection: DeadlineSocket) -> None:
+        try:
+            connection.deadline = Deadline(0.1)  # a fresh socket's buffer has room: no wait at all
+            connection.sendall(BUSY)
+        except OSError:
+            log.debug("connection turned away before it could be told")
+        finally:
+            self.shutdown_request(connection)
+
+
+class BoundedHandler(http.server.BaseHTTPRequestHandler):
+    """One connection. A subclass answers in do_GET and do_POST."""
+
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "edgeai", ""
+    server: BoundedServer
+    connection: DeadlineSocket
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body in one segment
+
+    def setup(self) -> None:
+        # Bounds the reads that no request has started yet; handle_one_request sets the real one.
+        self.request.deadline = Deadline(self.server.limits.idle_timeout_s)
+        super().setup()
+
+    def handle_one_request(self) -> None:
+        self.close_connection = True
+        if self.server.is_stopping or not self._wait_for_request():
+            return
+        self.server.set_busy(self.connection, True)
+        try:
+            self.connection.deadline = Deadline(self.server.limits.read_timeout_s)
+            super().handle_one_request()
+        except OSError:
+            self.close_connection = True
+        finally:
+            self.server.set_busy(self.connection, False)
+
+    def _wait_for_request(self) -> bool:
+        self.connection.deadline = Deadline(self.server.limits.idle_timeout_s)
+        try:
+            return bool(cast(io.BufferedReader, self.rfile).peek(1))
+        except OSError:
+            return False
+
+    def read_request_body(self) -> bytes:
+        """Raises: RequestRefused, OSError (TimeoutError: too slow)"""
+        length = self.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in self.headers or not length:
+            raise RequestRefused(411, "send the body with a Content-Length", is_last=True)
+        if not length.isascii() or not length.isdigit() or len(length) > 18:
+            raise RequestRefused(400, f"Content-Length is {length[:40]!r}", is_last=True)
+        limit = self.server.limits.max_request_bytes
+        if int(length) > limit:
+            raise RequestRefused(413, f"body of {length} bytes, limit {limit}", is_last=True)
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            raise ConnectionError("the request's body was cut short")
+        return body
+
+    def refuse(self, refusal: RequestRefused) -> None:
+        self.close_connection = self.close_connection or refusal.is_last
+        body = json.dumps({"error": refusal.problem}).encode()
+        self.reply(refusal.status, body, "application/json")
+        if refusal.is_last:
+            self._linger()
+
+    def reply(self, status: int, body: bytes, content_type: str) -> None:
+        self.connection.deadline = Deadline(self.server.limits.write_timeout_s)
+        self.close_connection = self.close_connection or self.server.is_stopping
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        if status == 503:
+            self.send_header("Retry-After", "1")
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def handle_expect_100(self) -> bool:
+        is_expected = super().handle_expect_100()
+        self.wfile.flush()  # it is buffered, and the client waits for it
+        return is_expected
+
+    def _linger(self) -> None:
+        """Closing with unread bytes resets the connection, and the answer may be lost."""
+        self.connection.deadline = Deadline(LINGER_S)
+        end_s = time.monotonic() + LINGER_S
+        while time.monotonic() < end_s and self.rfile.read1(64 * 1024):
+            pass
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug("http: " + format, *args)
+
+
+def end_reading(connection: socket.socket) -> None:
+    """Wake the thread that waits for a request on `connection`."""
+    try:
+        connection.shutdown(socket.SHUT_RD)
+    except OSError:
+        log.debug("connection ended by itself")

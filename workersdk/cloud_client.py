@@ -1,0 +1,176 @@
+"""Asks the big model for the answers to hard samples.
+
+Called by JointInference. What the cloud or the network does wrong never raises: every sample
+gets a CloudAnswer that says why there is none. `timeout_s` bounds one ask() as a whole, from the
+name's resolution to the last byte, over all the requests that it needs.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from workersdk import tensors
+from workersdk.circuit_breaker import CircuitBreaker, Ticket
+from workersdk.deadline import Deadline
+from workersdk.environment import Address
+from workersdk.errors import TensorError
+from workersdk.http_exchange import ExchangeError, Fault, HTTPPeer, Request, Response
+from workersdk.results import Reason
+from workersdk.tensors import Array
+
+log = logging.getLogger(__name__)
+
+MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
+PREDICT_PATH: Final = "/v1/predict"
+HEALTH_PATH: Final = "/healthz"
+TIMEOUT_HEADER: Final = "Edgeai-Timeout-Ms"  # what is left of the caller's deadline
+MESSAGE_BYTES: Final = 256  # what a request holds beside its samples' data, at most
+HEALTH_POLL_S: Final = 0.2
+
+REASONS: Final = {
+    Fault.TIMEOUT: Reason.CLOUD_TIMEOUT,
+    Fault.UNREACHABLE: Reason.CLOUD_UNREACHABLE,
+    Fault.MALFORMED: Reason.CLOUD_ERROR,
+}
+
+
+class CloudAnswer(msgspec.Struct, frozen=True):
+    """`reason` is HARD when `answer` is the cloud's, else why there is none."""
+
+    reason: Reason
+    is_sent: bool
+    answer: Any = None
+
+
+class CloudClient:
+    """The big model at one address. Thread-safe.
+
+    Args:
+        timeout_s: bound of one ask()
+        max_request_bytes: bound of one request; a batch beyond it takes several
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout_s: float = 2.0,
+        max_request_bytes: int = MAX_REQUEST_BYTES,
+        breaker: CircuitBreaker | None = None,
+    ) -> None:
+        self._peer = HTTPPeer(address, max_response_bytes=MAX_REQUEST_BYTES)
+        self._timeout_s = timeout_s
+        self._max_data_bytes = max_request_bytes - MESSAGE_BYTES
+        self._breaker = breaker or CircuitBreaker()
+        self._lock = threading.Lock()
+        self._logged = Reason.HARD  # what was last said about the cloud
+
+    def ask(self, samples: Array) -> list[CloudAnswer]:
+        """One CloudAnswer per row of `samples`, in its order.
+
+        Raises: TensorError for a dtype that cannot travel
+        """
+        tensors.require_supported(samples.dtype)
+        if len(samples) and samples[0].nbytes > self._max_data_bytes:
+            return [CloudAnswer(Reason.SAMPLE_TOO_LARGE, is_sent=False)] * len(samples)
+        deadline = Deadline(self._timeout_s)
+        answers: list[CloudAnswer] = []
+        for part in split(samples, self._max_data_bytes):
+            answers += self._ask_once(part, deadline)
+        return answers
+
+    def wait_until_healthy(self, timeout_s: float) -> bool:
+        """Whether the cloud says within `timeout_s` that its model is loaded."""
+        deadline = Deadline(timeout_s)
+        while deadline.left_s():
+            if self._is_healthy(Deadline(min(self._timeout_s, deadline.left_s()))):
+                return True
+            time.sleep(min(HEALTH_POLL_S, deadline.left_s()))
+        return False
+
+    def close(self) -> None:
+        self._peer.close()
+
+    def _is_healthy(self, deadline: Deadline) -> bool:
+        try:
+            response = self._peer.exchange(Request(method="GET", path=HEALTH_PATH), deadline)
+        except ExchangeError:
+            return False
+        return response.status == 200
+
+    def _ask_once(self, samples: Array, deadline: Deadline) -> list[CloudAnswer]:
+        ticket = self._breaker.admit()
+        if ticket is None:
+            return [CloudAnswer(Reason.CLOUD_BACKING_OFF, is_sent=False)] * len(samples)
+        started_s = time.monotonic()
+        try:
+            response = self._peer.exchange(predict_request(samples, deadline), deadline)
+        except ExchangeError as error:
+            self._breaker.failed(ticket, cost_s=time.monotonic() - started_s)
+            self._say(REASONS[error.fault], error.detail)
+            return [CloudAnswer(REASONS[error.fault], error.is_sent)] * len(samples)
+        except BaseException:  # an interrupt: the ticket must come back all the same
+            self._breaker.failed(ticket, cost_s=0.0)
+            raise
+        self._settle(ticket, response, time.monotonic() - started_s)
+        return self._read(response, len(samples))
+
+    def _settle(self, ticket: Ticket, response: Response, cost_s: float) -> None:
+        """503 says "not now"; any other answer, an error too, says that the cloud is there."""
+        if response.status == 503:
+            self._breaker.failed(ticket, cost_s=cost_s, retry_after_s=response.retry_after_s)
+        else:
+            self._breaker.succeeded(ticket)
+
+    def _read(self, response: Response, expected: int) -> list[CloudAnswer]:
+        answers, problem = read_answers(response, expected)
+        if problem:
+            self._say(Reason.CLOUD_ERROR, problem)
+            return [CloudAnswer(Reason.CLOUD_ERROR, is_sent=True)] * expected
+        self._say(Reason.HARD, "")
+        return [CloudAnswer(Reason.HARD, is_sent=True, answer=answer) for answer in answers]
+
+    def _say(self, reason: Reason, detail: str) -> None:
+        """Log a change, not every sample of a long outage."""
+        with self._lock:
+            is_news, self._logged = reason is not self._logged, reason
+        if is_news and reason is Reason.HARD:
+            log.info("the cloud answers again")
+        elif is_news:
+            log.warning("no answer from the cloud, using the edge's: %s (%s)", reason, detail)
+
+
+def predict_request(samples: Array, deadline: Deadline) -> Request:
+    return Request(
+        method="POST",
+        path=PREDICT_PATH,
+        body=tensors.encode_request(samples),
+        headers={
+            "Content-Type": "application/msgpack",
+            TIMEOUT_HEADER: str(int(deadline.left_s() * 1000)),
+        },
+    )
+
+
+def read_answers(response: Response, expected: int) -> tuple[list[Any], str]:
+    """The answers and "", or nothing and what is wrong with the response."""
+    if response.status != 200:
+        return [], f"HTTP {response.status}: {response.body[:500].decode(errors='replace')}"
+    try:
+        answers = tensors.decode_reply(response.body)
+    except TensorError as error:
+        return [], str(error)
+    if len(answers) != expected:
+        return [], f"{len(answers)} answers for {expected} samples"
+    return answers, ""
+
+
+def split(samples: Array, max_bytes: int) -> Iterator[Array]:
+    """`samples` in parts of at most `max_bytes`, at least one row each."""
+    rows = max(1, max_bytes // max(1, samples[:1].nbytes))
+    for start in range(0, len(samples), rows):
+        yield samples[start : start + rows]

@@ -1,0 +1,27 @@
+"""What workersdk raises on purpose, beside common.errors.SettingsError for a wrong variable.
+
+EdgeAIError
+├── MiningError         a hard-example algorithm cannot be made, or cannot read a prediction
+├── TensorError         an array, or the bytes of one, that cannot travel
+└── EstimatorError      the estimator broke its promise of one answer per sample
+
+Nothing that the cloud does wrong is raised to the user's code: the edge's answer is used then.
+"""
+
+from common.errors import EdgeAIError
+
+
+class MiningError(EdgeAIError):
+    """`algorithm` is its registered name, `problem` names the parameter, the value, the range."""
+
+    def __init__(self, algorithm: str, problem: str) -> None:
+        self.algorithm, self.problem = algorithm, problem
+        super().__init__(f"hard-example algorithm {algorithm!r}: {problem}")
+
+
+class TensorError(EdgeAIError):
+    """The text says which dtype, shape or size is wrong."""
+
+
+class EstimatorError(EdgeAIError):
+    """The text says what predict() gave back."""

@@ -1,0 +1,35 @@
+"""What a user's model must offer to either side."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from workersdk.errors import EstimatorError
+from workersdk.tensors import Array
+
+
+class Estimator(Protocol):
+    """A model. Calls are serialised: it need not be thread-safe."""
+
+    def load(self, model_url: str) -> None:
+        """Load the model from `model_url`, the worker's MODEL_URL."""
+
+    def predict(self, batch: Array) -> Sequence[Any] | Array:
+        """One answer for each row of `batch`."""
+
+
+def predict(estimator: Estimator, samples: Array) -> Sequence[Any] | Array:
+    """Raises: EstimatorError when there is not one answer per sample; what predict() raises"""
+    answers = estimator.predict(samples)
+    try:
+        given = len(answers)
+    except TypeError:
+        raise EstimatorError(
+            f"{type(estimator).__name__}.predict gave {type(answers).__name__}; "
+            "give a sequence with one answer per sample"
+        ) from None
+    if given != len(samples):
+        raise EstimatorError(
+            f"{type(estimator).__name__}.predict gave {given} answers for {len(samples)} samples; "
+            "give one per sample, in the order of the batch"
+        )
+    return answers

@@ -1,0 +1,233 @@
+"""Hard-example mining: decides, from the edge's answer alone, whether to ask the cloud.
+
+Called by JointInference once per sample, from any thread. Pure but for Random's draw: never
+sends, counts or logs. Formulas and parameter names are those of Sedna's library, so its
+manifests keep their meaning.
+
+Two cases that the formulas leave open: no prediction at all (None, empty) is not hard, as in
+Sedna; a prediction that holds NaN is hard, since the edge then has no answer worth using.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+import numpy as np
+
+from workersdk.errors import MiningError
+
+Parameter = float | str  # a CR carries every parameter as text
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """`score` is what was compared with the threshold, None where nothing was computed."""
+
+    is_hard: bool
+    score: float | None
+    reason: str
+
+
+class HardExampleMining(Protocol):
+    """What JointInference needs; a user's own algorithm needs no base class."""
+
+    def __call__(self, prediction: Any) -> Decision:
+        """Judge one sample by what the estimator's predict() answered for it.
+
+        Raises: MiningError when the prediction does not have the form that it works on
+        """
+
+
+class Threshold:
+    """Hard when the mean score is below `threshold`.
+
+    A prediction is a sequence of boxes [x, y, w, h, score, …] or a plain sequence of scores.
+    """
+
+    def __init__(self, *, threshold: Parameter = 0.5) -> None:
+        self.threshold = fraction("Threshold", "threshold", threshold)
+
+    def __call__(self, prediction: Any) -> Decision:
+        scores = confidence_scores("Threshold", prediction)
+        if not scores.size:
+            return NOTHING_PREDICTED
+        return below(float(scores.mean()), self.threshold, "mean score")
+
+
+class CrossEntropy:
+    """Hard when 1 + Σ p·ln p / ln n, 1 for certain and 0 for uniform, is below the threshold.
+
+    A prediction is a vector of n class probabilities. One class alone is certain; p·ln p is 0
+    at p = 0, its limit.
+    """
+
+    def __init__(self, *, threshold_cross_entropy: Parameter = 0.5) -> None:
+        self.threshold = fraction(
+            "CrossEntropy", "threshold_cross_entropy", threshold_cross_entropy
+        )
+
+    def __call__(self, prediction: Any) -> Decision:
+        probabilities = numbers("CrossEntropy", prediction)
+        if not probabilities.size:
+            return NOTHING_PREDICTED
+        return below(certainty(probabilities), self.threshold, "certainty")
+
+
+class IBT:
+    """Hard when the share of boxes with score ≤ `threshold_box` is at least 1 - `threshold_img`.
+
+    Takes boxes or scores, as Threshold does. A score outside [0, 1] is no confidence: not hard.
+    """
+
+    def __init__(self, *, threshold_img: Parameter = 0.5, threshold_box: Parameter = 0.5) -> None:
+        self.threshold_img = fraction("IBT", "threshold_img", threshold_img)
+        self.threshold_box = fraction("IBT", "threshold_box", threshold_box)
+
+    def __call__(self, prediction: Any) -> Decision:
+        scores = confidence_scores("IBT", prediction)
+        if not scores.size:
+            return NOTHING_PREDICTED
+        if np.isnan(scores).any():
+            return NOT_A_NUMBER
+        if ((scores < 0) | (scores > 1)).any():
+            return Decision(False, None, "a score is outside [0, 1]")
+        share = float(np.count_nonzero(scores <= self.threshold_box) / scores.size)
+        # 1 - 0.9 is 0.09999…98: without the tolerance 1 box of 10 would depend on rounding.
+        is_hard = share >= 1 - self.threshold_img - 1e-9
+        return Decision(is_hard, share, "share of uncertain boxes")
+
+
+class Random:
+    """Hard with probability `random_ratio`, whatever the prediction. `seed` makes it repeatable."""
+
+    def __init__(self, *, random_ratio: Parameter = 0.3, seed: Parameter | None = None) -> None:
+        self.ratio = fraction("Random", "random_ratio", random_ratio)
+        self._random = random.Random(None if seed is None else whole("Random", "seed", seed))
+
+    def __call__(self, prediction: Any) -> Decision:
+        if is_empty(prediction):
+            return NOTHING_PREDICTED
+        return Decision(self._random.random() < self.ratio, None, "random draw")
+
+
+class CloudOnly:
+    """Every sample is hard, even one for which the edge found nothing."""
+
+    def __call__(self, prediction: Any) -> Decision:
+        return Decision(True, None, "cloud only")
+
+
+class EdgeOnly:
+    """No sample is hard."""
+
+    def __call__(self, prediction: Any) -> Decision:
+        return Decision(False, None, "edge only")
+
+
+NOTHING_PREDICTED: Final = Decision(False, None, "nothing was predicted")
+NOT_A_NUMBER: Final = Decision(True, None, "the prediction holds NaN")
+
+ALGORITHMS: Final[Mapping[str, Callable[..., HardExampleMining]]] = {
+    algorithm.__name__: algorithm
+    for algorithm in (Threshold, CrossEntropy, IBT, Random, CloudOnly, EdgeOnly)
+}
+PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
+    "Threshold": frozenset({"threshold"}),
+    "CrossEntropy": frozenset({"threshold_cross_entropy"}),
+    "IBT": frozenset({"threshold_img", "threshold_box"}),
+    "Random": frozenset({"random_ratio", "seed"}),
+    "CloudOnly": frozenset(),
+    "EdgeOnly": frozenset(),
+}
+
+
+def create(name: str, parameters: Mapping[str, str]) -> HardExampleMining:
+    """The algorithm that a CR names; upper and lower case are alike, as are spaces around.
+
+    Raises: MiningError for a name, a parameter or a value that does not exist
+    """
+    known = {algorithm.lower(): algorithm for algorithm in ALGORITHMS}
+    algorithm = known.get(name.strip().lower())
+    if algorithm is None:
+        raise MiningError(name, f"is not known, use one of {', '.join(ALGORITHMS)}")
+    for parameter, value in parameters.items():
+        if parameter not in PARAMETERS[algorithm]:
+            takes = ", ".join(sorted(PARAMETERS[algorithm])) or "no parameters"
+            raise MiningError(
+                algorithm,
+                f"parameter {parameter!r} (value {value!r}) is not known, it takes {takes}",
+            )
+    return ALGORITHMS[algorithm](**parameters)
+
+
+def fraction(algorithm: str, parameter: str, value: Parameter) -> float:
+    """`value` as a number in [0, 1]. Raises: MiningError"""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not 0 <= number <= 1:
+        raise MiningError(
+            algorithm, f"parameter {parameter!r} is {value!r}, expected a number from 0 to 1"
+        )
+    return number
+
+
+def whole(algorithm: str, parameter: str, value: Parameter) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise MiningError(
+            algorithm, f"parameter {parameter!r} is {value!r}, expected a whole number"
+        ) from None
+
+
+def below(score: float, threshold: float, what: str) -> Decision:
+    if math.isnan(score):
+        return NOT_A_NUMBER
+    return Decision(score < threshold, score, what)
+
+
+def certainty(probabilities: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """1 + Σ p·ln p / ln n in [0, 1]; NaN where the vector has no probability to speak of."""
+    if not probabilities.sum() > 0 or (probabilities < 0).any():
+        return math.nan
+    if probabilities.size == 1:
+        return 1.0
+    present = probabilities[probabilities > 0]
+    score = 1 + float((present * np.log(present)).sum()) / math.log(probabilities.size)
+    return score if math.isnan(score) else min(max(score, 0.0), 1.0)  # against rounding
+
+
+def is_empty(prediction: Any) -> bool:
+    return prediction is None or (hasattr(prediction, "__len__") and len(prediction) == 0)
+
+
+def confidence_scores(algorithm: str, prediction: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The scores in `prediction`: element 4 of every box, or the elements themselves."""
+    if is_empty(prediction):
+        return np.empty(0)
+    try:
+        return np.array([score_of(element) for element in prediction], dtype=np.float64)
+    except (TypeError, ValueError, IndexError) as error:
+        raise MiningError(
+            algorithm, f"needs boxes [x, y, w, h, score, …] or scores as a prediction: {error}"
+        ) from error
+
+
+def score_of(element: Any) -> float:
+    if isinstance(element, Sequence | np.ndarray) and not isinstance(element, str | bytes):
+        return float(element[4])
+    return float(element)
+
+
+def numbers(algorithm: str, prediction: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    if is_empty(prediction):
+        return np.empty(0)
+    try:
+        return np.asarray(prediction, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise MiningError(
+            algorithm, f"needs a vector of class probabilities as a prediction: {error}"
+        ) from error

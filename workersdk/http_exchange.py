@@ -1,0 +1,216 @@
+"""HTTP/1.1 exchanges with one peer over kept-alive connections, each under one deadline.
+
+Used by CloudClient and Reporter, from any thread. Knows no retry beyond one: when a kept-alive
+connection turns out to be dead before a byte of the answer came, the request goes once more over
+a new connection, within the same deadline. Never puts a request's path into an error or a log:
+it may hold a secret.
+"""
+
+import contextlib
+import enum
+import http.client
+import math
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from workersdk.deadline import Deadline, DeadlineSocket
+from workersdk.environment import Address
+from workersdk.resolver import Resolver
+
+MAX_IDLE_CONNECTIONS: Final = 4
+
+
+class Fault(enum.Enum):
+    """What went wrong when there is no answer."""
+
+    TIMEOUT = enum.auto()
+    UNREACHABLE = enum.auto()
+    MALFORMED = enum.auto()
+
+
+class ExchangeError(Exception):
+    """`is_sent`: the whole request had been handed to the network."""
+
+    def __init__(self, fault: Fault, detail: str, *, is_sent: bool) -> None:
+        self.fault, self.detail, self.is_sent = fault, detail, is_sent
+        super().__init__(detail)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+class Response(msgspec.Struct, frozen=True):
+    """`retry_after_s` is 0 when the peer named none."""
+
+    status: int
+    body: bytes
+    retry_after_s: float
+
+
+class HTTPPeer:
+    """One host and port. Thread-safe.
+
+    Args:
+        max_response_bytes: a longer body is a MALFORMED answer
+    """
+
+    def __init__(self, address: Address, *, max_response_bytes: int) -> None:
+        self._address = address
+        self._max_response_bytes = max_response_bytes
+        self._resolver = Resolver(address.host, address.port)
+        self._lock = threading.Lock()
+        self._idle: list[_Connection] = []
+
+    def exchange(self, request: Request, deadline: Deadline) -> Response:
+        """Raises: ExchangeError"""
+        connection = self._take()
+        if connection is not None:
+            with contextlib.suppress(_StaleConnection):
+                return self._attempt(connection, request, deadline)
+        return self._attempt(self._new_connection(), request, deadline)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _attempt(self, connection: "_Connection", request: Request, deadline: Deadline) -> Response:
+        is_kept = False
+        try:
+            response, is_kept = connection.exchange(request, deadline, self._max_response_bytes)
+        finally:
+            if not is_kept:
+                connection.close()
+        self._put(connection, is_kept=is_kept)
+        return response
+
+    def _new_connection(self) -> "_Connection":
+        return _Connection(self._address, self._resolver)
+
+    def _take(self) -> "_Connection | None":
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _put(self, connection: "_Connection", *, is_kept: bool) -> None:
+        with self._lock:
+            if is_kept and len(self._idle) < MAX_IDLE_CONNECTIONS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+class _StaleConnection(Exception):
+    """The peer had closed a kept-alive connection before this request reached it."""
+
+
+class _Connection(http.client.HTTPConnection):
+    """One connection, made at the first request. Serves one thread at a time."""
+
+    def __init__(self, address: Address, resolver: Resolver) -> None:
+        super().__init__(address.host, address.port)
+        self._resolver = resolver
+        self._socket: DeadlineSocket | None = None  # as self.sock, but kept when that is closed
+        self._deadline = Deadline(0)  # of the exchange under way
+        self._is_used = False  # has carried a whole exchange
+        self._is_sent = False  # this exchange's request is out
+
+    def connect(self) -> None:
+        self._socket = connect(self._resolver, self._deadline)
+        self.sock = self._socket
+
+    def exchange(
+        self, request: Request, deadline: Deadline, max_response_bytes: int
+    ) -> tuple[Response, bool]:
+        """The answer, and whether this connection can be used again.
+
+        Raises: ExchangeError, _StaleConnection
+        """
+        self._arm(deadline)
+        before_bytes = self._received_bytes()
+        try:
+            return self._request(request, max_response_bytes)
+        except TimeoutError as error:
+            raise self._error(Fault.TIMEOUT, error) from error
+        except (OSError, http.client.IncompleteRead) as error:
+            if self._is_used and self._received_bytes() == before_bytes:
+                raise _StaleConnection from error
+            raise self._error(Fault.UNREACHABLE, error) from error
+        except (http.client.HTTPException, ValueError) as error:
+            raise self._error(Fault.MALFORMED, error) from error
+
+    def _arm(self, deadline: Deadline) -> None:
+        self._deadline, self._is_sent = deadline, False
+        if self._socket is not None:
+            self._socket.deadline = deadline
+
+    def _received_bytes(self) -> int:
+        return self._socket.received_bytes if self._socket is not None else 0
+
+    def _request(self, request: Request, max_response_bytes: int) -> tuple[Response, bool]:
+        self.request(request.method, request.path, body=request.body, headers=dict(request.headers))
+        self._is_sent = True
+        with self.getresponse() as answer:
+            body = read_body(answer, max_response_bytes)
+            is_kept = not answer.will_close
+            response = Response(
+                answer.status, body, retry_after_s(answer.headers.get("Retry-After"))
+            )
+        self._is_used = True
+        return response, is_kept
+
+    def _error(self, fault: Fault, error: Exception) -> ExchangeError:
+        # The text of InvalidURL and its like would quote the path.
+        text = str(error) if isinstance(error, OSError) else ""
+        detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return ExchangeError(fault, detail, is_sent=self._is_sent)
+
+
+def connect(resolver: Resolver, deadline: Deadline) -> DeadlineSocket:
+    """A connection to the first address that answers. Raises: OSError"""
+    addresses = resolver.resolve(deadline)
+    failure: OSError = OSError("the name has no address")
+    for tried, (family, address) in enumerate(addresses):
+        # One address that swallows packets must not use up the time of the others.
+        share = Deadline(deadline.remaining_s() / (len(addresses) - tried))
+        connection = DeadlineSocket(family, socket.SOCK_STREAM)
+        try:
+            connection.deadline = share
+            connection.connect(address)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            connection.close()
+            failure = error
+            continue
+        connection.deadline = deadline
+        return connection
+    raise failure
+
+
+def read_body(answer: http.client.HTTPResponse, max_bytes: int) -> bytes:
+    """Raises: HTTPException for a body beyond `max_bytes` or cut short"""
+    if answer.length is not None:
+        if answer.length > max_bytes:
+            raise http.client.HTTPException(f"body of {answer.length} bytes, limit {max_bytes}")
+        return answer.read()  # notices a short body, as read(n) does not
+    body = answer.read(max_bytes + 1)
+    if len(body) > max_bytes:
+        raise http.client.HTTPException(f"body beyond {max_bytes} bytes")
+    return body
+
+
+def retry_after_s(value: str | None) -> float:
+    """Retry-After in seconds, at most an hour; the form with a date counts as none."""
+    try:
+        wanted_s = float(value or 0)
+    except ValueError:
+        return 0.0
+    return min(wanted_s, 3600.0) if math.isfinite(wanted_s) and wanted_s > 0 else 0.0

@@ -1,0 +1,181 @@
+"""The edge worker: answers every sample, and asks the cloud for the hard ones.
+
+    with JointInference(MyEstimator()) as joint:
+        for result in joint.inference(batch):
+            use(result.answer)
+
+inference() always answers: what the cloud does not answer in time, the edge has answered already.
+It reports its counts to the LocalController through a Reporter; it never waits for that.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from common.errors import SettingsError
+from workersdk import estimator as estimators
+from workersdk import hard_example_mining, tensors
+from workersdk.cloud_client import CloudAnswer, CloudClient
+from workersdk.environment import WorkerEnvironment, from_environ
+from workersdk.errors import MiningError
+from workersdk.estimator import Estimator
+from workersdk.hard_example_mining import Decision, EdgeOnly, HardExampleMining
+from workersdk.reporter import Reporter, ReportTarget
+from workersdk.results import AnsweredBy, Counts, InferenceResult, Reason, count
+from workersdk.tensors import Array
+
+log = logging.getLogger(__name__)
+
+EASY: Final = CloudAnswer(Reason.EASY, is_sent=False)
+
+
+class JointInference:
+    """A small model on the edge with a big one behind it. Thread-safe.
+
+    Args:
+        hard_example_mining: which samples to send; None: what HEM_NAME and HEM_PARAMETERS say,
+            and where they say nothing, none
+        environment: None: this process's environment variables
+        is_reporting: False for measurements that must not count
+        loads_model: False when the estimator has loaded its model already
+    Raises: SettingsError; what the estimator's load() raises
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        hard_example_mining: HardExampleMining | None = None,
+        *,
+        environment: WorkerEnvironment | None = None,
+        is_reporting: bool = True,
+        loads_model: bool = True,
+    ) -> None:
+        environment = environment or from_environ(os.environ)
+        self._estimator = estimator
+        self._in_use = threading.Lock()  # the estimator need not be thread-safe
+        self._mining = hard_example_mining or mining_from(environment)
+        self._cloud = cloud_from(environment, self._mining)
+        self._count_lock = threading.Lock()
+        self._counts = Counts()
+        if loads_model:
+            estimator.load(environment.model_url)
+        self._reporter = reporter_from(environment) if is_reporting else None
+
+    def inference(self, batch: Any) -> list[InferenceResult]:
+        """One result per row of `batch`, an array of numbers; [] for none.
+
+        What raises is not counted.
+        Raises: TensorError, EstimatorError, MiningError; what the estimator raises
+        """
+        samples = tensors.as_samples(batch)
+        if not len(samples):
+            return []
+        with self._in_use:
+            edge_answers = estimators.predict(self._estimator, samples)
+        decisions = [self._mining(answer) for answer in edge_answers]
+        cloud_answers = self._ask_cloud(samples, decisions)
+        results = [
+            merge(decision, edge_answer, cloud_answer)
+            for decision, edge_answer, cloud_answer in zip(
+                decisions, edge_answers, cloud_answers, strict=True
+            )
+        ]
+        self._count(count(results))
+        return results
+
+    @property
+    def counts(self) -> Counts:
+        """Totals since this object was made."""
+        with self._count_lock:
+            return self._counts
+
+    def wait_for_cloud(self, timeout_s: float) -> bool:
+        """Whether the big model is ready within `timeout_s`; inference() does not need this."""
+        return self._cloud is not None and self._cloud.wait_until_healthy(timeout_s)
+
+    def flush(self, timeout_s: float) -> bool:
+        """True only when the LocalController acknowledged the counts of this moment."""
+        return self._reporter is not None and self._reporter.flush(timeout_s)
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """Hand over the last report within `timeout_s`; whether it was acknowledged."""
+        is_acknowledged = self._reporter is not None and self._reporter.close(timeout_s)
+        if self._cloud is not None:
+            self._cloud.close()
+        return is_acknowledged
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask_cloud(self, samples: Array, decisions: Sequence[Decision]) -> list[CloudAnswer]:
+        """One per sample, EASY where the cloud is not asked."""
+        answers = [EASY] * len(decisions)
+        hard = [index for index, decision in enumerate(decisions) if decision.is_hard]
+        if self._cloud is not None and hard:
+            for index, answer in zip(hard, self._cloud.ask(samples[hard]), strict=True):
+                answers[index] = answer
+        return answers
+
+    def _count(self, counts: Counts) -> None:
+        with self._count_lock:
+            self._counts += counts
+        if self._reporter is not None:
+            self._reporter.add(counts)
+
+
+def merge(decision: Decision, edge_answer: Any, cloud: CloudAnswer) -> InferenceResult:
+    is_clouds = cloud.reason is Reason.HARD
+    return InferenceResult(
+        answer=cloud.answer if is_clouds else edge_answer,
+        answered_by=AnsweredBy.CLOUD if is_clouds else AnsweredBy.EDGE,
+        reason=cloud.reason,
+        is_hard=decision.is_hard,
+        uploaded=cloud.is_sent,
+        score=decision.score,
+        edge_answer=edge_answer,
+    )
+
+
+def mining_from(environment: WorkerEnvironment) -> HardExampleMining:
+    if not environment.hem_name:
+        log.warning("HEM_NAME is not set: no sample is hard, the cloud is never asked")
+        return EdgeOnly()
+    try:
+        return hard_example_mining.create(environment.hem_name, environment.hem_parameters)
+    except MiningError as error:
+        raise SettingsError("environment variables HEM_NAME, HEM_PARAMETERS", str(error)) from error
+
+
+def cloud_from(environment: WorkerEnvironment, mining: HardExampleMining) -> CloudClient | None:
+    """None only where no sample can be hard."""
+    if isinstance(mining, EdgeOnly):
+        return None
+    if environment.big_model is None:
+        raise SettingsError(
+            "environment variable BIG_MODEL_IP",
+            "is not set; the GlobalManager sets it in edge workers, elsewhere set it to the host "
+            "of the cloud worker, or mine with EdgeOnly",
+        )
+    return CloudClient(environment.big_model, timeout_s=environment.cloud_timeout_s)
+
+
+def reporter_from(environment: WorkerEnvironment) -> Reporter | None:
+    if environment.lc_server is None:
+        log.info("LC_SERVER is not set: nothing is reported")
+        return None
+    return Reporter(
+        ReportTarget(environment.lc_server, environment.worker_name),
+        period_s=environment.report_period_s,
+        heartbeat_s=environment.heartbeat_s,
+    )

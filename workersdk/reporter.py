@@ -1,0 +1,218 @@
+"""Tells the LocalController of this node how this worker is doing.
+
+One daemon thread; JointInference hands it the newest counts and goes on. It holds the latest
+state only, never a queue, and tries for ever: what the LocalController missed while it was away
+is in the next report. Never blocks inference, never raises into it, never dies; the secret in
+LC_SERVER's path never reaches a log.
+"""
+
+import logging
+import math
+import secrets
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from common.backoff import Backoff
+from workersdk.deadline import Deadline
+from workersdk.environment import LCServer
+from workersdk.http_exchange import ExchangeError, HTTPPeer, Request
+from workersdk.report_schedule import ReportSchedule
+from workersdk.results import Counts
+
+log = logging.getLogger(__name__)
+
+POST_TIMEOUT_S: Final = 5.0
+MAX_RESPONSE_BYTES: Final = 64 * 1024
+
+
+class TaskInfo(msgspec.Struct, frozen=True, rename="camel"):
+    seen: int
+    hard: int
+    uploaded: int
+    answered_by_cloud: int
+    fallbacks: int
+    start_time: str
+    update_time: str
+
+
+class Output(msgspec.Struct, frozen=True, rename="camel"):
+    task_info: TaskInfo
+
+
+class WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of POST {LC_SERVER}/v1/workers/{worker}/status."""
+
+    phase: str
+    status: str
+    instance: str
+    sequence: int
+    heartbeat_seconds: float
+    output: Output
+
+
+class ReportTarget(msgspec.Struct, frozen=True):
+    """Where the reports of which worker go."""
+
+    server: LCServer
+    worker: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.server.path}/v1/workers/{quote(self.worker, safe='')}/status"
+
+
+class Reporter:
+    """Thread-safe. Reports once at the start, then on change and as a heartbeat."""
+
+    def __init__(
+        self,
+        target: ReportTarget,
+        *,
+        period_s: float = 1.0,
+        heartbeat_s: float = 10.0,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._target = target
+        self._peer = HTTPPeer(target.server.address, max_response_bytes=MAX_RESPONSE_BYTES)
+        self._schedule = ReportSchedule(
+            period_s=period_s,
+            heartbeat_s=heartbeat_s,
+            backoff=backoff or Backoff(base_s=0.5, max_s=15.0, floor_s=0.1),
+        )
+        self._heartbeat_s = heartbeat_s
+        self._instance = secrets.token_hex(8)
+        self._started_at = now_rfc3339()
+        self._news = threading.Condition()  # guards everything below
+        self._counts = Counts()
+        self._updated_at = self._started_at
+        self._version = 1  # of the state; grows with each change
+        self._acknowledged = 0  # the version that the LocalController is known to have
+        self._sequence = 0
+        self._is_closed = False
+        self._trouble = ""  # what was last said about failing reports
+        self._thread = threading.Thread(target=self._run, name="edgeai-reporter", daemon=True)
+        self._thread.start()
+
+    def add(self, counts: Counts) -> None:
+        """Count `counts` in. Returns at once."""
+        with self._news:
+            self._counts += counts
+            self._change()
+
+    @property
+    def counts(self) -> Counts:
+        with self._news:
+            return self._counts
+
+    def flush(self, timeout_s: float) -> bool:
+        """Report now; True only when the LocalController acknowledged the state of this moment."""
+        deadline = Deadline(timeout_s)
+        with self._news:
+            wanted = self._version
+            if self._acknowledged < wanted:
+                self._schedule.hurry()
+                self._news.notify_all()
+            return self._news.wait_for(
+                lambda: self._acknowledged >= wanted, timeout=deadline.left_s()
+            )
+
+    def close(self, timeout_s: float) -> bool:
+        """End the reports with one that takes back the promise of heartbeats, as flush() does."""
+        with self._news:
+            if self._is_closed:
+                return True
+            self._heartbeat_s = 0.0
+            self._change()
+        is_acknowledged = self.flush(timeout_s)
+        with self._news:
+            self._is_closed = True
+            self._news.notify_all()
+        return is_acknowledged
+
+    def _change(self) -> None:
+        self._version += 1
+        self._updated_at = now_rfc3339()
+        self._schedule.changed()
+        self._news.notify_all()
+
+    def _run(self) -> None:
+        while self._wait_until_due():
+            with self._news:
+                self._schedule.started()
+                version, body = self._version, self._compose()
+            problem, retry_after_s = self._post(body)
+            with self._news:
+                self._settle(version, problem, retry_after_s)
+        self._peer.close()
+
+    def _wait_until_due(self) -> bool:
+        """False when closed."""
+        with self._news:
+            while not self._is_closed:
+                wait_s = self._schedule.due_s() - time.monotonic()
+                if wait_s <= 0:
+                    return True
+                self._news.wait(None if math.isinf(wait_s) else wait_s)
+        return False
+
+    def _compose(self) -> bytes:
+        self._sequence += 1
+        counts = msgspec.structs.asdict(self._counts)
+        info = TaskInfo(**counts, start_time=self._started_at, update_time=self._updated_at)
+        return msgspec.json.encode(
+            WorkerMessage(
+                phase="inference",
+                status="running",
+                instance=self._instance,
+                sequence=self._sequence,
+                heartbeat_seconds=self._heartbeat_s,
+                output=Output(info),
+            )
+        )
+
+    def _post(self, body: bytes) -> tuple[str, float]:
+        """What is wrong, "" for an acknowledged report, and after how long to come back."""
+        headers = {"Content-Type": "application/json"}
+        request = Request(method="POST", path=self._target.path, body=body, headers=headers)
+        try:
+            response = self._peer.exchange(request, Deadline(POST_TIMEOUT_S))
+        except ExchangeError as error:
+            return error.detail, 0.0
+        except Exception as error:  # noqa: BLE001 - reports outlive any fault, a bug included
+            return type(error).__name__, 0.0
+        if response.status == 200:
+            return "", 0.0
+        said = response.body[:200].decode(errors="replace")
+        return f"HTTP {response.status} {self._masked(said)}", response.retry_after_s
+
+    def _masked(self, text: str) -> str:
+        return text.replace(self._target.server.path, "/***") if self._target.server.path else text
+
+    def _settle(self, version: int, problem: str, retry_after_s: float) -> None:
+        now_s = time.monotonic()
+        if problem:
+            self._schedule.failed(now_s, retry_after_s=retry_after_s)
+        else:
+            self._acknowledged = version
+            self._schedule.succeeded(now_s)
+            self._news.notify_all()
+        self._say(problem)
+
+    def _say(self, problem: str) -> None:
+        """Log a change, not every attempt of a long outage."""
+        if problem == self._trouble:
+            return
+        if problem:
+            log.warning("report not accepted, will go on trying: %s", problem)
+        else:
+            log.info("reports are accepted again")
+        self._trouble = problem
+
+
+def now_rfc3339() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

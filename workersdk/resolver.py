@@ -1,0 +1,77 @@
+"""Resolves one host name within a deadline.
+
+getaddrinfo() cannot be given a timeout, and a node that lost its network waits in it for many
+seconds; so it runs in a thread of its own, of which there is never more than one.
+"""
+
+import ipaddress
+import socket
+import threading
+from typing import Any, Final, NamedTuple
+
+from workersdk.deadline import Deadline
+
+
+class SocketAddress(NamedTuple):
+    family: int
+    address: tuple[Any, ...]
+
+
+class _Lookup(threading.Thread):
+    """One getaddrinfo(), under way or finished."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(name="edgeai-resolve", daemon=True)
+        self._host, self._port = host, port
+        self.finished = threading.Event()
+        self.addresses: list[SocketAddress] = []
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            self.addresses = look_up(self._host, self._port)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label that IDNA refuses
+            self.error = OSError(f"cannot resolve {self._host!r}: {error}")
+        self.finished.set()
+
+
+class Resolver:
+    """Thread-safe. Nothing is remembered: a Service may move."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._is_literal: Final = is_ip_address(host)
+        self._lock = threading.Lock()
+        self._lookup: _Lookup | None = None
+
+    def resolve(self, deadline: Deadline) -> list[SocketAddress]:
+        """At least one address. Raises: OSError, TimeoutError"""
+        if self._is_literal:
+            return look_up(self._host, self._port)
+        lookup = self._join_lookup()
+        if not lookup.finished.wait(deadline.remaining_s()):
+            raise TimeoutError(f"no answer from the name service for {self._host!r}")
+        if lookup.error is not None:
+            raise OSError(str(lookup.error))
+        return lookup.addresses
+
+    def _join_lookup(self) -> _Lookup:
+        with self._lock:
+            if self._lookup is None or self._lookup.finished.is_set():
+                lookup = _Lookup(self._host, self._port)
+                lookup.start()
+                self._lookup = lookup
+            return self._lookup
+
+
+def look_up(host: str, port: int) -> list[SocketAddress]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [SocketAddress(family, address) for family, _, _, _, address in found]
+
+
+def is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
