@@ -5,6 +5,7 @@ directory; nothing listens beyond loopback.
 """
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -46,16 +47,19 @@ def up(
     *,
     edges: tuple[str, ...] = EDGES,
     tuning: system.Tuning | None = None,
+    on_api: Callable[["Environment"], object] = lambda _environment: None,
     timeout_s: float = 60.0,
 ) -> Environment:
     """Start the local cluster and edgeai in it; returns when every edge has its session.
 
+    Args: on_api: told of the cluster before edgeai starts in it
     Raises: StateError, EdgeAIError naming what did not come up; nothing is left running then
     """
     cluster = process.start(state_dir, nodes=(CLOUD, *edges), timeout_s=timeout_s)
     tuning = tuning or system.Tuning()
     try:
         environment = Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
+        on_api(environment)
         tokens = system.new_tokens(edges)
         _install_globalmanager(environment, tokens, tuning)
         # Edges that find nobody would wait for their next attempt, for seconds by then.

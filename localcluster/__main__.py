@@ -96,12 +96,9 @@ def main() -> int:
     except SettingsError as error:
         log.error("settings are wrong", error=str(error))
         return 2
-    except StateError as error:
-        log.error("state directory cannot be used", error=str(error))
-        return 3
     except ClusterError as error:
         log.error("cluster cannot start", error=str(error))
-        return 1
+        return 3 if isinstance(error, StateError) else 1
     except ExceptionGroup as failures:
         log.exception("cluster failed", error=repr(failures.exceptions[0]))
         return 1

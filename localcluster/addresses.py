@@ -67,21 +67,24 @@ def claim_network(recorded: int | None = None) -> Network:
     random.SystemRandom().shuffle(numbers)
     if recorded is not None:
         numbers.insert(0, recorded)
+    why = ""
     for number in numbers:
-        claim = _listen(f"127.{number}.{CLAIM_HOST}")
-        if claim is not None:
-            return Network(number, claim)
-    raise AddressesExhausted("every network from 127.64.0.0/16 to 127.254.0.0/16 is taken")
+        try:
+            return Network(number, _listen(f"127.{number}.{CLAIM_HOST}"))
+        except OSError as error:
+            why = str(error)
+    raise AddressesExhausted(f"no network of 127.64.0.0/16 to 127.254.0.0/16 is free: {why}")
 
 
-def _listen(host: str) -> socket.socket | None:
+def _listen(host: str) -> socket.socket:
+    """Raises: OSError"""
     claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         claim.bind((host, CLAIM_PORT))
         claim.listen(1)
     except OSError:
         claim.close()
-        return None
+        raise
     return claim
 
 

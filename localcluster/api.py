@@ -309,6 +309,8 @@ async def _deletion(request: web.Request, options: Options) -> _Deletion:
     if grace_s is not None and not isinstance(grace_s, int):
         raise errors.BadRequest("gracePeriodSeconds must be an integer")
     preconditions = content.get("preconditions") or {}
+    if not isinstance(preconditions, dict):
+        raise errors.BadRequest("preconditions must be a map")
     propagation = content.get("propagationPolicy") or options.text("propagationPolicy")
     return _Deletion(
         propagation=propagation or "Background",

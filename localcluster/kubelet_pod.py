@@ -112,14 +112,11 @@ class Pod:
     async def run(self) -> None:
         """From admission until the pod is terminated, though its containers end before."""
         try:
-            await self._live()
-        except Exception as error:  # a fault in one pod must not end the others
-            log.exception("pod failed", pod=self._where)
-            self._events.warning(self._object, "FailedKubelet", repr(error))
+            while not await self._has_lived():
+                await self._pause(RETRY_MAX_S)
+            await self._ending.wait()
         finally:
-            if self._status_timer:
-                self._status_timer.cancel()
-        await self._ending.wait()
+            self._cancel_status_timer()
 
     def release(self) -> None:
         """The pod is to go from the API: give back all that it had."""
@@ -127,6 +124,16 @@ class Pod:
         self._files.remove()
 
     # Life
+
+    async def _has_lived(self) -> bool:
+        """Whether its containers have ended; False: something of ours failed, and ended them."""
+        try:
+            await self._live()
+        except Exception as error:  # a fault in one pod must not end the others
+            log.exception("pod failed", pod=self._where)
+            self._events.warning(self._object, "FailedKubelet", repr(error))
+            return self._ending.is_set()
+        return True
 
     async def _live(self) -> None:
         self._set_waiting(self._inits or self._mains, "ContainerCreating")
@@ -283,8 +290,13 @@ class Pod:
             return  # deleted by force, and the kubelet will hear of it
         except errors.APIError as error:
             log.warning("pod status not written", pod=self._where, error=error.message)
+            self._cancel_status_timer()
             loop = asyncio.get_running_loop()
             self._status_timer = loop.call_later(STATUS_RETRY_S, self._publish)
+
+    def _cancel_status_timer(self) -> None:
+        if self._status_timer:
+            self._status_timer.cancel()
 
     @property
     def _where(self) -> str:

@@ -58,7 +58,7 @@ async def attempt(probe: Probe, target: ProbeTarget) -> None:
             await _check(probe, target)
     except TimeoutError as error:
         raise ProbeFailed(f"no answer within {probe.timeout_seconds:g} s") from error
-    except OSError as error:
+    except (OSError, ValueError, KeyError) as error:  # no answer, nonsense, a malformed check
         raise ProbeFailed(str(error)) from error
 
 

@@ -59,7 +59,10 @@ def apply(patch_type: PatchType, object_: Object, patch: Any, *, custom: bool = 
     if patch_type is PatchType.MERGE or (patch_type is PatchType.APPLY and custom):
         merged: Object = merge(object_, patch)
         return merged
-    return merge_strategically(object_, patch)
+    try:
+        return merge_strategically(object_, patch)
+    except (AttributeError, TypeError) as error:
+        raise errors.BadRequest(f"the strategic merge patch is malformed: {error}") from error
 
 
 def merge(target: Any, patch: Any) -> Any:

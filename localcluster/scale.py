@@ -38,7 +38,8 @@ def applied(resource: Resource, object_: Object, scale: Any) -> Object:
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         raise errors.BadRequest("Scale: spec.replicas must be an integer >= 0")
     changed = copy.deepcopy(object_)
-    version = (scale.get("metadata") or {}).get("resourceVersion")
+    metadata = scale.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     if version:
         changed["metadata"]["resourceVersion"] = version
     *parents, last = (resource.scale or ScalePaths()).replicas.split(".")

@@ -133,6 +133,7 @@ class ServiceProxy:
         self._worklist: Worklist[_Key] = Worklist("service proxy")
         self._listeners: dict[_Key, dict[int, _Listener]] = {}  # by port
         self._taken: dict[_Key, str] = {}  # cluster IPs
+        self._failures: dict[_Key, str] = {}  # why a Service has no listener; "" for none
 
     async def run(self) -> None:
         """Until cancelled; then every connection ends."""
@@ -166,6 +167,7 @@ class ServiceProxy:
         except errors.NotFound:
             await self._close_all(key)
             self._release(key)
+            self._failures.pop(key, None)
             return None
         pods = self._store.list(PODS, namespace=key[0]).items
         address = self._cluster_ip(key, service)
@@ -221,18 +223,23 @@ class ServiceProxy:
         for number, listener in tuple(listeners.items()):
             if number not in wanted or listener.address != address:
                 await listeners.pop(number).close()
-        failed = False
+        failure = ""
         for number, port in wanted.items():
             if number not in listeners:
                 try:
                     listeners[number] = await _Listener.open(address, number)
                 except OSError as error:
-                    failed = True
-                    text = f"cannot listen on {address}:{number}: {error.strerror or error}"
-                    self._events.warning(service, "FailedListen", text)
+                    failure = f"cannot listen on {address}:{number}: {error.strerror or error}"
                     continue
             listeners[number].lead_to(port.backends)
-        return LISTEN_RETRY_S if failed else None
+        self._report(key, service, failure)
+        return LISTEN_RETRY_S if failure else None
+
+    def _report(self, key: _Key, service: Object, failure: str) -> None:
+        """An Event for a failure, once for as long as it lasts."""
+        if failure and self._failures.get(key) != failure:
+            self._events.warning(service, "FailedListen", failure)
+        self._failures[key] = failure
 
     async def _close_all(self, key: _Key) -> None:
         for listener in self._listeners.pop(key, {}).values():

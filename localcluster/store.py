@@ -191,9 +191,9 @@ class Store:
     ) -> Object:
         """Replace an object, or with `subresource="status"` its status alone.
 
-        The generation, where a kind has one, grows when anything but metadata and status changed. A write that changes
-        nothing keeps the resource version and tells no watcher. An object that waits for its
-        finalizers is gone when the last one is taken away.
+        The generation, where a kind has one, grows when anything but metadata and status changed.
+        A write that changes nothing keeps the resource version and tells no watcher. An object
+        that is being deleted is gone when the last of its finalizers is taken away.
 
         Raises: errors.NotFound; errors.Conflict when metadata.resourceVersion or uid is given and
             is not the stored one; errors.Invalid, errors.OutOfSpace

@@ -54,7 +54,7 @@ def prepare_create(
     metadata = created["metadata"]
     if metadata.get("resourceVersion"):
         raise errors.BadRequest("resourceVersion should not be set on objects to be created")
-    if not metadata.get("name") and metadata.get("generateName"):
+    if not metadata.get("name") and isinstance(metadata.get("generateName"), str):
         metadata["name"] = generated_name(metadata["generateName"])
     check_metadata(resource, created)
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
@@ -203,10 +203,14 @@ def _admitted(
     Args:
         tolerated: the object as it is stored; what was wrong with it before may stay wrong, so
             that a CRD that became stricter blocks neither a status nor the end of a deletion
-    Raises: errors.Invalid
+    Raises: errors.Invalid, errors.BadRequest
     """
-    object_ = _with_defaults(resource, object_)
-    faults = _check(resource, object_, known)
+    try:
+        object_ = _with_defaults(resource, object_)
+        faults = _check(resource, object_, known)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # Nothing has decoded a built-in object into its type before, which would notice.
+        raise errors.BadRequest(f"the {resource.kind} is malformed: {error}") from error
     if faults and tolerated:
         known_faults = _check(resource, tolerated, known)
         faults = [fault for fault in faults if fault not in known_faults]

@@ -110,7 +110,7 @@ async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGener
 
 def _more(watch: Watch, encoder: "_Encoder") -> bytes:
     """What else is at hand: a burst of changes is sent in few pieces."""
-    lines = []
+    lines: list[bytes] = []
     while len(lines) < _BATCH and (event := watch.poll()):
         lines.append(encoder.event(event))
     return b"".join(lines)

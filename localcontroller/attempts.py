@@ -156,7 +156,7 @@ def _is_current(worker: Worker, process: Process) -> bool:
 def _is_stale(process: Process, message: Message) -> bool:
     if process.sequence is None or message.sequence is None:
         return False
-    return message.sequence < process.sequence
+    return message.sequence <= process.sequence
 
 
 def _is_unnamed_successor(worker: Worker, message: Message) -> bool:

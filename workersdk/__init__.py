@@ -5,6 +5,7 @@ Imports neither manager and no ML framework, starts no event loop, configures no
 
 from workersdk.big_model_service import BigModelService
 from workersdk.bounded_server import ServerLimits
+from workersdk.cloud_client import CloudClient
 from workersdk.environment import Address, WorkerEnvironment
 from workersdk.errors import EstimatorError, MiningError, TensorError
 from workersdk.estimator import Estimator
@@ -26,6 +27,7 @@ __all__ = [
     "Address",
     "AnsweredBy",
     "BigModelService",
+    "CloudClient",
     "CloudOnly",
     "Counts",
     "CrossEntropy",

@@ -74,8 +74,8 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     @property
     def address(self) -> Address:
         """Where it listens, with the port that the system chose for port 0."""
-        host, port = self.socket.getsockname()[:2]
-        return Address(host, port)
+        host, port = self.server_address[:2]
+        return Address(str(host), port)
 
     def accept(self) -> None:
         self.serve_forever(poll_interval=ACCEPT_POLL_S)
@@ -128,7 +128,7 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("connection ended by a fault", exc_info=True)
+        log.warning("connection ended by a fault", exc_info=True)
 
     def _turn_away(self, connection: DeadlineSocket) -> None:
         try:

@@ -39,6 +39,7 @@ class JointInference:
         hard_example_mining: which samples to send; None: what HEM_NAME and HEM_PARAMETERS say,
             and where they say nothing, none
         environment: None: this process's environment variables
+        cloud: None: a client of BIG_MODEL_IP with the default limits; close() closes it
         is_reporting: False for measurements that must not count
         loads_model: False when the estimator has loaded its model already
     Raises: SettingsError; what the estimator's load() raises
@@ -50,6 +51,7 @@ class JointInference:
         hard_example_mining: HardExampleMining | None = None,
         *,
         environment: WorkerEnvironment | None = None,
+        cloud: CloudClient | None = None,
         is_reporting: bool = True,
         loads_model: bool = True,
     ) -> None:
@@ -57,7 +59,7 @@ class JointInference:
         self._estimator = estimator
         self._in_use = threading.Lock()  # the estimator need not be thread-safe
         self._mining = hard_example_mining or mining_from(environment)
-        self._cloud = cloud_from(environment, self._mining)
+        self._cloud = cloud or cloud_from(environment, self._mining)
         self._count_lock = threading.Lock()
         self._counts = Counts()
         if loads_model:

@@ -46,6 +46,7 @@ class ReportSchedule:
 
     def succeeded(self, now_s: float) -> None:
         self._backoff.reset()
+        self._is_hurried &= self._is_changed  # what was wanted in a hurry has arrived
         self._not_before_s = now_s + self._period_s
         self._beat_s = now_s + self._heartbeat_s if self._heartbeat_s else math.inf
 

@@ -187,11 +187,12 @@ class Reporter:
             return type(error).__name__, 0.0
         if response.status == 200:
             return "", 0.0
-        said = response.body[:200].decode(errors="replace")
-        return f"HTTP {response.status} {self._masked(said)}", response.retry_after_s
+        said = self._masked(response.body.decode(errors="replace"))[:200]
+        return f"HTTP {response.status} {said}", response.retry_after_s
 
     def _masked(self, text: str) -> str:
-        return text.replace(self._target.server.path, "/***") if self._target.server.path else text
+        secret = self._target.server.path.rpartition("/")[2]
+        return text.replace(secret, "***") if secret else text
 
     def _settle(self, version: int, problem: str, retry_after_s: float) -> None:
         now_s = time.monotonic()

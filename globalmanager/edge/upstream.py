@@ -319,9 +319,8 @@ class Inbox:
             report.seq, refused=f"worker {report.worker!r} is not bound to node {sender.node!r}"
         )
         now = self._clock()
-        if now < self._warned_at.get(sender.node, -self._limits.warn_every_s) + (
-            self._limits.warn_every_s
-        ):
+        warned_at = self._warned_at.get(sender.node)
+        if warned_at is not None and now < warned_at + self._limits.warn_every_s:
             return
         self._warned_at[sender.node] = now  # bounded by the nodes that have a credential
         log.warning(

@@ -283,8 +283,8 @@ class KubeClient:
             await response.read(),
             response.headers.get("Retry-After"),
         )
-        if error.retry_after_s:
-            self._bucket.hold_for(error.retry_after_s)
+        if isinstance(error, errors.TooManyRequests):
+            self._bucket.hold_for(error.retry_after_s)  # it is this client that asks too much
         if isinstance(error, errors.Unauthorized):
             await self._transport.renew()  # the caller's next try has the new token
         return error

@@ -64,20 +64,39 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def running_cluster(tmp_path: Path, **settings: Any) -> AsyncIterator[Node]:
-    settings = {"nodes": ("edge0",), "containers": FAST_RESTARTS} | settings
-    cluster = Cluster(ClusterSettings(state_dir=tmp_path / "state", **settings))
+    given: dict[str, Any] = {"nodes": ("edge0",), "containers": FAST_RESTARTS} | settings
+    cluster = Cluster(ClusterSettings(state_dir=tmp_path / "state", **given))
     ready: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
     life = asyncio.create_task(
         cluster.run(lambda store, running: ready.set_result(Node(store, running)))
     )
-    await asyncio.wait([life, ready], return_when=asyncio.FIRST_COMPLETED)
-    if life.done():
-        life.result()
+    life.add_done_callback(lambda _: ready.cancel())
+    try:
+        await ready
+    except asyncio.CancelledError:
+        await life  # says why it never became ready
+        raise
     try:
         yield ready.result()
     finally:
         cluster.stop()
         await life
+
+
+async def eventually(check: Callable[[], object], *, limit_s: float = 10.0) -> None:
+    """For what no store tells: processes, sockets, files."""
+    async with asyncio.timeout(limit_s):
+        while not check():  # noqa: ASYNC110 - nothing of these could wake us
+            await asyncio.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    """No process has that pid, or one that has ended and nobody has noticed yet."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return text.rpartition(")")[2].split()[0] == "Z"
 
 
 def container(script: str, **fields: Any) -> Object:

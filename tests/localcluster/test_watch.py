@@ -16,7 +16,7 @@ from tests.localcluster.conftest import configmap, pod
 
 
 def drain(watch: Watch) -> list[tuple[str, str]]:
-    events = []
+    events: list[tuple[str, str]] = []
     while event := watch.poll():
         events.append((event.type, event.object["metadata"]["name"]))
     return events

@@ -250,16 +250,17 @@ class _WorkerApi(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        status = self.server.status
         with self.server.news:
             self.server.paths.append(self.path)
             self.server.messages.append(json.loads(body))
             self.server.news.notify_all()
-        self.send_response(self.server.status)
+        self.send_response(status)
         for name, value in self.server.reply_headers.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.server.status != 200:
-            self.wfile.write(f"refused {self.path}".encode())
+        if status != 200:
+            self.wfile.write(f"refused {self.path} {150 * '.'} {self.path}".encode())
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

@@ -150,8 +150,8 @@ def test_dead_kept_connection_is_replaced_within_the_same_call(client: MakeClien
 
 def test_request_is_not_repeated_once_a_byte_of_the_answer_came(client: MakeClient) -> None:
     def answer_once_then_cut(exchange: peers.Exchange) -> bool | None:
-        first = len(cloud.requests) == 1
-        return peers.answer(exchange) if first else peers.cut_body(exchange)
+        behaviour: Behaviour = peers.answer if len(cloud.requests) == 1 else peers.cut_body
+        return behaviour(exchange)
 
     with ScriptedCloud(answer_once_then_cut) as cloud:
         asking = client(cloud.address)

@@ -21,7 +21,7 @@ CREATING = {
     "phase": "Pending",
     "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}],
 }
-UNSCHEDULABLE = {
+UNSCHEDULABLE: dict[str, Any] = {
     "phase": "Pending",
     "conditions": [
         {
@@ -95,6 +95,11 @@ def test_what_keeps_a_worker_from_running_is_told(
     assert "edge worker" in condition["message"]
     assert told in condition["message"]
     assert world.status["phase"] == phase
+
+
+def test_a_fault_that_lasts_is_told_before_one_that_may_pass() -> None:
+    world = digits().settle().pod("edge", **UNSCHEDULABLE).pod("edge", "edge0", **CRASHING)
+    assert world.settle().condition("Running")["reason"] == "CrashLoopBackOff"
 
 
 def test_a_failure_is_never_final() -> None:

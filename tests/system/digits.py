@@ -1,0 +1,106 @@
+"""One JointInferenceService of the example, streamed as slowly as a test needs."""
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgeai import environment
+from edgeai.api import Object, path_of, wait_until
+from edgeai.demo import joint_inference as demo
+from edgeai.environment import Environment
+from examples.joint_inference import train
+from examples.joint_inference.manifests import Placement, objects
+
+EDGE_MODULE = "examples.joint_inference.edge_worker"
+CLOUD_MODULE = "examples.joint_inference.cloud_worker"
+
+
+def manifests(files: Path, *, edge_env: dict[str, str]) -> list[Object]:
+    """The example's, with further environment for the edge worker; the service comes last."""
+    placement = Placement(
+        files=files,
+        python=Path(sys.executable),
+        checkout=Path(train.__file__).parents[2],
+        edge_node=demo.EDGE_NODE,
+        cloud_node=environment.CLOUD,
+    )
+    applied = copy.deepcopy(objects(placement))
+    container = applied[-1]["spec"]["edgeWorker"]["template"]["spec"]["containers"][0]
+    container["env"] += [{"name": name, "value": value} for name, value in edge_env.items()]
+    return applied
+
+
+class Stream:
+    """A service that is streaming; what its CR and its worker say."""
+
+    def __init__(self, running: Environment, service: Object) -> None:
+        self.running = running
+        self.path = path_of(service)
+        self._events = demo.worker_events(running.api, demo.edge_pod(running.api))
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self.running.api.get(self.path).get("status") or {}
+        return status
+
+    def counts(self) -> dict[str, str]:
+        """status.metrics by key."""
+        return {entry["key"]: entry["value"] for entry in self.status().get("metrics") or ()}
+
+    def wait_for_uploads(self, more_than: int = 0) -> int:
+        """Until the CR counts more uploads than that. Returns: how many it counts"""
+
+        def missing() -> str:
+            count = self.status().get("uploadCount") or 0
+            return "" if count > more_than else f"uploadCount is {count}"
+
+        wait_until(f"more than {more_than} uploads in the CR", missing, timeout_s=45)
+        return int(self.status()["uploadCount"])
+
+    def result(self) -> dict[str, Any]:
+        """What the worker counted in the end."""
+        return next(event for event in self._events if event["event"] == "result")
+
+    def wait_for_exact_counts(self, result: dict[str, Any]) -> None:
+        """Until the CR says exactly what the worker counted."""
+        counted = result["counts"]
+        expected = {
+            "seen": counted["seen"],
+            "hard": counted["hard"],
+            "uploaded": counted["uploaded"],
+            "answeredByCloud": counted["answeredByCloud"],
+            "fallbacks": counted["fallbacks"],
+        }
+
+        def differs() -> str:
+            told = {key: int(value) for key, value in self.counts().items() if key in expected}
+            return "" if told == expected else f"the CR says {told}, the worker {expected}"
+
+        wait_until("exact counts in the CR", differs, timeout_s=75)
+        assert self.status()["uploadCount"] == expected["uploaded"]
+
+    def wait_for_condition(self, type_: str, status: str) -> None:
+        def missing() -> str:
+            found = {c["type"]: c for c in self.status().get("conditions") or ()}.get(type_)
+            return "" if found is not None and found["status"] == status else f"it is {found}"
+
+        wait_until(f"condition {type_}={status}", missing, timeout_s=60)
+
+
+@contextmanager
+def streaming(running: Environment, files: Path, **edge_env: str) -> Iterator[Stream]:
+    """Apply the example and delete it again, with all that it made."""
+    applied = [running.api.apply(object_) for object_ in manifests(files, edge_env=edge_env)]
+    try:
+        yield Stream(running, applied[-1])
+    finally:
+        for object_ in reversed(applied):
+            running.api.delete(path_of(object_))
+        pods = f"/api/v1/namespaces/{demo.NAMESPACE}/pods"
+        wait_until(
+            "end of the pods",
+            lambda: ", ".join(p["metadata"]["name"] for p in running.api.get(pods)["items"]),
+            timeout_s=30,
+        )

@@ -1,0 +1,43 @@
+"""Finds and kills the processes of one local cluster's containers."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgeai.api import wait_until
+from edgeai.environment import Environment
+
+
+def pids_of(running: Environment, *argv: str) -> list[int]:
+    """Processes of this cluster's pods whose command line has all of `argv`."""
+    return [pid for pid in _all_pids() if _is_container(pid, running, argv)]
+
+
+def kill(running: Environment, *argv: str) -> int:
+    """SIGKILL exactly one container. Returns: its pid"""
+    (pid,) = pids_of(running, *argv)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def wait_for_successor(running: Environment, killed: int, *argv: str) -> None:
+    def missing() -> str:
+        return "" if set(pids_of(running, *argv)) - {killed} else f"no other {argv} runs"
+
+    wait_until(f"restart of {argv}", missing, timeout_s=20)
+
+
+def _all_pids() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+
+
+def _is_container(pid: int, running: Environment, argv: tuple[str, ...]) -> bool:
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        cmdline = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # it ended, or is not ours
+    home = f"HOME={running.state_dir}/pods/".encode()
+    is_ours = any(variable.startswith(home) for variable in environ)
+    return is_ours and all(word.encode() in cmdline for word in argv)

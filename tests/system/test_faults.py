@@ -1,0 +1,146 @@
+"""The demo survives: whatever is killed or cut, the CR's counts are exact in the end.
+
+Each test streams the example slowly enough for the fault to fall into the stream.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeai import environment, system
+from edgeai.api import wait_until
+from edgeai.demo import joint_inference as demo
+from edgeai.environment import Environment
+from tests.system import processes
+from tests.system.cutting_proxy import CuttingProxy, Manner
+from tests.system.digits import CLOUD_MODULE, EDGE_MODULE, streaming
+
+SLOWLY = {"STREAM_RATE": "100"}  # 719 images in 7 s
+CUT_S = 10.0
+# Detection of a silent peer scaled down with the cut: 10 s of it must not pass unnoticed.
+QUICK = ("--session-beat-s", "1", "--session-silence-s", "3")
+
+LOCALCONTROLLER = ("localcontroller", "--node-name", demo.EDGE_NODE)
+GLOBALMANAGER = ("globalmanager",)
+
+
+@pytest.mark.parametrize(
+    "victim", [LOCALCONTROLLER, GLOBALMANAGER], ids=["LocalController", "GlobalManager"]
+)
+def test_killed_manager_comes_back_and_nothing_is_lost(
+    running: Environment, model_files: Path, victim: tuple[str, ...]
+) -> None:
+    with streaming(running, model_files, **SLOWLY) as stream:
+        before = stream.wait_for_uploads()
+        edge_worker = processes.pids_of(running, EDGE_MODULE)
+        killed = processes.kill(running, *victim)
+        processes.wait_for_successor(running, killed, *victim)
+        stream.wait_for_uploads(before)
+        stream.wait_for_exact_counts(stream.result())
+        assert processes.pids_of(running, EDGE_MODULE) == edge_worker, "the worker was disturbed"
+
+
+def test_killed_cloud_worker_is_healed_and_the_edge_answers_meanwhile(
+    running: Environment, model_files: Path
+) -> None:
+    with streaming(running, model_files, **SLOWLY) as stream:
+        stream.wait_for_uploads()
+        killed = processes.kill(running, CLOUD_MODULE)
+        processes.wait_for_successor(running, killed, CLOUD_MODULE)
+        answered_before = int(stream.counts()["answeredByCloud"])
+        result = stream.result()
+        counts = result["counts"]
+        assert counts["fallbacks"] > 0, "the edge was never asked to answer"
+        assert counts["answeredByCloud"] > answered_before, "the cloud never answered again"
+        assert counts["hard"] == counts["answeredByCloud"] + counts["fallbacks"]
+        stream.wait_for_exact_counts(result)
+        stream.wait_for_condition("Running", "True")
+
+
+def test_deleted_cloud_pod_is_replaced(running: Environment, model_files: Path) -> None:
+    with streaming(running, model_files, **SLOWLY) as stream:
+        stream.wait_for_uploads()
+        old = cloud_pod(running)
+        running.api.delete(f"/api/v1/namespaces/{demo.NAMESPACE}/pods/{old}")
+        wait_until("another pod", lambda: "" if cloud_pod(running) != old else old, timeout_s=20)
+        result = stream.result()
+        stream.wait_for_exact_counts(result)
+        stream.wait_for_condition("Running", "True")
+
+
+def cloud_pod(running: Environment) -> str:
+    """Name of the newest pod of the cloud worker."""
+    selector = f"edgeai.io/name={demo.SERVICE},edgeai.io/role=cloud"
+    path = f"/api/v1/namespaces/{demo.NAMESPACE}/pods?labelSelector={selector}"
+    pods = running.api.get(path)["items"]
+    newest = max(pods, key=lambda pod: int(pod["metadata"]["resourceVersion"]), default=None)
+    alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    chosen = alive[0] if alive else newest
+    return chosen["metadata"]["name"] if chosen else ""
+
+
+class Line:
+    """The line between edge0 and its GlobalManager, through a proxy that can cut it."""
+
+    def __init__(self, running: Environment, proxy: CuttingProxy) -> None:
+        self.running = running
+        self.proxy = proxy
+
+    def is_connected(self) -> bool:
+        return not environment.missing_sessions(self.running, (demo.EDGE_NODE,))
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    state_dir = tmp_path_factory.mktemp("cut") / "state"
+    found: list[Environment] = []
+
+    def target() -> tuple[str, int]:
+        service = found[0].api.get(
+            f"/api/v1/namespaces/{system.NAMESPACE}/services/{system.GLOBALMANAGER}"
+        )
+        return service["spec"]["clusterIP"], system.EDGE_PORT
+
+    with CuttingProxy(target) as proxy:
+        tuning = system.Tuning(
+            global_manager_of={demo.EDGE_NODE: f"ws://127.0.0.1:{proxy.port}"},
+            globalmanager_flags=(*QUICK, "--contact-grace-s", "5"),
+            localcontroller_flags=(*QUICK, "--reconnect-max-s", "2"),
+        )
+        running = environment.up(state_dir, tuning=tuning, on_api=found.append)
+        yield Line(running, proxy)
+        environment.down(state_dir)
+
+
+@pytest.mark.parametrize("manner", ["silently", "loudly"])
+def test_cut_link_loses_nothing(line: Line, model_files: Path, manner: Manner) -> None:
+    with streaming(line.running, model_files, **SLOWLY, STREAM_REPEAT="2") as stream:
+        before = stream.wait_for_uploads()
+        connections = line.proxy.connections
+        line.proxy.cut(manner)
+        cut_at = time.monotonic()
+        wait_until(
+            "the cut to be noticed",
+            lambda: "the session is open" if line.is_connected() else "",
+            timeout_s=CUT_S,
+        )
+        stream.wait_for_condition("EdgeConnected", "False")
+        time.sleep(max(0.0, cut_at + CUT_S - time.monotonic()))  # the line is cut for real time
+        counted = int(stream.status()["uploadCount"])
+        line.proxy.mend()
+        stream.wait_for_uploads(counted)
+        result = stream.result()
+        stream.wait_for_exact_counts(result)
+        assert counted >= before
+        assert result["counts"]["fallbacks"] == 0, "the worker noticed a cut that was not its own"
+        assert line.proxy.connections > connections, "nothing was cut"
+        stream.wait_for_condition("EdgeConnected", "True")
+
+
+def test_stream_without_fault_counts_exactly(running: Environment, model_files: Path) -> None:
+    with streaming(running, model_files) as stream:
+        result = stream.result()
+        assert result["counts"]["fallbacks"] == 0
+        stream.wait_for_exact_counts(result)
