@@ -21,7 +21,7 @@ Lookup = Callable[[Resource, str], Object | None]
 """An object of the pod's namespace by its name; None when it is not there."""
 
 _KEYED_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
-_ROLE_UNKNOWN = "the local cluster does not provide it"
+_NOT_PROVIDED = "the local cluster does not provide it"
 
 
 class ContainerConfigError(ClusterError):
@@ -107,7 +107,7 @@ def _env_from(source: Object, lookup: Lookup) -> dict[str, str]:
     elif reference := source.get("secretRef"):
         data = _data(SECRETS, reference, lookup)
     else:
-        raise ContainerConfigError(f"envFrom {sorted(source)}: {_ROLE_UNKNOWN}")
+        raise ContainerConfigError(f"envFrom {sorted(source)}: {_NOT_PROVIDED}")
     return {prefix + key: _text(value) for key, value in (data or {}).items()}
 
 
@@ -123,7 +123,7 @@ def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Look
     if reference := source.get("secretKeyRef"):
         return _key_value(SECRETS, reference, lookup)
     raise ContainerConfigError(
-        f"environment variable {variable['name']}: valueFrom {sorted(source)}: {_ROLE_UNKNOWN}"
+        f"environment variable {variable['name']}: valueFrom {sorted(source)}: {_NOT_PROVIDED}"
     )
 
 
@@ -146,7 +146,7 @@ def field_value(path: str, pod: Object, pod_ip: str, host_ip: str) -> str:
         "status.hostIP": host_ip,
     }
     if path not in fields:
-        raise ContainerConfigError(f"fieldRef {path}: {_ROLE_UNKNOWN}")
+        raise ContainerConfigError(f"fieldRef {path}: {_NOT_PROVIDED}")
     return str(fields[path])
 
 

@@ -104,8 +104,13 @@ class ContainerProcess:
             raise
         finally:
             os.close(write)
-        self._pidfd = os.pidfd_open(self._popen.pid)
         self._output = _Output(output, sink, self._drained)
+        self._pidfd = -1
+        try:
+            self._pidfd = os.pidfd_open(self._popen.pid)
+        except OSError:
+            self.close()
+            raise
 
     @property
     def pid(self) -> int:

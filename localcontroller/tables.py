@@ -320,7 +320,7 @@ class Tables:
         """Only the state that was sent leaves the outbox: a newer one stays."""
         self._execute(
             "UPDATE workers SET acked_revision = revision"
-            " WHERE uid = ? AND worker = ? AND revision >= ?",
+            " WHERE uid = ? AND worker = ? AND revision = ?",
             *(report.uid, report.worker, report.revision),
         )
 

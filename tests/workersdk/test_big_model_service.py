@@ -108,6 +108,13 @@ def wait_until_ready(service: BigModelService) -> None:
     wait_until(lambda: ask(service, "GET", "/healthz")[0] == 200)
 
 
+def is_served(connection: socket.socket) -> bool:
+    with contextlib.suppress(ConnectionError):
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+        return connection.recv(65536).startswith(b"HTTP/1.1 200")
+    return False
+
+
 def read_until_closed(connection: socket.socket) -> bytes:
     data = b""
     with contextlib.suppress(ConnectionResetError):
@@ -222,10 +229,9 @@ def test_idle_connection_is_closed() -> None:
 def test_connections_beyond_the_limit_are_turned_away_until_one_ends() -> None:
     with serving(Model(), max_connections=2) as service:
         wait_until_ready(service)
-        with connected(service) as one, connected(service) as two:
-            for held in (one, two):
-                held.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
-                assert held.recv(65536).startswith(b"HTTP/1.1 200")
+        with contextlib.ExitStack() as held:
+            wait_until(lambda: is_served(held.enter_context(connected(service))))
+            wait_until(lambda: is_served(held.enter_context(connected(service))))
             with connected(service) as third:
                 assert read_until_closed(third).startswith(b"HTTP/1.1 503")
         wait_until_ready(service)

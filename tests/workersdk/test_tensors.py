@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_st
 
@@ -17,6 +17,7 @@ ANY_ARRAY = st.sampled_from(sorted(tensors.DTYPES)).flatmap(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(ANY_ARRAY)
 def test_samples_come_back_as_they_went(samples: tensors.Array) -> None:
     back = tensors.decode_request(tensors.encode_request(samples))
@@ -92,6 +93,7 @@ def test_hostile_samples_are_refused(samples: Any) -> None:
         tensors.decode_request(msgspec.msgpack.encode({"samples": samples}))
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_message_or_a_tensor_error(body: bytes) -> None:
     for decode in (tensors.decode_request, tensors.decode_reply):

@@ -146,14 +146,14 @@ def key_of(name: str, namespace: str = "default") -> TaskKey:
 
 @asynccontextmanager
 async def run_manager(
-    cluster: Cluster,
+    kubeconfig: Path,
     *,
     kinds: Sequence[Kind] = (GADGET,),
     settings: EngineSettings | None = None,
 ) -> AsyncIterator[Manager]:
     requests: list[tuple[str, str]] = []
     async with await KubeClient.from_kubeconfig(
-        cluster.kubeconfig, on_request=lambda verb, code, _s: requests.append((verb, code))
+        kubeconfig, on_request=lambda verb, code, _s: requests.append((verb, code))
     ) as client:
         edge = Edge()
         engine = Engine(

@@ -37,5 +37,5 @@ async def cluster(bare_cluster: Cluster, user: User) -> Cluster:
 
 @pytest.fixture
 async def manager(cluster: Cluster) -> AsyncIterator[Manager]:
-    async with run_manager(cluster) as manager:
+    async with run_manager(cluster.kubeconfig) as manager:
         yield manager

@@ -1,8 +1,10 @@
 """The engine against a real API: what is declared becomes true, and nothing more is written."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from common.ids import NodeName, Uid
 from globalmanager.engine.loop import EngineSettings
@@ -16,7 +18,8 @@ from tests.globalmanager.engine.cluster import (
     run_manager,
 )
 from tests.globalmanager.engine.gadgets import CONFIGMAPS, GADGET, PARTS, gadget
-from tests.globalmanager.engine.objects import GADGETS
+from tests.globalmanager.engine.objects import GADGETS, make
+from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.globalmanager.waiting import until
 
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -211,7 +214,7 @@ async def test_the_node_learns_its_task_even_if_the_plan_cannot_be_carried_out(
 
 async def test_an_outage_of_the_api_is_survived(cluster: Cluster, user: User) -> None:
     settings = EngineSettings(informer=FAST, stale_after_s=0.1)
-    async with run_manager(cluster, settings=settings) as manager:
+    async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a", node="n1"))
         await until(lambda: manager.phase("a") == "Ready")
         await cluster.stop()
@@ -230,11 +233,42 @@ async def test_a_restart_finds_everything_done(
     await user.create(GADGETS, gadget("a", node="n1"))
     await until(lambda: manager.phase("a") == "Ready")
     await settle(manager)
-    async with run_manager(cluster) as restarted:
+    async with run_manager(cluster.kubeconfig) as restarted:
         await restarted.engine.initially_reconciled.wait()
         assert restarted.edge.nodes_of("a") == ["n1"]
         await settle(restarted)
         assert restarted.writes == []
+
+
+async def test_nothing_is_made_before_it_is_known_what_is_there(
+    scripted: ScriptedApi, tmp_path: Path
+) -> None:
+    """The child was made before a restart; its list comes late. A twin would be an error."""
+    made = make("a", namespace="default", spec={"node": "n1"})
+    owner = {"uid": made["metadata"]["uid"], "controller": True}
+    metadata = {"ownerReferences": [owner]}
+    child = make("a-config", namespace="default", metadata=metadata, data={"data": ""})
+    known = asyncio.Event()
+
+    async def listing(request: web.Request) -> web.StreamResponse:
+        objects = {"gadgets": [made], "configmaps": [child]}.get(request.path.split("/")[-1], [])
+        if child in objects:
+            await known.wait()
+        return await scripted.listing(*objects, version=5)(request)
+
+    scripted.lists = [listing]
+    scripted.watches = [scripted.stream(then="hang")]
+    scripted.others = [scripted.json(made)]
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
+    async with run_manager(path) as manager:
+        await until(lambda: manager.engine.find(key_of("a")))
+        await settle(manager)
+        assert manager.edge.desired == {}
+        assert not manager.engine.initially_reconciled.is_set()
+        known.set()
+        await manager.engine.initially_reconciled.wait()
+        await until(lambda: manager.writes)
+        assert {request.method for request in scripted.paths("other")} == {"PATCH"}
 
 
 # ---- readiness ----------------------------------------------------------------------------------
@@ -243,7 +277,7 @@ async def test_a_restart_finds_everything_done(
 async def test_a_missing_crd_is_named_with_its_remedy_and_found_once_installed(
     bare_cluster: Cluster, user: User
 ) -> None:
-    async with run_manager(bare_cluster) as manager:
+    async with run_manager(bare_cluster.kubeconfig) as manager:
         await until(lambda: "kubectl apply -f deploy/crds" in str(manager.engine.health().reasons))
         assert not manager.engine.health().ready
         assert "gadgets.test.edgeai.io" in manager.engine.health().reasons[0]
@@ -255,7 +289,7 @@ async def test_a_missing_crd_is_named_with_its_remedy_and_found_once_installed(
 
 async def test_it_is_not_ready_while_the_api_is_away(cluster: Cluster, user: User) -> None:
     settings = EngineSettings(informer=FAST, stale_after_s=0.2)
-    async with run_manager(cluster, settings=settings) as manager:
+    async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await until(lambda: manager.engine.health().ready)
         await cluster.stop()
         await until(lambda: not manager.engine.health().ready)
@@ -268,7 +302,7 @@ async def test_sessions_may_begin_once_every_resource_was_given_to_the_sink(
     for number in range(20):
         await user.create(GADGETS, gadget(f"g{number}", node="n1", part="missing"))
     await user.create(GADGETS, gadget("bad", bug="assignments"))
-    async with run_manager(cluster) as manager:
+    async with run_manager(cluster.kubeconfig) as manager:
         assert not manager.engine.initially_reconciled.is_set()
         async with asyncio.timeout(10):
             await manager.engine.initially_reconciled.wait()
@@ -285,7 +319,7 @@ async def test_with_no_resources_sessions_may_begin(manager: Manager) -> None:
 
 async def test_a_group_that_is_not_served_is_left_alone(cluster: Cluster, user: User) -> None:
     settings = EngineSettings(informer=FAST, groups=("other.io",))
-    async with run_manager(cluster, settings=settings) as manager:
+    async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a"))
         await manager.engine.initially_reconciled.wait()
         await settle(manager)
@@ -295,7 +329,7 @@ async def test_a_group_that_is_not_served_is_left_alone(cluster: Cluster, user: 
 async def test_only_the_watched_namespace_is_served(cluster: Cluster, user: User) -> None:
     settings = EngineSettings(informer=FAST, namespace="default")
     await user.create(NAMESPACES, {"metadata": {"name": "other"}})
-    async with run_manager(cluster, settings=settings) as manager:
+    async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a", namespace="other"))
         await user.create(GADGETS, gadget("b"))
         await until(lambda: manager.phase("b") == "Ready")

@@ -92,7 +92,7 @@ async def test_a_refusal_is_raised(scripted: ScriptedApi, scripted_client: KubeC
 async def test_a_redirect_is_not_followed(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
-    scripted.others = [scripted.json({}, 307, Location="http://127.0.0.1:1/elsewhere")]
+    scripted.others = [scripted.json({}, 307, Location=f"{scripted.url}/elsewhere")]
     with pytest.raises(errors.ApiError):
         await scripted_client.get(REF)
     assert len(scripted.seen) == 1

@@ -1,0 +1,310 @@
+"""What the ledger promises, one promise at a time; test_ledger_model has their combinations."""
+
+import asyncio
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from common import wire
+from common.edge_session import ReportAcked
+from common.errors import Overloaded, StateError, Unavailable
+from common.ids import Uid, WorkerName
+from localcontroller.ledger import Ledger
+from localcontroller.storage import Storage
+from localcontroller.tables import NoSpace, NotGranted
+from localcontroller.writer import MAX_WAITING, Commit
+from tests.localcontroller.builders import (
+    UID,
+    WORKER,
+    assign,
+    body,
+    key,
+    report_of,
+    said,
+    secret_hash,
+    synced,
+    withdraw,
+)
+
+
+async def acknowledge_all(ledger: Ledger) -> None:
+    await ledger.apply([ReportAcked(report, "") for report in await ledger.reports()])
+
+
+def files_of(directory: Path) -> dict[str, tuple[int, int]]:
+    return {
+        entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns)
+        for entry in os.scandir(directory)
+    }
+
+
+async def test_a_new_ledger_has_an_identity_that_it_keeps(state_dir: Path) -> None:
+    first = await Ledger.open(state_dir)
+    await first.close()
+    second = await Ledger.open(state_dir)
+    await second.close()
+    assert first.view.instance == second.view.instance
+    assert len(first.view.instance) == 32
+
+
+async def test_the_epoch_survives_and_never_goes_back(state_dir: Path) -> None:
+    ledger = await Ledger.open(state_dir)
+    for epoch in (7, 3):
+        await ledger.see_epoch(epoch)
+    await ledger.close()
+    ledger = await Ledger.open(state_dir)
+    await ledger.close()
+    assert ledger.view.epoch == 7
+
+
+async def test_an_older_version_is_ignored_and_still_acknowledged(ledger: Ledger) -> None:
+    newer, older = assign(version=5), assign(version=4, body_=body("other"))
+    assert await ledger.apply([newer, older]) == ["", ""]
+    assert ledger.view.held == {key(): wire.Held(UID, 5)}
+    assert ledger.view.grants[secret_hash()].workers == {WORKER}
+
+
+async def test_a_new_uid_supersedes_whatever_its_version(ledger: Ledger) -> None:
+    await ledger.apply([assign(version=5)])
+    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.apply([assign(uid="uid-2", version=1)])
+    assert ledger.view.held == {key(): wire.Held("uid-2", 1)}
+    assert await ledger.workers() == []
+
+
+async def test_a_withdrawal_of_a_former_uid_does_nothing(ledger: Ledger) -> None:
+    await ledger.apply([assign(uid="uid-2"), withdraw(uid="uid-1")])
+    assert key() in ledger.view.held
+
+
+async def test_synced_drops_what_it_does_not_name(ledger: Ledger) -> None:
+    await ledger.apply([assign(), assign("faces", uid="uid-2"), synced("faces")])
+    assert set(ledger.view.held) == {key("faces")}
+    assert {grant.uid for grant in ledger.view.grants.values()} == {"uid-2"}
+
+
+REFUSED = {
+    "no body": (assign(body_=b""), "malformed body"),
+    "body of a wrong shape": (assign(body_=wire.pack({"name": 1})), "$.name"),
+    "a path as key": (assign("../../etc"), "task key"),
+    "more than the ledger holds": (
+        assign(body_=body(spec={"x": "y" * 2_000_000})),
+        "--ledger-max-bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_can_never_be_held_is_refused_with_a_reason(case: str, state_dir: Path) -> None:
+    frame, reason = REFUSED[case]
+    ledger = await Ledger.open(state_dir, max_bytes=1024 * 1024, reserve_bytes=0)
+    refusals = await ledger.apply([assign("faces", uid="uid-2"), frame])
+    await ledger.close()
+    assert refusals[0] == ""
+    assert reason in refusals[1]
+    assert set(ledger.view.held) == {key("faces")}
+
+
+async def test_tasks_never_fill_the_ledger_and_room_comes_back(state_dir: Path) -> None:
+    ledger = await Ledger.open(state_dir, max_bytes=1024 * 1024, reserve_bytes=0)
+    big = body(spec={"x": "y" * 100_000})
+    frames = [assign(f"t{n}", uid=f"uid-{n}", body_=big) for n in range(12)]
+    refusals = await ledger.apply(frames)
+    assert 0 < refusals.count("") < 12
+    await ledger.record(Uid("uid-0"), WORKER, [said(1)])  # reports have their own share
+    await ledger.apply([synced()])
+    assert await ledger.apply([frames[-1]]) == [""]
+    await ledger.close()
+    assert (state_dir / "ledger.db").stat().st_size <= 1024 * 1024
+
+
+async def test_only_granted_workers_of_held_tasks_have_a_record(ledger: Ledger) -> None:
+    await ledger.apply([assign()])
+    for uid, worker in (("uid-9", WORKER), (UID, WorkerName("stranger"))):
+        with pytest.raises(NotGranted):
+            await ledger.record(Uid(uid), worker, [said(1)])
+    assert await ledger.workers() == []
+
+
+async def test_reports_wait_for_their_ack_across_restarts(state_dir: Path) -> None:
+    ledger = await Ledger.open(state_dir)
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [said(7, status="completed")])
+    await ledger.close()
+    ledger = await Ledger.open(state_dir)
+    (report,) = await ledger.reports()
+    assert report_of(report.body).task_info == {"seen": 7}
+    await acknowledge_all(ledger)
+    assert (await ledger.reports(), await ledger.unacked()) == ([], 0)
+    await ledger.close()
+
+
+async def test_an_ack_clears_its_own_revision_alone(ledger: Ledger) -> None:
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [said(1)])
+    (old,) = await ledger.reports()
+    await ledger.record(UID, WORKER, [said(2)])
+    await ledger.apply([ReportAcked(old, "")])
+    assert [report_of(r.body).task_info["seen"] for r in await ledger.reports()] == [2]
+
+
+async def test_an_ack_from_before_a_withdrawal_clears_nothing_new(ledger: Ledger) -> None:
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [said(1)])
+    (old,) = await ledger.reports()
+    await ledger.apply([withdraw(), assign()])
+    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.apply([ReportAcked(old, "")])
+    assert await ledger.unacked() == 1
+
+
+async def test_a_refused_report_is_not_sent_again(ledger: Ledger) -> None:
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [said(1)])
+    (report,) = await ledger.reports()
+    await ledger.apply([ReportAcked(report, "no such worker")])
+    assert await ledger.reports() == []
+
+
+async def test_a_worker_that_a_new_version_no_longer_names_goes_once_it_is_acknowledged(
+    ledger: Ledger,
+) -> None:
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.apply([assign(version=2, body_=body("other"))])
+    assert [report.worker for report in await ledger.reports()] == [WORKER]
+    await acknowledge_all(ledger)
+    await ledger.apply([assign(version=3, body_=body("other"))])
+    assert await ledger.workers() == []
+
+
+async def test_what_changes_nothing_writes_nothing(ledger: Ledger, state_dir: Path) -> None:
+    commits: list[Commit] = []
+    await ledger.apply([assign()])
+    await ledger.see_epoch(3)
+    await ledger.record(UID, WORKER, [said(1, sequence=1, heartbeat_s=5.0)])
+    await acknowledge_all(ledger)
+    files, view = files_of(state_dir), ledger.view
+    ledger.on_commit = commits.append
+    for sequence in range(2, 50):
+        await ledger.record(UID, WORKER, [said(1, sequence=sequence, heartbeat_s=5.0)])
+    await ledger.apply([assign(), synced("digits"), withdraw("unknown")])
+    await ledger.see_epoch(3)
+    assert files_of(state_dir) == files
+    assert ledger.view is view
+    assert {commit.changes for commit in commits} == {0}
+
+
+async def test_many_operations_share_a_commit(ledger: Ledger) -> None:
+    names = [f"w{n}" for n in range(200)]
+    await ledger.apply([assign(body_=body(*names))])
+    commits: list[Commit] = []
+    ledger.on_commit = commits.append
+    await asyncio.gather(*(ledger.record(UID, WorkerName(n), [said(1)]) for n in names))
+    assert len(commits) < 50
+    assert len(await ledger.reports()) == 200
+
+
+async def test_the_queue_is_bounded(ledger: Ledger) -> None:
+    calls = [ledger.record(UID, WORKER, [said(1)]) for _ in range(2 * MAX_WAITING)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert any(isinstance(result, Overloaded) for result in results)
+    assert await ledger.unacked() == 0  # and it goes on
+
+
+async def test_a_closed_ledger_says_so(state_dir: Path) -> None:
+    ledger = await Ledger.open(state_dir)
+    await ledger.close()
+    await ledger.close()
+    with pytest.raises(Unavailable, match="closed"):
+        await ledger.unacked()
+
+
+async def test_what_waits_is_committed_before_the_ledger_closes(state_dir: Path) -> None:
+    ledger = await Ledger.open(state_dir)
+    names = [f"task-{n}" for n in range(300)]
+    calls = [asyncio.ensure_future(ledger.apply([assign(n, uid=n)])) for n in names]
+    await asyncio.sleep(0)  # they are in the queue
+    await ledger.close()
+    assert all(refusal == [""] for refusal in await asyncio.gather(*calls))
+    ledger = await Ledger.open(state_dir)
+    await ledger.close()
+    assert set(ledger.view.held) == {key(name) for name in names}
+
+
+async def test_one_bad_operation_harms_no_other_of_its_batch(ledger: Ledger) -> None:
+    await ledger.apply([assign()])
+
+    def defect(_tables: object) -> None:
+        raise ZeroDivisionError
+
+    good = [ledger.record(UID, WORKER, [said(n)]) for n in range(5)]
+    bad = ledger._writer.submit(defect)
+    results = await asyncio.gather(*good, bad, return_exceptions=True)
+    assert [isinstance(result, Exception) for result in results] == [False] * 5 + [True]
+    assert isinstance(results[-1], Unavailable)
+
+
+async def test_a_second_one_on_the_same_directory_is_turned_away(
+    ledger: Ledger, state_dir: Path
+) -> None:
+    with pytest.raises(StateError, match="another localcontroller") as refusal:
+        await Ledger.open(state_dir)
+    assert str(state_dir) in str(refusal.value)
+
+
+UNUSABLE = {
+    "its parent is a file": lambda tmp: (tmp / "file", tmp / "file" / "state"),
+    "it is a file": lambda tmp: (tmp / "file", tmp / "file"),
+    "a file system that takes no files": lambda _: (None, Path("/proc/edgeai")),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+async def test_a_directory_that_cannot_be_written_is_named_with_a_remedy(
+    case: str, tmp_path: Path
+) -> None:
+    file, directory = UNUSABLE[case](tmp_path)
+    if file is not None:
+        file.write_text("in the way")
+    with pytest.raises(StateError, match="--state-dir") as refusal:
+        await Ledger.open(directory)
+    assert str(directory) in str(refusal.value)
+
+
+async def test_a_ledger_of_a_newer_release_is_left_alone(state_dir: Path) -> None:
+    storage = Storage(state_dir, max_bytes=2**20, reserve_bytes=0)
+    db, _ = storage._opened()
+    db.execute(
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+        " VALUES ('localcontroller', 'from_the_future', '')"
+    )
+    storage.close()
+    with pytest.raises(StateError, match="newer localcontroller"):
+        await Ledger.open(state_dir)
+    assert not list(state_dir.glob("*damaged*"))
+
+
+async def test_durability_is_as_asserted(ledger: Ledger) -> None:
+    db, _ = ledger._storage._opened()
+    pragmas = ("journal_mode", "synchronous", "locking_mode")
+    assert [db.execute(f"PRAGMA {p}").fetchone()[0] for p in pragmas] == ["wal", 2, "exclusive"]
+    tables = db.query("PRAGMA table_list")
+    ours = [t for t in tables if t["type"] == "table" and not t["name"].startswith(("sqlite", "_"))]
+    assert {t["name"] for t in ours} == {"grants", "meta", "processes", "tasks", "workers"}
+    assert all(table["strict"] for table in ours)
+
+
+async def test_a_final_state_fits_where_a_running_one_does_not(state_dir: Path) -> None:
+    ledger = await Ledger.open(state_dir, max_bytes=1024 * 1024, reserve_bytes=0)
+    names = [WorkerName(f"w{n}") for n in range(100)]
+    await ledger.apply([assign(body_=body(*names))])
+    filler = {"x": "y" * 16_000}
+    with pytest.raises(NoSpace):
+        for name in itertools.cycle(names[:-1]):
+            await ledger.record(UID, name, [said(1, details=filler)])
+    (done,) = await ledger.record(UID, names[-1], [said(1, status="completed")])
+    assert done.worker.status == "completed"
+    await ledger.close()
