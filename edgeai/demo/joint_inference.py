@@ -33,6 +33,7 @@ NAMESPACE: Final = "default"
 SERVICE: Final = "digits"
 EDGE_NODE: Final = "edge0"
 SILENCE_S: Final = 60.0  # the worker prints far more often; then something is broken
+STREAM_RATE: Final = 120.0  # images per second; slow enough to watch
 CLOUD_LATENCY_MS: Final = 5.0  # stands for the way to a cloud that is not on this machine
 
 
@@ -76,7 +77,7 @@ def _story(console: Console, state_dir: Path, keep: bool) -> Outcome:
                             "the cloud for the hard samples"))  # fmt: skip
     running, files = _prepare(console, state_dir)
     service = _apply(console, running, files)
-    result = _watch_stream(console, running)
+    result = _watch_stream(console, running, service)
     held = _wait_for_count(running.api, service, result["worker_upload_count"])
     console.print(comparison(result))
     console.print(_as_the_api_holds_it(held))
@@ -121,6 +122,7 @@ def _apply(console: Console, running: Environment, files: train.Files) -> Object
         cloud_node=environment.CLOUD,
         namespace=NAMESPACE,
         cloud_latency_ms=CLOUD_LATENCY_MS,
+        stream_rate=STREAM_RATE,
     )
     applied = [running.api.apply(object_) for object_ in objects(placement)]
     names = ", ".join(f"{o['kind']} {o['metadata']['name']}" for o in applied)
@@ -128,32 +130,45 @@ def _apply(console: Console, running: Environment, files: train.Files) -> Object
     return applied[-1]
 
 
-def _watch_stream(console: Console, running: Environment) -> dict[str, Any]:
-    """Show the worker's progress until it prints its result."""
+def _watch_stream(console: Console, running: Environment, service: Object) -> dict[str, Any]:
+    """Show the worker's progress, and what the CR says of it, until it prints its result."""
     progress = Progress(
-        TextColumn("[bold]streaming"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
-        TextColumn("hard {task.fields[hard]}  uploaded {task.fields[uploaded]}  "
-                   "accuracy {task.fields[accuracy]}"),
+        TextColumn("hard {task.fields[hard]}  uploaded {task.fields[uploaded]}"),
+        TextColumn("accuracy {task.fields[accuracy]}"),
+        TextColumn("[cyan]CR: {task.fields[told]}"),
         console=console,
-    )  # fmt: skip
+    )
     total = sum(1 for _ in (running.state_dir / "files" / "digits.csv").open()) - 1
     with progress:
-        bar = progress.add_task("", total=total, hard=0, uploaded=0, accuracy="-")
+        bar = progress.add_task("", total=total, **_figures({}, "waiting for the worker"))
         for event in worker_events(running.api, edge_pod(running.api)):
             if event["event"] == "result":
                 return event
             if event["event"] == "progress":
-                seen = event["seen"]
-                progress.update(
-                    bar,
-                    completed=seen,
-                    hard=event["hard"],
-                    uploaded=event["uploaded"],
-                    accuracy=f"{event['correct'] / seen:.3f}" if seen else "-",
-                )
+                count = upload_count(running.api, service)
+                told = f"uploadCount {'-' if count is None else count}"
+                progress.update(bar, completed=event["seen"], **_figures(event, told))
     raise DemoFailed("the edge worker ended before it had a result")
+
+
+def _figures(event: dict[str, Any], told: str) -> dict[str, Any]:
+    """Columns of the progress bar."""
+    seen = event.get("seen", 0)
+    return {
+        "hard": event.get("hard", 0),
+        "uploaded": event.get("uploaded", 0),
+        "accuracy": f"{event['correct'] / seen:.3f}" if seen else "-",
+        "told": told,
+    }
+
+
+def upload_count(api: Api, service: Object) -> int | None:
+    """What the CR says, None while it says nothing."""
+    status = api.get(path_of(service)).get("status") or {}
+    count: int | None = status.get("uploadCount")
+    return count
 
 
 def edge_pod(api: Api) -> str:

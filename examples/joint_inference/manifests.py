@@ -23,6 +23,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     cloud_node: str
     namespace: str = "default"
     cloud_latency_ms: float = 0.0
+    stream_rate: float = 0.0
 
 
 def render(placement: Placement) -> str:

@@ -30,6 +30,7 @@ log = get_logger(__name__)
 FLAP_COUNT: Final = 3  # so many replacements …
 FLAP_WINDOW_S: Final = 60.0  # … within this time are two LocalControllers with one name
 FLAP_RETRY_AFTER_S: Final = 30
+REMEMBERED_INSTANCES: Final = 8  # of each node, among which one that comes back is looked for
 
 NodeCallback = Callable[[NodeName], None]
 
@@ -67,6 +68,21 @@ class Replacements:
         return now < times[0] + FLAP_WINDOW_S
 
 
+class Rivals:
+    """Tells two LocalControllers of one name from one that came back: they take turns."""
+
+    def __init__(self) -> None:
+        self._replaced: dict[NodeName, deque[str]] = {}  # instances that lost a live session
+
+    def note(self, node: NodeName, *, older: str, newer: str) -> bool:
+        """`newer` took over from `older`. Returns: whether it had lost to somebody before"""
+        if older == newer:
+            return False
+        replaced = self._replaced.setdefault(node, deque(maxlen=REMEMBERED_INSTANCES))
+        replaced.append(older)
+        return newer in replaced
+
+
 class Sessions:
     """The registry. All calls come from the event loop's thread.
 
@@ -101,6 +117,7 @@ class Sessions:
         self._open: dict[NodeName, Link] = {}
         self._contacts: dict[NodeName, Contact] = {}
         self._replacements = Replacements()
+        self._rivals = Rivals()
         self._last_id = 0
         desired.subscribe(self._on_desired)
 
@@ -147,7 +164,7 @@ class Sessions:
     def on_hello(self, link: Link) -> None:
         # A link that was replaced is closed and says no more: this is the one that is opening.
         del self._opening[link.node]
-        self._replace(self._open.get(link.node), link.node)
+        self._take_over(self._open.get(link.node), link)
         self._open[link.node] = link
         link.welcome(epoch=self._epoch(), desired=self._desired.for_node(link.node))
         self._metrics.sessions.set(len(self._open))
@@ -167,6 +184,14 @@ class Sessions:
 
     def _rival(self, node: NodeName) -> Link | None:
         return self._open.get(node) or self._opening.get(node)
+
+    def _take_over(self, older: Link | None, newer: Link) -> None:
+        if older is None or not older.is_live:
+            return
+        if self._rivals.note(newer.node, older=older.instance, newer=newer.instance):
+            log.warning("two LocalControllers use one name", node=newer.node)
+            self._duplicate_node(newer.node)
+        self._replace(older, newer.node)
 
     def _replace(self, older: Link | None, node: NodeName) -> None:
         if older is None or not older.is_live:

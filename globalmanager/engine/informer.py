@@ -68,7 +68,7 @@ class Informer:
         self.problem = ""  # why the last attempt failed; "" while all is well
         self._client = client
         self._namespace = namespace if store.type.namespaced else ""
-        self._label_selector = label_selector
+        self.label_selector = label_selector
         self._settings = settings or InformerSettings()
         self._on_settled = on_settled
         self._backoff = Backoff(
@@ -78,6 +78,7 @@ class Informer:
         self._newest_listed = 0  # to notice a server whose history went back
         self._contact_at: float | None = None
         self._started_at: float | None = None
+        self._denied_at: float | None = None  # since when the type is said to be unknown
 
     @property
     def type(self) -> ResourceType:
@@ -118,7 +119,7 @@ class Informer:
 
     async def _list(self) -> None:
         listing = await self._client.list(
-            self.type, namespace=self._namespace, label_selector=self._label_selector
+            self.type, namespace=self._namespace, label_selector=self.label_selector
         )
         version = int(listing.resource_version) if listing.resource_version.isdecimal() else 0
         self.store.replace(
@@ -138,7 +139,7 @@ class Informer:
             timeout_s=random.uniform(shortest_s, 2 * shortest_s),
             inactivity_s=self._settings.inactivity_s,
             namespace=self._namespace,
-            label_selector=self._label_selector,
+            label_selector=self.label_selector,
         )
         started = _now()
         try:
@@ -179,12 +180,18 @@ class Informer:
 
     def _failed(self, error: EdgeAIError) -> None:
         self._fail(str(error))
+        self._note_denial(error)
         if isinstance(error, Unavailable) and not isinstance(error, errors.ServerError):
             return  # the watch goes on from where it was
         # Gone, and whatever else: only a list is sure to bring the store back in line.
         self._resource_version = ""
-        not_served = isinstance(error, errors.NotFound)
-        if not_served and self.stale_for_s() >= self._settings.absent_after_s:
+
+    def _note_denial(self, error: EdgeAIError) -> None:
+        if not isinstance(error, errors.NotFound):
+            self._denied_at = None
+            return
+        self._denied_at = self._denied_at if self._denied_at is not None else _now()
+        if _now() - self._denied_at >= self._settings.absent_after_s:
             self._settle(absent=True)
 
     def _fail(self, problem: str) -> None:
@@ -194,6 +201,7 @@ class Informer:
 
     def _succeeded(self) -> None:
         self._contact_at = _now()
+        self._denied_at = None
         self.problem = ""
 
     def _settle(self, *, absent: bool) -> None:

@@ -35,6 +35,7 @@ class Informers:
         namespace: watched; "" for all
         on_change: (scope, old, new) of every change in any store
         on_settled: called when one more informer has settled
+        on_open: told each informer before it runs
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Informers:
         settings: InformerSettings,
         on_change: OnChange,
         on_settled: Callable[[], None],
+        on_open: Callable[[Informer], None],
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._settings = settings
         self._on_change = on_change
         self._on_settled = on_settled
+        self._on_open = on_open
         self._by_scope: dict[Scope, Informer] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -86,6 +89,7 @@ class Informers:
             on_settled=self._on_settled,
         )
         self._by_scope[scope] = informer
+        self._on_open(informer)
         if self._tasks is not None:
             self._launch(self._tasks, scope, informer)
         return informer

@@ -110,6 +110,7 @@ class Engine:
             settings=self._settings.informer,
             on_change=self._changed,
             on_settled=self._settled,
+            on_open=self._metrics.watch,
         )
         self.initially_reconciled = asyncio.Event()
         """Set once every job resource that was there at the start was given to the sink: before

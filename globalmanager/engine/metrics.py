@@ -8,6 +8,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from globalmanager.engine.informer import Informer
+
 _REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -37,7 +39,7 @@ class EngineMetrics:
         self.stale_s = Gauge(
             "edgeai_informer_stale_seconds",
             "Time since an informer last heard of the Kubernetes API",
-            ("resource",),
+            ("resource", "selector"),
             registry=registry,
         )
         self.events_dropped = Counter(
@@ -58,6 +60,11 @@ class EngineMetrics:
             buckets=_REQUEST_BUCKETS,
             registry=registry,
         )
+
+    def watch(self, informer: Informer) -> None:
+        """Show how stale the informer is; read at each scrape, on the event loop."""
+        stale_s = self.stale_s.labels(str(informer.type), informer.label_selector)
+        stale_s.set_function(informer.stale_for_s)
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
         """The RequestHook of KubeClient."""

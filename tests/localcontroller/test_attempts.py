@@ -12,10 +12,7 @@ from tests.localcontroller.builders import said
 def after(*events: Message | tuple[WorkerStatus, str]) -> Worker:
     worker = NOBODY
     for event in events:
-        if isinstance(event, Message):
-            worker = heard(worker, event)
-        else:
-            worker = observed(worker, *event)
+        worker = heard(worker, event) if isinstance(event, Message) else observed(worker, *event)
     return worker
 
 

@@ -29,7 +29,9 @@ def manifests(files: Path, *, edge_env: dict[str, str]) -> list[Object]:
     )
     applied = copy.deepcopy(objects(placement))
     container = applied[-1]["spec"]["edgeWorker"]["template"]["spec"]["containers"][0]
-    container["env"] += [{"name": name, "value": value} for name, value in edge_env.items()]
+    kept = [variable for variable in container["env"] if variable["name"] not in edge_env]
+    given = [{"name": name, "value": value} for name, value in edge_env.items()]
+    container["env"] = kept + given
     return applied
 
 

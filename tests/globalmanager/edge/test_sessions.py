@@ -134,6 +134,21 @@ async def test_a_flapping_pair_is_held_off_and_reported(world: World) -> None:
         await eventually(lambda: alone.is_synced)
 
 
+@pytest.mark.parametrize(
+    ("instances", "reported"),
+    [("ab", 0), ("aba", 1), ("abc", 0), ("aaa", 0)],
+    ids=["ledger lost", "two take turns", "lost twice", "one comes back"],
+)
+async def test_two_local_controllers_are_reported_once_they_take_turns(
+    world: World, instances: str, reported: int
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for instance in instances:
+            peer = await stack.enter_async_context(world.peer(instance=instance))
+            await synced(peer)
+        assert world.duplicates == [A] * reported
+
+
 def test_a_node_flaps_from_the_third_replacement_until_the_first_is_old() -> None:
     replacements = Replacements()
     assert [replacements.note(A, now) for now in (0.0, 10.0, 20.0)] == [False, False, True]

@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from prometheus_client import CollectorRegistry
+
 from common.ids import NodeName, TaskKey
 from globalmanager.engine.informer import InformerSettings
 from globalmanager.engine.loop import Engine, EngineSettings
+from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.model import (
@@ -123,8 +126,15 @@ class Edge:
 class Manager:
     """A running engine with an edge of its own."""
 
-    def __init__(self, engine: Engine, edge: Edge, requests: list[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        edge: Edge,
+        requests: list[tuple[str, str]],
+        registry: CollectorRegistry,
+    ) -> None:
         self.engine, self.edge, self.requests = engine, edge, requests
+        self.registry = registry
 
     @property
     def writes(self) -> list[tuple[str, str]]:
@@ -156,6 +166,7 @@ async def run_manager(
         kubeconfig, on_request=lambda verb, code, _s: requests.append((verb, code))
     ) as client:
         edge = Edge()
+        registry = CollectorRegistry()
         engine = Engine(
             client=client,
             kinds=kinds,
@@ -163,10 +174,11 @@ async def run_manager(
             contacts=edge,
             workers=WorkerSettings(root_key=bytes(32)),
             settings=settings or EngineSettings(informer=FAST, workers=4),
+            metrics=EngineMetrics(registry),
         )
         task = asyncio.create_task(engine.run(), name="engine")
         try:
-            yield Manager(engine, edge, requests)
+            yield Manager(engine, edge, requests, registry)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -219,6 +219,16 @@ async def test_a_type_that_is_not_served_is_absent_until_it_is(
     assert running.settled == 1
 
 
+async def test_a_server_that_denies_a_type_for_a_moment_is_not_believed(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    """It was away for longer than absent_after_s, starts, and does not know its CRDs yet."""
+    away = scripted.failure(503, "ServiceUnavailable")
+    scripted.lists = [*[away] * 12, scripted.text("404 page not found", 404), scripted.hang()]
+    await until(lambda: len(scripted.paths("list")) == 14)
+    assert not running.informer.settled
+
+
 async def test_a_type_that_was_served_and_is_denied_keeps_its_objects(
     scripted: ScriptedApi, running: Running
 ) -> None:
