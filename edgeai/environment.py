@@ -5,7 +5,7 @@ directory; nothing listens beyond loopback.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -47,15 +47,18 @@ def up(
     *,
     edges: tuple[str, ...] = EDGES,
     tuning: system.Tuning | None = None,
+    pod_env: Mapping[str, str] | None = None,
     on_api: Callable[["Environment"], object] = lambda _environment: None,
     timeout_s: float = 60.0,
 ) -> Environment:
     """Start the local cluster and edgeai in it; returns when every edge has its session.
 
-    Args: on_api: told of the cluster before edgeai starts in it
+    Args:
+        pod_env: variables of every container
+        on_api: told of the cluster before edgeai starts in it
     Raises: StateError, EdgeAIError naming what did not come up; nothing is left running then
     """
-    cluster = process.start(state_dir, nodes=(CLOUD, *edges), timeout_s=timeout_s)
+    cluster = process.start(state_dir, nodes=(CLOUD, *edges), pod_env=pod_env, timeout_s=timeout_s)
     tuning = tuning or system.Tuning()
     try:
         environment = Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
