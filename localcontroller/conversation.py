@@ -143,6 +143,10 @@ class Conversation:
                 return await self._ledger.apply(frames)
             except Unavailable as error:
                 log.warning("cannot commit", frames=len(frames), reason=str(error))
+            except EdgeAIError as error:
+                if len(frames) == 1:
+                    return [str(error)]
+                return [refused for frame in frames for refused in await self._apply([frame])]
             await asyncio.sleep(RETRY_COMMIT_S)
 
     def _acknowledge(self, frames: list[CloudFrame], refusals: list[str]) -> None:

@@ -140,7 +140,7 @@ class Tables:
         try:
             parse_task_key(frame.key)
             body: wire.AssignmentBody = wire.unpack(frame.body, wire.AssignmentBody)
-        except (InvalidName, ProtocolError) as error:
+        except (InvalidName, ProtocolError, UnicodeDecodeError) as error:
             return str(error)
         limit = int(self._max_bytes * TASK_SHARE)
         if self.used_bytes() + len(frame.body) > limit:
@@ -343,5 +343,5 @@ class Tables:
 def _read(data: bytes, type_: Any) -> Any:
     try:
         return wire.unpack(data, type_)
-    except ProtocolError as error:
+    except (ProtocolError, UnicodeDecodeError) as error:
         raise Damaged(str(error)) from error

@@ -8,6 +8,7 @@ then nothing is promised. Started and closed by the ledger.
 import asyncio
 import contextvars
 import queue
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,10 @@ T = TypeVar("T")
 MAX_WAITING: Final = 1024  # operations
 MAX_BATCH: Final = 256
 RETRY_AFTER_S: Final = 1.0  # told to whoever comes while the queue is full
+
+
+class Defect(EdgeAIError):
+    """An operation that will fail however often it is tried: a bug, not a bad disk."""
 
 
 class Job(msgspec.Struct, eq=False):
@@ -58,7 +63,9 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._waiting: queue.Queue[Job | None] = queue.Queue(MAX_WAITING)
         context = contextvars.copy_context()  # so that its log lines say whose they are
-        self._thread = threading.Thread(target=context.run, args=(self._run,), name="ledger")
+        self._thread = threading.Thread(
+            target=context.run, args=(self._run,), name="ledger", daemon=True
+        )
         self._is_closed = False
         self._thread.start()
 
@@ -142,9 +149,12 @@ class Writer:
         elif len(jobs) > 1:
             for job in jobs:
                 self._commit([job])
+        elif not isinstance(error, sqlite3.Error | Unavailable):
+            log.error("ledger operation is defective", exc_info=error)
+            self._fail(jobs, Defect(f"the ledger cannot do that: {error!r}"))
         elif not is_full(error):
-            log.error("ledger operation failed", error=repr(error))
-            self._fail(jobs, _unavailable(error))
+            log.error("ledger operation failed", reason=str(error))
+            self._fail(jobs, Unavailable(f"the node's ledger failed: {error}"))
         elif jobs[0].is_urgent and self._storage.release_reserve():
             log.warning("disk full, gave up the reserve for a final state")
             self._commit(jobs)
@@ -178,7 +188,3 @@ class Writer:
                 job.done.set_exception(result)
             else:
                 job.done.set_result(result)
-
-
-def _unavailable(error: Exception) -> Unavailable:
-    return error if isinstance(error, Unavailable) else Unavailable(f"the ledger failed: {error}")

@@ -79,8 +79,8 @@ def _story(console: Console, state_dir: Path, keep: bool) -> Outcome:
     service = _apply(console, running, files)
     result = _watch_stream(console, running, service)
     held = _wait_for_count(running.api, service, result["worker_upload_count"])
-    console.print(comparison(result))
     console.print(_as_the_api_holds_it(held))
+    console.print(comparison(result))
     _delete(console, running.api, service)
     if keep:
         console.print(f"Left running: export KUBECONFIG={running.kubeconfig}")
@@ -229,7 +229,7 @@ def comparison(result: dict[str, Any]) -> Table:
             f"{latency['mean']:.2f} ms",
             f"{latency['p95']:.2f} ms",
             f"{uploads[name]:.1%}",
-            style="bold green" if name == "joint" else "",
+            style="green" if name == "joint" else "",
         )
     return table
 

@@ -1,9 +1,13 @@
 """The manifests of the example with its placeholders filled in.
 
-Called by `edgeai demo` and by tests; a person may as well edit joint_inference.yaml.
+    python3 -m examples.joint_inference.manifests FILES | kubectl apply -f -
+
+Called by `edgeai demo` and by tests too; a person may as well edit joint_inference.yaml.
 """
 
+import argparse
 import string
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,3 +40,23 @@ def render(placement: Placement) -> str:
 def objects(placement: Placement) -> list[dict[str, Any]]:
     """The same as one dict per resource."""
     return list(yaml.safe_load_all(render(placement)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print the example's manifests.")
+    parser.add_argument("files", type=Path, help="directory that train.py wrote")
+    parser.add_argument("--edge-node", default="edge0", help="default: %(default)s")
+    parser.add_argument("--cloud-node", default="cloud0", help="default: %(default)s")
+    chosen = parser.parse_args()
+    placement = Placement(
+        files=chosen.files.absolute(),
+        python=Path(sys.executable),
+        checkout=Path(__file__).parents[2],
+        edge_node=chosen.edge_node,
+        cloud_node=chosen.cloud_node,
+    )
+    print(render(placement))
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,9 @@ async def commit_for_ever(directory: Path) -> None:
     first = rows[0].worker.totals["seen"] + 1 if rows else 1
     for n in itertools.count(first):
         await ledger.record(UID, WORKER, [said(n, sequence=n)])
-        await ledger.apply([assign("faces", uid=f"uid-{n}", version=n), synced("digits", "faces")])
+        await ledger.apply(
+            [assign("faces", uid=f"faces-{n}", version=n), synced("digits", "faces")]
+        )
         print(n, flush=True)
 
 

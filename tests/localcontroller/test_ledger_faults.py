@@ -5,7 +5,6 @@ import os
 import random
 import resource
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -34,7 +33,7 @@ def run_and_kill(directory: Path, *, after: int) -> int:
         assert process.stdout is not None
         for _, line in zip(range(after), process.stdout, strict=False):
             last = int(line)
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         for line in process.stdout:
             last = int(line)
     return last
@@ -57,7 +56,7 @@ def test_what_was_acknowledged_is_durable_across_sigkill(state_dir: Path) -> Non
         assert acknowledged <= version <= acknowledged + 1
 
 
-# ---- damage -----------------------------------------------------------------------------------------
+# ---- damage --------------------------------------------------------------------------------------
 
 
 async def fill(ledger: Ledger, count: int = 40) -> None:
@@ -181,7 +180,7 @@ async def test_damaged_files_do_not_pile_up(state_dir: Path) -> None:
     assert kept == [f"ledger.db.damaged-{n}" for n in (3, 4, 5)]
 
 
-# ---- full disk --------------------------------------------------------------------------------------
+# ---- full disk -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
