@@ -1,6 +1,5 @@
 """Fixtures for whoever speaks to a Kubernetes API."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,13 +7,6 @@ import pytest
 
 from globalmanager.kube.client import ClientSettings, KubeClient
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_stray_event_loop() -> None:
-    """looptime asks for the current loop before each plain test; the policy would make one, which
-    nobody closes, and the warning of that fails whichever test runs when it is collected."""
-    asyncio.set_event_loop(None)
 
 
 @pytest.fixture

@@ -70,13 +70,6 @@ class Client:
             return Answer(response.status, content, response.headers)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_stray_event_loop() -> None:
-    """looptime asks for the current loop before each plain test; the policy would make one, which
-    nobody closes, and the warning of that fails whichever test runs when it is collected."""
-    asyncio.set_event_loop(None)
-
-
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()

@@ -46,11 +46,12 @@ async def state_of(directory: Path) -> tuple[int, int]:
     return row.worker.totals["seen"], ledger.view.held[key("faces")].version
 
 
-def test_what_was_acknowledged_is_durable_across_sigkill(state_dir: Path) -> None:
+async def test_what_was_acknowledged_is_durable_across_sigkill(state_dir: Path) -> None:
     chance = random.Random(7)
     for _ in range(KILLS):
-        acknowledged = run_and_kill(state_dir, after=chance.randrange(1, 120))
-        seen, version = asyncio.run(state_of(state_dir))
+        after = chance.randrange(1, 120)
+        acknowledged = await asyncio.to_thread(run_and_kill, state_dir, after=after)
+        seen, version = await state_of(state_dir)
         # One more of each may be committed and not acknowledged.
         assert acknowledged <= seen <= acknowledged + 1
         assert acknowledged <= version <= acknowledged + 1
@@ -66,16 +67,12 @@ async def fill(ledger: Ledger, count: int = 40) -> None:
         await ledger.record(UID, WorkerName(name), [said(1, details={"text": "z" * 500})])
 
 
-@pytest.fixture(scope="module")
-def filled_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("filled") / "state"
-
-    async def prepare() -> None:
-        ledger = await Ledger.open(directory, reserve_bytes=0)
-        await fill(ledger)
-        await ledger.close()
-
-    asyncio.run(prepare())
+@pytest.fixture
+async def filled_dir(tmp_path: Path) -> Path:
+    directory = tmp_path / "filled"
+    ledger = await Ledger.open(directory, reserve_bytes=0)
+    await fill(ledger)
+    await ledger.close()
     return directory
 
 

@@ -3,8 +3,9 @@
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,6 +36,8 @@ MESSAGES = st.builds(
     STATUSES,
 )
 
+T = TypeVar("T")
+
 TEMPORARY = Path(tempfile.gettempdir())
 
 
@@ -46,7 +49,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.home = Path(tempfile.mkdtemp(dir=TEMPORARY, prefix="ledger-"))
-        self.runner = asyncio.Runner()
+        self.loop = asyncio.new_event_loop()
         self.directory = self.home / "0"
         self.ledger = self.open()
         self.tasks: dict[str, tuple[str, int]] = {}
@@ -54,16 +57,19 @@ class LedgerMachine(RuleBasedStateMachine):
         self.sent: list[Outgoing] = []
         self.assign("digits", "old", 1)
 
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(coroutine)
+
     def open(self) -> Ledger:
-        return self.runner.run(Ledger.open(self.directory, reserve_bytes=4096))
+        return self.run(Ledger.open(self.directory, reserve_bytes=4096))
 
     def teardown(self) -> None:
-        self.runner.run(self.ledger.close())
-        self.runner.close()
+        self.run(self.ledger.close())
+        self.loop.close()
         shutil.rmtree(self.home)
 
     def apply(self, frame: Any) -> None:
-        assert self.runner.run(self.ledger.apply([frame])) == [""]
+        assert self.run(self.ledger.apply([frame])) == [""]
 
     def drop(self, name: str) -> None:
         uid, _ = self.tasks.pop(name)
@@ -99,13 +105,13 @@ class LedgerMachine(RuleBasedStateMachine):
         uid = f"{name}-{'old' if self.tasks.get(name, ('',))[0].endswith('new') else 'new'}"
         if (name, uid) not in {(n, u) for n, (u, _) in self.tasks.items()}:
             with pytest.raises(NotGranted):
-                self.runner.run(self.ledger.record(Uid(uid), WorkerName(worker), [said()]))
+                self.run(self.ledger.record(Uid(uid), WorkerName(worker), [said()]))
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), worker=WORKERS, message=MESSAGES)
     def record(self, data: st.DataObject, worker: str, message: Message) -> None:
         uid, _ = self.tasks[data.draw(st.sampled_from(sorted(self.tasks)))]
-        self.runner.run(self.ledger.record(Uid(uid), WorkerName(worker), [message]))
+        self.run(self.ledger.record(Uid(uid), WorkerName(worker), [message]))
         self.hear(self.workers.setdefault((uid, worker), {"processes": {}}), message)
 
     @precondition(lambda self: self.tasks)
@@ -139,20 +145,20 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def send(self) -> None:
-        self.sent = self.runner.run(self.ledger.reports())
+        self.sent = self.run(self.ledger.reports())
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
         report = data.draw(st.sampled_from(self.sent))
-        is_newest = report in self.runner.run(self.ledger.reports())
+        is_newest = report in self.run(self.ledger.reports())
         self.apply(ReportAcked(report, ""))
         if is_newest:
             self.workers[report.uid, report.worker]["owed"] = False
 
     @rule()
     def restart(self) -> None:
-        self.runner.run(self.ledger.close())
+        self.run(self.ledger.close())
         self.ledger = self.open()
 
     @rule()
@@ -161,7 +167,7 @@ class LedgerMachine(RuleBasedStateMachine):
         instance = self.ledger.view.instance
         copy = self.home / str(int(self.directory.name) + 1)
         shutil.copytree(self.directory, copy)
-        self.runner.run(self.ledger.close())
+        self.run(self.ledger.close())
         self.directory = copy
         self.ledger = self.open()
         assert self.ledger.view.instance == instance
@@ -179,7 +185,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 report_of(report.body).status,
                 report_of(report.body).task_info["seen"],
             )
-            for report in self.runner.run(self.ledger.reports())
+            for report in self.run(self.ledger.reports())
         }
         assert owed == {
             worker_key: (len(worker["processes"]), worker["status"], worker_totals(worker))
@@ -189,7 +195,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def knows_every_worker_of_the_model(self) -> None:
-        rows = {(r.uid, r.name): r.worker for r in self.runner.run(self.ledger.workers())}
+        rows = {(r.uid, r.name): r.worker for r in self.run(self.ledger.workers())}
         assert {k: (w.status, w.totals["seen"], w.attempt) for k, w in rows.items()} == {
             k: (w["status"], worker_totals(w), len(w["processes"])) for k, w in self.workers.items()
         }
