@@ -8,13 +8,13 @@ import logging
 import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 
 bind = structlog.contextvars.bound_contextvars  # with bind(node=…): every line inside carries it
 
-LEVELS: Final = ("debug", "info", "warning", "error")
+LogLevel = Literal["debug", "info", "warning", "error"]
 MASK: Final = "***"
 _SECRET_FIELD: Final = re.compile(
     r"token|secret|passw|authorization|credential|private_?key", re.IGNORECASE
@@ -39,12 +39,11 @@ def mask_secrets(
     return event
 
 
-def configure(component: str, *, level: str = "info", stream: TextIO = sys.stderr) -> None:
+def configure(component: str, *, level: LogLevel = "info", stream: TextIO = sys.stderr) -> None:
     """Send this process's logs, and those of its libraries (warnings up), to `stream`.
 
     Args:
         component: "globalmanager", "localcontroller", …; stands in every line
-        level: one of LEVELS
     """
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [

@@ -2,15 +2,12 @@
 
 from typing import Annotated, Literal
 
-import msgspec
-
-from common.session import Timing
+from common.logs import LogLevel
+from common.session_settings import SessionSettings
 from common.settings import Setting
 
-LogLevel = Literal["debug", "info", "warning", "error"]
 
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(SessionSettings, frozen=True, kw_only=True):
     """One field for each flag; see docs/configuration.md for all spellings."""
 
     kubeconfig: Annotated[
@@ -57,17 +54,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     contact_grace_s: Annotated[
         float, Setting("seconds without a session after which a node is out of contact")
     ] = 40.0
-    session_opening_s: Annotated[float, Setting("seconds an edge has for the handshake")] = 10.0
-    session_beat_s: Annotated[float, Setting("seconds between beats on an idle session")] = 15.0
-    session_silence_s: Annotated[
-        float, Setting("seconds of silence after which a session is over")
-    ] = 40.0
     log_level: Annotated[LogLevel, Setting("least level that is logged")] = "info"
-
-    @property
-    def timing(self) -> Timing:
-        return Timing(
-            opening_s=self.session_opening_s,
-            beat_s=self.session_beat_s,
-            silence_s=self.session_silence_s,
-        )

@@ -6,20 +6,17 @@ this struct. `check` finds what a type alone cannot say.
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import urlsplit
-
-import msgspec
 
 from common.errors import SettingsError
 from common.ids import is_subdomain
-from common.session import Timing
+from common.logs import LogLevel
+from common.session_settings import SessionSettings
 from common.settings import Setting, split_address
 
-LogLevel = Literal["debug", "info", "warning", "error"]
 
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(SessionSettings, frozen=True, kw_only=True):
     node_name: Annotated[str, Setting("name of this Kubernetes Node", env="NODENAME")]
     global_manager: Annotated[
         str,
@@ -63,25 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ledger_reserve_bytes: Annotated[
         int, Setting("disk space kept aside so that final states fit on a full disk, bytes")
     ] = 1024 * 1024
-    session_opening_s: Annotated[
-        float, Setting("longest handshake with the GlobalManager, seconds")
-    ] = 10.0
-    session_beat_s: Annotated[
-        float, Setting("longest pause between two frames to the GlobalManager, seconds")
-    ] = 15.0
-    session_silence_s: Annotated[
-        float, Setting("a GlobalManager silent for so long is gone, seconds")
-    ] = 40.0
     reconnect_min_s: Annotated[float, Setting("cap of the first reconnect delay, seconds")] = 1.0
     reconnect_max_s: Annotated[float, Setting("cap of every reconnect delay, seconds")] = 60.0
-
-    @property
-    def timing(self) -> Timing:
-        return Timing(
-            opening_s=self.session_opening_s,
-            beat_s=self.session_beat_s,
-            silence_s=self.session_silence_s,
-        )
 
     @property
     def global_manager_url(self) -> str:

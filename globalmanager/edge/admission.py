@@ -6,7 +6,6 @@ to come back, so a fleet that reconnects at one instant is served in its turn.
 
 import math
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -28,28 +27,6 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Mean of Retry-After while there is no room."""
     cold_retry_s: float = 5.0
     """Mean of Retry-After until this replica knows what its nodes must hold."""
-
-
-class TokenBucket:
-    """`per_s` in the long run, `burst` at once. The clock gives monotonic seconds."""
-
-    def __init__(
-        self, *, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._per_s, self._burst = per_s, float(burst)
-        self._clock = clock
-        self._tokens = self._burst
-        self._counted_at = clock()
-
-    def take(self) -> bool:
-        now = self._clock()
-        earned = (now - self._counted_at) * self._per_s
-        self._tokens = min(self._burst, self._tokens + earned)
-        self._counted_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
 
 class Lobby:

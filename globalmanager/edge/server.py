@@ -19,10 +19,11 @@ from websockets.protocol import CONNECTING
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.errors import Unavailable
+from common.errors import Overloaded, Unavailable
 from common.ids import NodeName
 from common.logs import get_logger
-from globalmanager.edge.admission import AdmissionLimits, Lobby, TokenBucket, retry_after
+from common.ratelimit import TokenBucket
+from globalmanager.edge.admission import AdmissionLimits, Lobby, retry_after
 from globalmanager.edge.identity import NODE_HEADER, Authenticator, Handshake, Unauthenticated
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions import Sessions
@@ -122,7 +123,9 @@ class EdgeServer:
         self._metrics = metrics
         self._limits = limits
         self._tls = tls
-        self._bucket = TokenBucket(per_s=limits.per_s, burst=limits.burst)
+        self._bucket = TokenBucket(
+            qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="edge server"
+        )
         self._lobby = Lobby(
             total=limits.unauthenticated, per_address=limits.unauthenticated_per_address
         )
@@ -232,7 +235,9 @@ class EdgeServer:
             )
         if self._not_ready():
             return unavailable(connection, retry_after(self._limits.cold_retry_s))
-        if not self._bucket.take():
+        try:
+            self._bucket.reserve(asyncio.get_running_loop().time())
+        except Overloaded:
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
         return None
 

@@ -14,9 +14,9 @@ import aiohttp
 import msgspec
 
 from common.ids import Uid
+from common.ratelimit import TokenBucket
 from globalmanager.kube import errors
 from globalmanager.kube.lines import LineSplitter, LineTooLong
-from globalmanager.kube.ratelimit import TokenBucket
 from globalmanager.kube.transport import Transport, open_transport
 from globalmanager.model import Object, ObjectRef, ResourceType, ref_of
 

@@ -54,8 +54,3 @@ def test_libraries_are_heard_from_warning_up(stream: io.StringIO) -> None:
     logging.getLogger("kubernetes_asyncio").debug("response body: password")
     logging.getLogger("kubernetes_asyncio").warning("trouble")
     assert [line["event"] for line in lines(stream)] == ["trouble"]
-
-
-def test_unknown_level_is_an_error() -> None:
-    with pytest.raises(KeyError):
-        logs.configure("tested", level="loud")

@@ -2,25 +2,7 @@
 
 import pytest
 
-from globalmanager.edge.admission import Lobby, TokenBucket, retry_after
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_the_bucket_lets_a_burst_through_and_then_its_rate() -> None:
-    clock = Clock()
-    bucket = TokenBucket(per_s=10, burst=3, clock=clock)
-    assert [bucket.take() for _ in range(5)] == [True, True, True, False, False]
-    clock.now += 0.25
-    assert [bucket.take() for _ in range(3)] == [True, True, False]
-    clock.now += 1000
-    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+from globalmanager.edge.admission import Lobby, retry_after
 
 
 def test_the_lobby_is_bounded_per_address_and_in_total() -> None:

@@ -1,7 +1,8 @@
-"""The client's own rate limit: a token bucket that can be told to hold still.
+"""A token bucket: so many in the long run, so many at once; it can be told to hold still.
 
-Used by `client` for requests and by the engine's event recorder. Waits on the running loop's
-clock; the arithmetic takes the time as an argument.
+The GlobalManager's Kubernetes client and event recorder wait for their turn, its edge server
+turns away who would have to. Waits on the running loop's clock; the arithmetic takes the time as
+an argument.
 """
 
 import asyncio
@@ -16,12 +17,21 @@ class TokenBucket:
     Args:
         max_wait_s: who would have to wait for longer gets Overloaded instead, so that a queue of
             waiters is bounded in time, seconds
+        what: that is limited, for Overloaded
     """
 
-    def __init__(self, *, qps: float, burst: int, max_wait_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        *,
+        qps: float,
+        burst: int,
+        max_wait_s: float = 30.0,
+        what: str = "client of the Kubernetes API",
+    ) -> None:
         if not (0 < qps < math.inf and burst >= 1):
             raise ValueError(f"need qps > 0 and burst >= 1, got {qps} and {burst}")
         self._qps, self._burst, self._max_wait_s = qps, burst, max_wait_s
+        self._what = what
         self._tokens = float(burst)  # negative: promised to those who wait
         self._filled_at = -math.inf
         self._held_until = -math.inf
@@ -38,7 +48,7 @@ class TokenBucket:
         owed_s = max(0.0, (1.0 - self._tokens) / self._qps)
         wait_s = max(owed_s, self._held_until - now)
         if wait_s > self._max_wait_s:
-            raise Overloaded("client of the Kubernetes API", wait_s)
+            raise Overloaded(self._what, wait_s)
         self._tokens -= 1.0
         return wait_s
 

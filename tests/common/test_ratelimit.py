@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import Overloaded
-from globalmanager.kube.ratelimit import TokenBucket
+from common.ratelimit import TokenBucket
 
 
 def test_a_burst_passes_at_once_and_then_the_rate_rules() -> None:

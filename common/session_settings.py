@@ -1,0 +1,26 @@
+"""The settings that both ends of the channel have alike; their settings structs inherit them."""
+
+from typing import Annotated
+
+import msgspec
+
+from common.session import Timing
+from common.settings import Setting
+
+
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    session_opening_s: Annotated[float, Setting("longest handshake of a session, seconds")] = 10.0
+    session_beat_s: Annotated[
+        float, Setting("longest pause between two frames to the other side, seconds")
+    ] = 15.0
+    session_silence_s: Annotated[
+        float, Setting("another side that is silent for so long is gone, seconds")
+    ] = 40.0
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(
+            opening_s=self.session_opening_s,
+            beat_s=self.session_beat_s,
+            silence_s=self.session_silence_s,
+        )

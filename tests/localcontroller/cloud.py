@@ -1,0 +1,157 @@
+"""A GlobalManager for tests: a real WebSocket server that drives the cloud's end of the session."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from common import wire
+from common.cloud_session import CloudSession, Desired, EdgeSynced, Held, HelloReceived, Reported
+from common.ids import TaskKey
+from tests.localcontroller.builders import TIMING, report_of, until
+
+
+class Cloud:
+    """What the cloud wants, and all that it heard. `port` stays over stop and start."""
+
+    def __init__(self) -> None:
+        self.desired: dict[TaskKey, Desired] = {}
+        self.epoch = 1
+        self.refuse: dict[str, str] = {}  # worker -> why its reports are refused
+        self.answers: list[tuple[int, dict[str, str]]] = []  # to the next handshakes
+        self.acknowledges = True
+        self.requests: list[Mapping[str, str]] = []  # headers of handshakes
+        self.hellos: list[HelloReceived] = []
+        self.held: list[Held] = []
+        self.reports: list[wire.Report] = []
+        self.synced = 0
+        self.sockets: list[ServerConnection] = []
+        self.sessions: list[CloudSession] = []
+        self.greeting: bytes | str | None = None  # sent instead of Welcome
+        self.port = 0
+        self._server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self._server = await serve(
+            self._on_connection,
+            "127.0.0.1",
+            self.port,
+            subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
+            process_request=self._on_request,
+            compression=None,
+            ping_interval=None,
+            close_timeout=1,
+        )
+        self.port = next(iter(self._server.sockets)).getsockname()[1]
+
+    async def stop(self) -> None:
+        """Like SIGKILL: no close frames."""
+        if self._server is not None:
+            self.cut()
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    def cut(self) -> None:
+        for socket in self.sockets:
+            socket.transport.abort()
+        self.sockets.clear()
+
+    def _on_request(self, connection: ServerConnection, request: Request) -> Response | None:
+        self.requests.append(dict(request.headers.raw_items()))
+        if not self.answers:
+            return None
+        status, headers = self.answers.pop(0)
+        response = connection.respond(HTTPStatus(status), "")
+        response.headers.update(headers)
+        return response
+
+    async def _on_connection(self, socket: ServerConnection) -> None:
+        session = CloudSession(now=_now(), timing=TIMING)
+        self.sockets.append(socket)
+        self.sessions.append(session)
+        with contextlib.suppress(ConnectionClosed):
+            async for data in socket:
+                assert isinstance(data, bytes)
+                for event in session.receive(data, _now()):
+                    self._on_event(session, event)
+                await self._flush(socket, session)
+                if session.closed is not None:
+                    await socket.close(session.closed.code, session.closed.reason)
+
+    def _on_event(self, session: CloudSession, event: object) -> None:
+        match event:
+            case HelloReceived():
+                self.hellos.append(event)
+                session.welcome(epoch=self.epoch, session="s-1", desired=self.desired)
+            case EdgeSynced():
+                self.synced += 1
+            case Held():
+                self.held.append(event)
+            case Reported():
+                self.reports.append(event.report)
+                if self.acknowledges:
+                    refused = self.refuse.get(event.report.worker, "")
+                    session.acknowledge(event.report.seq, refused=refused)
+
+    async def _flush(self, socket: ServerConnection, session: CloudSession) -> None:
+        data = session.data_to_send(_now())
+        if self.greeting is not None:
+            data = [self.greeting] if isinstance(self.greeting, bytes) else []
+            if isinstance(self.greeting, str):
+                await socket.send(self.greeting)
+        for message in data:
+            await socket.send(message)
+
+    # ---- what tests ask -------------------------------------------------------------------------
+
+    async def desire(self, key: TaskKey, task: Desired | None) -> None:
+        """Change the desired set, also of the live session."""
+        if task is None:
+            self.desired.pop(key, None)
+        else:
+            self.desired[key] = task
+        if self.sockets:
+            self.sessions[-1].desire(key, task)
+            await self._flush(self.sockets[-1], self.sessions[-1])
+
+    async def until_synced(self, count: int = 1) -> None:
+        await until(lambda: self.synced >= count)
+
+    async def until_reported(self, worker: str, **expected: object) -> wire.ReportBody:
+        """The first report of `worker` whose status or task info are as expected."""
+
+        def found() -> wire.ReportBody | None:
+            bodies = [report_of(r.body) for r in self.reports if r.worker == worker]
+            return next((body for body in bodies if _matches(body, expected)), None)
+
+        body: wire.ReportBody = await until(found)
+        return body
+
+
+def _matches(body: wire.ReportBody, expected: Mapping[str, object]) -> bool:
+    facts = {"status": body.status, "reason": body.reason, **body.task_info}
+    return all(facts.get(name) == value for name, value in expected.items())
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@contextlib.asynccontextmanager
+async def running_cloud() -> AsyncIterator[Cloud]:
+    cloud = Cloud()
+    await cloud.start()
+    try:
+        yield cloud
+    finally:
+        await cloud.stop()
