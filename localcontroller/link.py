@@ -34,7 +34,6 @@ log = get_logger(__name__)
 NODE_HEADER: Final = "Edgeai-Node"  # a hint for logs; who we are is in the credential
 TOKEN: Final = re.compile(r"[!-~]+")
 FLOOR_S: Final = 0.2  # a lucky draw is no hot loop
-REPLACED_S: Final = 30.0
 MAX_RETRY_AFTER_S: Final = 300.0
 
 
@@ -84,7 +83,7 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 def default_delays(*, min_s: float, max_s: float) -> Delays:
     return Delays(
         usual=Backoff(base_s=min_s, max_s=max_s, floor_s=min(FLOOR_S, min_s)),
-        replaced=Backoff(base_s=2 * REPLACED_S, max_s=10 * REPLACED_S, floor_s=REPLACED_S),
+        replaced=Backoff(base_s=max_s, max_s=5 * max_s, floor_s=max_s / 2),
         credential_s=max_s / 2,
     )
 

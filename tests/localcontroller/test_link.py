@@ -96,14 +96,19 @@ async def test_what_changed_while_apart_is_made_up(ledger: Ledger, cloud: Cloud)
     assert [hello.held.keys() for hello in cloud.hellos] == [set(), {key("a"), key("b")}]
 
 
+async def until_acknowledged(ledger: Ledger) -> None:
+    """Until the cloud has taken every report; the test's own time limit bounds it."""
+    while await ledger.unacked():  # noqa: ASYNC110 - the ledger tells only who asks
+        await asyncio.sleep(0.005)
+
+
 async def test_a_report_goes_up_and_leaves_the_outbox(ledger: Ledger, cloud: Cloud) -> None:
     cloud.desired = {key(): desired()}
     async with linked(ledger, cloud):
         await cloud.until_synced()
         await ledger.record(UID, WORKER, [said(7, status="completed")])
         await cloud.until_reported(WORKER, status="completed", seen=7)
-        while await ledger.unacked():
-            await asyncio.sleep(0.005)
+        await until_acknowledged(ledger)
 
 
 async def test_reports_wait_while_the_cloud_is_away_newest_per_worker(
@@ -133,8 +138,7 @@ async def test_a_report_that_was_not_acknowledged_is_sent_again(
         cloud.acknowledges = True
         cloud.cut()
         await until(lambda: len(cloud.reports) == 2)
-        while await ledger.unacked():
-            await asyncio.sleep(0.005)
+        await until_acknowledged(ledger)
 
 
 async def test_a_refused_report_is_given_up_and_harms_no_other(
@@ -147,8 +151,7 @@ async def test_a_refused_report_is_given_up_and_harms_no_other(
         await ledger.record(UID, "bad", [said(1)])  # type: ignore[arg-type]
         await ledger.record(UID, "good", [said(2)])  # type: ignore[arg-type]
         await cloud.until_reported("good", seen=2)
-        while await ledger.unacked():
-            await asyncio.sleep(0.005)
+        await until_acknowledged(ledger)
 
 
 async def test_a_refused_task_is_answered_with_the_reason(ledger: Ledger, cloud: Cloud) -> None:

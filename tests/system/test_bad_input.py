@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from edgeai import system
+from edgeai import environment, system
 from edgeai.api import Api, ApiError, Object, path_of, wait_until
 from edgeai.demo import joint_inference as demo
 from edgeai.environment import Environment
@@ -223,16 +223,27 @@ def test_refused_change_leaves_the_running_service_alone(
         stream.wait_for_exact_counts(result)
 
 
+# After it was replaced a LocalController stays away for half of this at least.
+QUICK = ("--reconnect-max-s", "4")
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    state_dir = tmp_path_factory.mktemp("quick") / "state"
+    yield environment.up(state_dir, tuning=system.Tuning(localcontroller_flags=QUICK))
+    environment.down(state_dir)
+
+
 # ---- a second LocalController with the same name ----------------------------------------------
 
 
 def test_two_local_controllers_with_one_name_are_told_apart(
-    running: Environment, model_files: Path, tmp_path: Path
+    quick: Environment, model_files: Path, tmp_path: Path
 ) -> None:
-    with streaming(running, model_files, STREAM_RATE="100") as stream:
+    with streaming(quick, model_files, STREAM_RATE="100") as stream:
         stream.wait_for_uploads()
-        with second_local_controller(running, tmp_path) as process:
-            node_event(running, "DuplicateNode")
+        with second_local_controller(quick, tmp_path) as process:
+            node_event(quick, "DuplicateNode")
             assert process.poll() is None
         result = stream.result()
         stream.wait_for_exact_counts(result)
@@ -266,6 +277,7 @@ def second_local_controller(
             *("--global-manager", f"ws://{service['spec']['clusterIP']}:{system.EDGE_PORT}"),
             *("--state-dir", str(directory / "state"), "--token-file", str(token)),
             *("--worker-address", f"{host}:9100", "--status-address", f"{host}:9101"),
+            *QUICK,
         ],
         stderr=subprocess.DEVNULL,
     )
