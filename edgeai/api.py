@@ -37,7 +37,7 @@ class Api:
     """Args: url like "http://127.0.0.1:41234"."""
 
     def __init__(self, url: str, token: str) -> None:
-        self.url, self._token = url, token
+        self.url, self.token = url, token
         self._address = urllib.parse.urlsplit(url).netloc
 
     @classmethod
@@ -103,7 +103,7 @@ class Api:
             connection.close()
 
     def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
 
     def _request(
         self,

@@ -117,9 +117,10 @@ def _install_globalmanager(
 def _install_localcontrollers(
     environment: Environment, tokens: dict[str, str], tuning: system.Tuning
 ) -> None:
+    access = system.ClusterAccess(environment.cluster.api, environment.api.token)
     for node, token in tokens.items():
         node_dir = environment.state_dir / "nodes" / node
-        for object_ in system.localcontroller(node, token, node_dir, tuning):
+        for object_ in system.localcontroller(node, token, access, node_dir, tuning):
             environment.api.apply(object_)
 
 

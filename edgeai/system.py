@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,13 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     """node -> address, where it is not the Service of the GlobalManager."""
     globalmanager_flags: tuple[str, ...] = ()
     localcontroller_flags: tuple[str, ...] = ()
+
+
+class ClusterAccess(NamedTuple):
+    """Where the local cluster's API is, and the bearer token that it wants."""
+
+    url: str
+    token: str
 
 
 def localcontroller_of(node: str) -> str:
@@ -53,11 +60,14 @@ def globalmanager(kubeconfig: Path, tokens: Mapping[str, str], tuning: Tuning) -
     ]
 
 
-def localcontroller(node: str, token: str, node_dir: Path, tuning: Tuning) -> list[Object]:
-    """The LocalController of `node`, with its state in `node_dir`."""
+def localcontroller(
+    node: str, token: str, cluster: ClusterAccess, node_dir: Path, tuning: Tuning
+) -> list[Object]:
+    """The LocalController of `node`, with its state in `node_dir`; it watches its node's pods."""
+    credentials = {"token": token, "cluster-token": cluster.token}
     return [
-        _object("v1", "Secret", localcontroller_of(node), stringData={"token": token}),
-        _localcontroller(node, node_dir, tuning),
+        _object("v1", "Secret", localcontroller_of(node), stringData=credentials),
+        _localcontroller(node, cluster.url, node_dir, tuning),
     ]
 
 
@@ -126,7 +136,7 @@ def _globalmanager(tuning: Tuning) -> Object:
     return _deployment(GLOBALMANAGER, {**cloud, "volumes": [volume]}, container)
 
 
-def _localcontroller(node: str, node_dir: Path, tuning: Tuning) -> Object:
+def _localcontroller(node: str, api_url: str, node_dir: Path, tuning: Tuning) -> Object:
     name = localcontroller_of(node)
     address = tuning.global_manager_of.get(node, f"ws://{GLOBALMANAGER}.{NAMESPACE}:{EDGE_PORT}")
     container = {
@@ -140,6 +150,7 @@ def _localcontroller(node: str, node_dir: Path, tuning: Tuning) -> Object:
             *("--worker-address", f"$(HOST_IP):{WORKER_PORT}"),
             *("--status-address", f"$(HOST_IP):{STATUS_PORT}"),
             *("--token-file", "/etc/edgeai/token"),
+            *("--pods-api", api_url, "--pods-token-file", "/etc/edgeai/cluster-token"),
             *tuning.localcontroller_flags,
         ],
         "env": [_field("NODENAME", "spec.nodeName"), _field("HOST_IP", "status.hostIP")],

@@ -65,6 +65,11 @@ class Stream:
         """What the worker counted in the end."""
         return next(event for event in self._events if event["event"] == "result")
 
+    def results_after_restart(self) -> Iterator[dict[str, Any]]:
+        """Results of the process that runs now; the log of the one before has ended."""
+        events = demo.worker_events(self.running.api, demo.edge_pod(self.running.api))
+        return (event for event in events if event["event"] == "result")
+
     def wait_for_exact_counts(self, result: dict[str, Any]) -> None:
         """Until the CR says exactly what the worker counted."""
         counted = result["counts"]
