@@ -2,8 +2,8 @@
 
 `python -m globalmanager.crds DIRECTORY` writes them; a test compares them with deploy/crds.
 
-A type has the same short names in every group that serves it, as it has the same plural. kubectl
-resolves a bare name to the first group, edgeai.io; `ji.sedna.io` names the other.
+kubectl resolves a plural to the first group that has it, edgeai.io; short names belong to one group
+each: `jis` is the proposal's, `ji` is Sedna's.
 """
 
 import inspect
@@ -55,7 +55,7 @@ def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:
         "singular": kind.singular,
         "kind": type_.kind,
         "listKind": f"{type_.kind}List",
-        "shortNames": list(kind.short_names),
+        "shortNames": list(kind.short_names.get(type_.group, ())),
         "categories": [CATEGORY],
     }
 

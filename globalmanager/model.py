@@ -214,7 +214,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[ResourceType, ...]
     """The resource in each API group that serves it; same behaviour in all."""
     singular: str
-    short_names: tuple[str, ...]
+    short_names: Mapping[str, tuple[str, ...]]
+    """By API group. One name in two groups would make kubectl warn with each use of it."""
     spec: type
     """Struct that .spec is converted to; the CRD's schema is generated from it."""
     status: type

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -255,7 +256,7 @@ async def test_a_second_one_on_the_same_directory_is_turned_away(
     assert str(state_dir) in str(refusal.value)
 
 
-UNUSABLE = {
+UNUSABLE: dict[str, Callable[[Path], tuple[Path | None, Path]]] = {
     "its parent is a file": lambda tmp: (tmp / "file", tmp / "file" / "state"),
     "it is a file": lambda tmp: (tmp / "file", tmp / "file"),
     "a file system that takes no files": lambda _: (None, Path("/proc/edgeai")),

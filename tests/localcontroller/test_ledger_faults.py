@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -85,7 +85,7 @@ async def open_and_use(directory: Path) -> Ledger:
     return ledger
 
 
-DAMAGES = {
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda data: b"",
     "half a header": lambda data: data[:50],
     "one page": lambda data: data[:4096],

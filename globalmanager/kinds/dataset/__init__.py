@@ -12,7 +12,7 @@ KIND = Kind(
         ResourceType("sedna.io", "v1alpha1", "datasets", "Dataset"),
     ),
     singular="dataset",
-    short_names=("dset",),  # `ds` is the DaemonSet's
+    short_names={"edgeai.io": ("dset",)},  # `ds` is the DaemonSet's
     spec=DatasetSpec,
     status=DatasetStatus,
     columns=(

@@ -26,7 +26,7 @@ KIND = Kind(
         ResourceType("sedna.io", "v1alpha1", _PLURAL, _KIND),
     ),
     singular="jointinferenceservice",
-    short_names=("jis", "ji"),
+    short_names={"edgeai.io": ("jis",), "sedna.io": ("ji",)},  # as in the proposal, and in Sedna
     spec=JointInferenceServiceSpec,
     status=JointInferenceServiceStatus,
     columns=(

@@ -12,7 +12,7 @@ KIND = Kind(
         ResourceType("sedna.io", "v1alpha1", "models", "Model"),
     ),
     singular="model",
-    short_names=("mdl",),
+    short_names={"edgeai.io": ("mdl",)},
     spec=ModelSpec,
     status=ModelStatus,
     columns=(

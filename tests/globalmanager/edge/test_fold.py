@@ -27,7 +27,7 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] |
 KIND = Kind(
     types=(TYPE,),
     singular="jointinferenceservice",
-    short_names=(),
+    short_names={},
     spec=dict,
     status=dict,
     columns=(),

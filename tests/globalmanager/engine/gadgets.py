@@ -133,7 +133,7 @@ def fold(_status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] 
 GADGET = Kind(
     types=(GADGETS,),
     singular="gadget",
-    short_names=(),
+    short_names={},
     spec=GadgetSpec,
     status=NoStatus,
     columns=(Column("Phase", "string", ".status.phase"),),
