@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from common.ids import NodeName, WorkerName, is_subdomain
+from common.ids import NodeName, is_subdomain
 from common.wire import AssignmentBody, WorkerGrant
-from globalmanager.children import LABEL_WORKER, has_role, is_being_deleted, label_of
+from globalmanager.children import has_role, is_being_deleted
 from globalmanager.faults import node_of, phase_of
 from globalmanager.kinds.jointinferenceservice import types
 from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
@@ -24,16 +24,13 @@ from globalmanager.status import mapping
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> assignment, with a grant for each worker that may be there."""
+    """Node -> assignment, with a grant for each worker that may ever be there."""
     if is_being_deleted(observed.object):
         return {}
     spec = _accepted(observed)
     excerpt = _excerpt(spec) if spec else {}
-    places: dict[NodeName, set[WorkerName]] = {}
-    for node, worker in _places(observed, spec):
-        if is_subdomain(node):
-            places.setdefault(NodeName(node), set()).add(worker)
-    return {node: _assignment(observed, excerpt, sorted(places[node])) for node in sorted(places)}
+    nodes = sorted({node for node in _nodes(observed, spec) if is_subdomain(node)})
+    return {NodeName(node): _assignment(observed, excerpt, node) for node in nodes}
 
 
 def _accepted(observed: Observed) -> JointInferenceServiceSpec | None:
@@ -51,20 +48,15 @@ def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
     return {"edgeWorker": edge}
 
 
-def _places(
-    observed: Observed, spec: JointInferenceServiceSpec | None
-) -> Iterator[tuple[str, WorkerName]]:
-    """(node, worker): where the spec, the edge Deployment and the edge pods put workers."""
-    name = observed.ref.name
-    fixed = worker_name(name, EDGE)
-    yield (fixed_node(spec.edge_worker) if spec else ""), fixed
+def _nodes(observed: Observed, spec: JointInferenceServiceSpec | None) -> Iterator[str]:
+    """Where the spec, the edge Deployment and the edge pods put workers."""
+    yield fixed_node(spec.edge_worker) if spec else ""
     for ref, child in observed.children.items():
         if ref.type == DEPLOYMENTS and has_role(child, EDGE):
-            yield _template_node(child), fixed
+            yield _template_node(child)
     for pod in observed.pods:
         if has_role(pod, EDGE) and phase_of(pod) not in ("Succeeded", "Failed"):
-            is_fixed = label_of(pod, LABEL_WORKER) == fixed
-            yield node_of(pod), fixed if is_fixed else worker_name(name, EDGE, node_of(pod))
+            yield node_of(pod)
 
 
 def _template_node(deployment: Object) -> str:
@@ -72,14 +64,18 @@ def _template_node(deployment: Object) -> str:
     return str(mapping(template.get("spec")).get("nodeName", ""))
 
 
-def _assignment(observed: Observed, excerpt: dict[str, Any], names: list[WorkerName]) -> Assignment:
+def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assignment:
+    """A function of generation and node alone: while the version stands still nothing is sent.
+
+    So both names are granted that the worker can have there, whether or not its node is fixed.
+    """
     ref = observed.ref
     secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
-    grant = WorkerGrant(secret_hash=secret_hash(secret))
+    names = (worker_name(ref.name, EDGE), worker_name(ref.name, EDGE, node))
     body = AssignmentBody(
         namespace=ref.namespace,
         name=ref.name,
         spec=excerpt,
-        workers=dict.fromkeys(names, grant),
+        workers=dict.fromkeys(names, WorkerGrant(secret_hash=secret_hash(secret))),
     )
     return Assignment(key=task_key(ref), uid=observed.uid, version=observed.generation, body=body)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common.ids import NodeName, WorkerName
+from common.ids import NodeName
 from globalmanager.model import Assignment
 from globalmanager.secrets import secret_hash
 from tests.globalmanager.builders import World
@@ -15,8 +15,8 @@ def told(world: World) -> dict[NodeName, Assignment]:
     return dict(world.kind.assignments(world.observed()))
 
 
-def workers(world: World) -> dict[NodeName, list[WorkerName]]:
-    return {node: list(entry.body.workers) for node, entry in told(world).items()}
+def nodes(world: World) -> list[NodeName]:
+    return list(told(world))
 
 
 def without_node() -> dict[str, Any]:
@@ -49,14 +49,26 @@ def test_the_grant_is_the_hash_of_the_secret_in_the_pod() -> None:
     ]
     server = next(item["value"] for item in container["env"] if item["name"] == "LC_SERVER")
     grant = told(world)[EDGE0].body.workers
+    hash_ = secret_hash(server.rpartition("/")[2])
     assert {name: entry.secret_hash for name, entry in grant.items()} == {
-        "digits-edge": secret_hash(server.rpartition("/")[2])
+        "digits-edge": hash_,
+        "digits-edge-edge0": hash_,
     }
+
+
+def test_while_the_version_stands_still_so_does_what_a_node_is_told() -> None:
+    """Nothing is sent for an unchanged version, so pods that come and go must not matter."""
+    world = digits().settle().pod("edge", "edge0", worker="digits-edge")
+    world.change(without_node())
+    before = told(world)[EDGE0]
+    world.settle().pod("edge", "edge0")
+    assert told(world)[EDGE0] == before
+    assert "digits-edge-edge0" in before.body.workers
 
 
 def test_nothing_is_needed_but_the_service_itself() -> None:
     world = digits().without("Model", "small").without("Node", "edge0")
-    assert workers(world) == {"edge0": ["digits-edge"]}
+    assert nodes(world) == ["edge0"]
 
 
 def test_the_version_is_the_generation() -> None:
@@ -66,15 +78,15 @@ def test_the_version_is_the_generation() -> None:
 def test_without_a_node_the_pods_nodes_are_told() -> None:
     world = digits(without_node()).pod("edge", "edge0").pod("edge", "edge1").pod("edge")
     world.pod("cloud", "cloud0").pod("edge", "edge7", phase="Failed")
-    assert workers(world) == {"edge0": ["digits-edge-edge0"], "edge1": ["digits-edge-edge1"]}
+    assert nodes(world) == ["edge0", "edge1"]
 
 
 def test_a_worker_that_lives_on_the_old_node_may_report_to_its_end() -> None:
     world = digits().settle().pod("edge", "edge0", worker="digits-edge")
     world.change(spec(edge={"nodeName": "edge1"})).settle()
-    assert workers(world) == {"edge0": ["digits-edge"], "edge1": ["digits-edge"]}
+    assert nodes(world) == ["edge0", "edge1"]
     world.pods.clear()
-    assert workers(world) == {"edge1": ["digits-edge"]}
+    assert nodes(world) == ["edge1"]
 
 
 def test_an_invalid_change_keeps_the_grants_of_running_workers() -> None:
@@ -82,7 +94,7 @@ def test_an_invalid_change_keeps_the_grants_of_running_workers() -> None:
     before = told(fixed)[EDGE0].body.workers
     assert told(fixed.change({"edgeWorker": 5}))[EDGE0].body.workers == before
     free = digits(without_node()).settle().pod("edge", "edge1")
-    assert workers(free.change("garbage")) == {"edge1": ["digits-edge-edge1"]}
+    assert nodes(free.change("garbage")) == ["edge1"]
 
 
 def test_an_invalid_service_that_never_ran_is_told_to_nobody() -> None:
