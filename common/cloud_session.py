@@ -61,6 +61,7 @@ class CloudSession(Session):
         self._desired: dict[TaskKey, Desired] = {}
         self._window: SendWindow[TaskKey, wire.Assign | wire.Withdraw] = SendWindow(WINDOW)
         self._synced: wire.Synced | None = None  # as it was sent
+        self._dropped: frozenset[TaskKey] = frozenset()  # held, but not named in it
         self._unacknowledged_reports = 0
 
     def welcome(self, *, epoch: int, session: str, desired: Mapping[TaskKey, Desired]) -> None:
@@ -105,7 +106,7 @@ class CloudSession(Session):
                 return wire.Held(frame.uid, frame.version)
             case wire.Withdraw():
                 return None
-        return self.held.get(key)
+        return None if key in self._dropped else self.held.get(key)
 
     def acknowledge(self, seq: int, *, refused: str = "") -> None:
         self._unacknowledged_reports -= 1
@@ -118,6 +119,7 @@ class CloudSession(Session):
             self._send(msgspec.structs.replace(frame, seq=seq))
         if self._synced is None and not self._window.waiting:
             self._synced = wire.Synced(self._window.next_seq(), list(self._desired))
+            self._dropped = frozenset(self.held.keys() - self._desired.keys())
             self._send(self._synced)
 
     def _handle(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
@@ -159,12 +161,13 @@ class CloudSession(Session):
     def _on_synced_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         if self._synced is None or ack.seq != self._synced.seq:
             return []  # a repeat
-        named = set(self._synced.keys)
-        for key in self.held.keys() - named - self._desired.keys():
-            del self.held[key]
+        for key in self._dropped:
+            self.held.pop(key, None)
+        self._dropped = frozenset()
         return [EdgeSynced()]
 
     def _record_held(self, key: TaskKey, uid: Uid, version: int | None) -> None:
+        self._dropped -= {key}  # this acknowledgement is of a later frame than Synced
         if version is None:
             self.held.pop(key, None)
         else:

@@ -20,7 +20,7 @@ from common.cloud_session import (
 )
 from common.edge_session import EdgeSession, Outgoing, ReportAcked, Welcomed
 from common.ids import TaskKey, Uid, WorkerName
-from common.session import Closed, Session, Timing
+from common.session import WINDOW, Closed, Session, Timing
 
 TIMING = Timing(opening_s=10, beat_s=15, silence_s=40)
 KEYS = [TaskKey(f"models.edgeai.io/default/m{n}") for n in range(4)]
@@ -169,6 +169,26 @@ def test_task_wanted_again_before_its_withdrawal_was_sent_costs_nothing() -> Non
     assert carry(gm, lc) == []
 
 
+def test_task_wanted_again_while_synced_is_under_way_is_sent_again() -> None:
+    gm, lc, events = opened({}, {KEY: wire.Held(UID, 1)})
+    assert isinstance(events[-1], wire.Synced)
+    gm.desire(KEY, TASK)
+    lc.acknowledge(events[-1].seq)
+    carry(lc, gm)
+    assert names(carry(gm, lc)) == ["Assign"]
+
+
+def test_synced_waits_until_the_whole_set_was_sent() -> None:
+    desired = {TaskKey(f"models.edgeai.io/default/m{n}"): TASK for n in range(WINDOW + 10)}
+    gm, lc, events = opened(desired)
+    assert names(events) == ["Welcomed"] + ["Assign"] * WINDOW
+    for event in events[1:]:
+        assert isinstance(event, wire.Assign)
+        lc.acknowledge(event.seq)
+    carry(lc, gm)
+    assert names(carry(gm, lc)) == ["Assign"] * 10 + ["Synced"]
+
+
 def test_what_the_edge_never_had_is_not_withdrawn() -> None:
     gm, lc, _ = opened()
     gm.desire(KEY, TASK)
@@ -182,6 +202,7 @@ class ChannelMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.desired: dict[TaskKey, Desired] = {}
+        self.past: dict[TaskKey, Desired] = {}  # the newest of each key
         self.ledger: dict[TaskKey, wire.Held] = {}
         self.versions = 0
         self.connect()
@@ -196,8 +217,15 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), uid=st.sampled_from(["u1", "u2"]))
     def want(self, key: TaskKey, uid: str) -> None:
         self.versions += 1
-        self.desired[key] = Desired(Uid(uid), self.versions, b"\x80")
+        self.desired[key] = self.past[key] = Desired(Uid(uid), self.versions, b"\x80")
         self.gm.desire(key, self.desired[key])
+
+    @rule(key=st.sampled_from(KEYS))
+    def want_again(self, key: TaskKey) -> None:
+        """What was wanted before, at the same version: a pod came back to its node."""
+        if key in self.past:
+            self.desired[key] = self.past[key]
+            self.gm.desire(key, self.desired[key])
 
     @rule(key=st.sampled_from(KEYS))
     def unwant(self, key: TaskKey) -> None:
@@ -263,6 +291,14 @@ def test_newest_report_is_sent_and_its_revision_acknowledged() -> None:
     assert isinstance(event, Reported)
     gm.acknowledge(event.report.seq)
     assert carry(gm, lc) == [ReportAcked(outgoing(3), "")]
+
+
+def test_refusal_of_any_length_is_taken_by_the_other_side() -> None:
+    gm, lc, _ = opened()
+    for here, there in ((gm, lc), (lc, gm)):
+        here.acknowledge(1, refused="é" * 5000)
+        carry(here, there)
+        assert there.closed is None
 
 
 def test_peer_that_ignores_the_window_is_cut() -> None:
@@ -341,7 +377,9 @@ def test_anything_before_hello_closes() -> None:
 
 def test_after_closing_nothing_is_said_or_heard() -> None:
     gm, _, _ = opened()
+    gm.acknowledge(1)
     gm.close(wire.Close.REPLACED, "a newer session")
+    assert gm.data_to_send(0) == []
     assert gm.receive(wire.encode(wire.Beat())[0], 0) == []
     gm.desire(KEY, TASK)
     assert gm.data_to_send(0) == []

@@ -36,6 +36,12 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
     assert settings == Sample(node_name="flag", qps=2.0, level="debug")
 
 
+def test_empty_variable_says_nothing() -> None:
+    assert read(env={"NODENAME": "n", "EDGEAI_LEVEL": "", "EDGEAI_QPS": ""}) == Sample(
+        node_name="n"
+    )
+
+
 @pytest.mark.parametrize(
     ("argv", "field", "value"),
     [
