@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from edgeai.api import wait_until
@@ -19,6 +20,17 @@ def kill(running: Environment, *argv: str) -> int:
     (pid,) = pids_of(running, *argv)
     os.kill(pid, signal.SIGKILL)
     return pid
+
+
+@contextmanager
+def stopped(running: Environment, *argv: str) -> Iterator[None]:
+    """SIGSTOP exactly one container for as long as this lasts."""
+    (pid,) = pids_of(running, *argv)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def wait_for_successor(running: Environment, killed: int, *argv: str) -> None:

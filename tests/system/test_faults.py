@@ -14,6 +14,7 @@ from edgeai.api import wait_until
 from edgeai.demo import joint_inference as demo
 from edgeai.environment import Environment
 from tests.system import processes
+from tests.system.conftest import IMAGES
 from tests.system.cutting_proxy import CuttingProxy, Manner
 from tests.system.digits import CLOUD_MODULE, EDGE_MODULE, streaming
 
@@ -157,6 +158,33 @@ def test_cut_link_loses_nothing(line: Line, model_files: Path, manner: Manner) -
         assert result["counts"]["fallbacks"] == 0, "the worker noticed a cut that was not its own"
         assert line.proxy.connections > connections, "nothing was cut"
         stream.wait_for_condition("EdgeConnected", "True")
+
+
+def test_last_counts_outlive_a_cut_line_and_a_killed_local_controller(
+    line: Line, model_files: Path
+) -> None:
+    """The worker is silent from its last report on, so only what was made durable can arrive."""
+    with streaming(line.running, model_files, **SLOWLY) as stream:
+        stream.wait_for_uploads()
+        line.proxy.cut("silently")
+        result = stream.result()
+        with processes.stopped(line.running, EDGE_MODULE):
+            killed = processes.kill(line.running, *LOCALCONTROLLER)
+            processes.wait_for_successor(line.running, killed, *LOCALCONTROLLER)
+            assert int(stream.counts()["seen"]) < result["counts"]["seen"], "nothing was withheld"
+            line.proxy.mend()
+            stream.wait_for_exact_counts(result)
+
+
+def test_last_counts_outlive_a_global_manager_that_is_killed_at_once(
+    running: Environment, model_files: Path
+) -> None:
+    with streaming(running, model_files, **SLOWLY) as stream:
+        result = stream.result()
+        with processes.stopped(running, EDGE_MODULE):
+            processes.kill(running, *GLOBALMANAGER)
+            stream.wait_for_exact_counts(result)
+        assert result["counts"]["seen"] == IMAGES
 
 
 def test_stream_without_fault_counts_exactly(running: Environment, model_files: Path) -> None:

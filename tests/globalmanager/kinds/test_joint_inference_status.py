@@ -102,6 +102,12 @@ def test_a_fault_that_lasts_is_told_before_one_that_may_pass() -> None:
     assert world.settle().condition("Running")["reason"] == "CrashLoopBackOff"
 
 
+def test_a_fault_of_a_worker_that_serves_is_not_why_the_other_is_missing() -> None:
+    world = digits().settle().available("cloud").pod("cloud", **CRASHING).settle()
+    assert world.condition("Running")["reason"] == "Starting"
+    assert world.status["phase"] == "Pending"
+
+
 def test_a_failure_is_never_final() -> None:
     world = digits().settle().pod("edge", "edge0", **CRASHING).settle()
     assert world.status["phase"] == "Failed"

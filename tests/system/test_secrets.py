@@ -1,0 +1,56 @@
+"""No secret appears where people look: logs, Events, REST, statuses."""
+
+import base64
+import json
+import urllib.request
+from pathlib import Path
+
+from edgeai import system
+from edgeai.demo import joint_inference as demo
+from edgeai.environment import Environment
+from tests.system.digits import streaming
+
+
+def secrets_of(running: Environment) -> set[str]:
+    """Worker secrets from the pods' environment, node tokens and the key from the Secrets."""
+    pods = running.api.get(f"/api/v1/namespaces/{demo.NAMESPACE}/pods")["items"]
+    variables = [
+        variable
+        for pod in pods
+        for container in pod["spec"]["containers"]
+        for variable in container.get("env", ())
+    ]
+    servers = [v["value"] for v in variables if v["name"] == "LC_SERVER"]
+    stored = running.api.get(f"/api/v1/namespaces/{system.NAMESPACE}/secrets")["items"]
+    tokens = [
+        secret["data"][field]
+        for secret in stored
+        for field in ("token", "key")
+        if field in secret["data"]
+    ]
+    plain = {base64.b64decode(token).decode(errors="replace") for token in tokens}
+    return {server.rpartition("/")[2] for server in servers} | set(tokens) | plain
+
+
+def test_no_secret_is_shown(running: Environment, model_files: Path) -> None:
+    with streaming(running, model_files) as stream:
+        stream.wait_for_exact_counts(stream.result())
+        secrets = secrets_of(running)
+        assert len(secrets) >= 4, "worker secret, two tokens, key"
+        shown = {
+            str(path): path.read_text(errors="replace")
+            for path in running.state_dir.rglob("*.log*")
+            if path.is_file()
+        }
+        assert any("globalmanager" in path for path in shown), "no log was found"
+        shown["events"] = json.dumps(running.api.get("/api/v1/events"))
+        shown["status"] = json.dumps(stream.status())
+        for path in ("/api/v1/nodes", "/metrics", "/openapi.json"):
+            with urllib.request.urlopen(running.rest_url() + path, timeout=5) as answer:
+                shown[path] = answer.read().decode()
+        edge = f"http://{running.cluster.nodes[demo.EDGE_NODE]}:{system.STATUS_PORT}"
+        for path in ("/api/v1/tasks", "/api/v1/workers", "/api/v1/link", "/metrics"):
+            with urllib.request.urlopen(edge + path, timeout=5) as answer:
+                shown["edge" + path] = answer.read().decode()
+        leaks = [where for where, text in shown.items() if any(one in text for one in secrets)]
+        assert leaks == []
