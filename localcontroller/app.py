@@ -6,10 +6,12 @@ whole LocalController in their own event loop.
 
 import asyncio
 import contextlib
+import logging
 import signal
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from common.backoff import Backoff
 from common.errors import SettingsError
@@ -32,6 +34,7 @@ STOP_S: Final = 1.0  # for requests in progress when the process is to end
 NO_SPACE_RETRY_S: Final = 5.0
 BACKLOG: Final = 128  # connections that wait to be accepted
 IDLE_S: Final = 30.0  # for a connection without a request, or with an unfinished head
+LINGER_S: Final = 1.0  # for the rest of a body that nobody wants, so that its sender sees why
 
 
 async def run_until_signalled(settings: Settings) -> None:
@@ -121,24 +124,40 @@ def _pod_watch(settings: Settings, ledger: Ledger, heartbeats: Heartbeats) -> Po
     return PodWatch(source, ledger, heartbeats, backoff)
 
 
+def http_server(app: web.Application) -> web.AppRunner:
+    """How both APIs are served: every wait for a client is bounded."""
+    logger = logging.getLogger("localcontroller.http")
+    logger.addFilter(_without_request)
+    return web.AppRunner(
+        app,
+        access_log=None,
+        logger=logger,
+        auto_decompress=False,  # nobody needs it, and a small body could become a large one
+        keepalive_timeout=IDLE_S,
+        lingering_time=LINGER_S,
+        shutdown_timeout=STOP_S,
+    )
+
+
+def _without_request(record: logging.LogRecord) -> bool:
+    """The error of a malformed request quotes it, and so a secret: log that it came, no more."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.exc_info = None
+    return True
+
+
 async def _serve(
     app: web.Application, address: str, source: str, stack: contextlib.AsyncExitStack
 ) -> None:
     """Listen on `address` until the stack unwinds. Raises: SettingsError naming `source`"""
     host, port = split_address(address, source)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        auto_decompress=False,  # nobody needs it, and a small body could become a large one
-        keepalive_timeout=IDLE_S,
-        shutdown_timeout=STOP_S,
-    )
+    runner = http_server(app)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     try:
         await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise SettingsError(
             source, f"cannot listen on {address}: {reason}; choose another or free it"
         ) from error

@@ -28,6 +28,7 @@ log = get_logger(__name__)
 UID_LABEL: Final = "edgeai.io/uid"
 WORKER_LABEL: Final = "edgeai.io/worker"
 WATCH_S: Final = 300  # then everything is listed again, so what was missed is found
+MIN_ROUND_S: Final = 5.0  # from one list to the next
 CONNECT_S: Final = 10.0
 LIST_S: Final = 30.0
 PAGE: Final = 100
@@ -46,7 +47,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 class _ContainerState(msgspec.Struct, frozen=True):
     terminated: _Terminated | None = None
     waiting: _Waiting | None = None
-    running: dict[str, str] | None = None
+    running: dict[str, object] | None = None
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -181,23 +182,29 @@ class PodWatch:
     async def run(self) -> None:
         """List, watch, and again. Ends only by cancellation."""
         while True:
-            try:
-                await self._list_and_watch()
-                continue
-            except (aiohttp.ClientError, OSError, EdgeAIError, msgspec.MsgspecError) as error:
-                problem = str(error) or type(error).__name__
-            except Exception as error:  # it must outlive any fault
-                log.exception("pod watch failed")
-                problem = repr(error)
-            delay_s = self._backoff.next_s()
-            log.warning("cannot watch pods", reason=problem, retry_in_s=round(delay_s, 1))
+            delay_s = await self._round()
             await asyncio.sleep(delay_s)
+
+    async def _round(self) -> float:
+        """List once and watch to the end. Returns: how long to stay away, seconds."""
+        began_s = asyncio.get_running_loop().time()
+        try:
+            await self._list_and_watch()
+            # An API that cannot watch ends it at once: then this is a poll.
+            return max(0.0, began_s + MIN_ROUND_S - asyncio.get_running_loop().time())
+        except (aiohttp.ClientError, OSError, EdgeAIError, msgspec.MsgspecError) as error:
+            problem = str(error) or type(error).__name__
+        except Exception as error:  # it must outlive any fault
+            log.exception("pod watch failed")
+            problem = repr(error)
+        delay_s = self._backoff.next_s()
+        log.warning("cannot watch pods", reason=problem, retry_in_s=round(delay_s, 1))
+        return delay_s
 
     async def _list_and_watch(self) -> None:
         connector = aiohttp.TCPConnector(ssl=_tls(self._source), limit=1)
         async with aiohttp.ClientSession(connector=connector, headers=_headers(self._source)) as s:
             resource_version = await self._list(s)
-            self._backoff.reset()
             async for event in self._watch(s, resource_version):
                 await self._on_event(event)
 
@@ -279,6 +286,7 @@ class PodWatch:
         timeout = aiohttp.ClientTimeout(total=2 * WATCH_S, sock_connect=CONNECT_S)
         async with session.get(self._url, params=params, timeout=timeout) as response:
             _check(response)
+            self._backoff.reset()
             async for line in _lines(response.content):
                 yield msgspec.json.decode(line, type=_WatchEvent)
 
@@ -330,8 +338,21 @@ def _tls(source: PodsSource) -> ssl.SSLContext | bool:
 
 
 def _headers(source: PodsSource) -> dict[str, str]:
-    """The token is read for each list, for it is rotated. Raises: OSError"""
+    """The token is read for each list, for it is rotated. Raises: Unavailable"""
     headers = {"Accept": "application/json"}
     if source.token_file is not None:
-        headers["Authorization"] = f"Bearer {source.token_file.read_text('ascii').strip()}"
+        headers["Authorization"] = f"Bearer {_read_token(source.token_file)}"
     return headers
+
+
+def _read_token(file: Path) -> str:
+    """Raises: Unavailable, which quotes nothing of the file"""
+    try:
+        token = file.read_text("ascii").strip()
+    except OSError as error:
+        raise Unavailable(f"token file {file}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        token = ""
+    if not token or any(character <= " " or character > "~" for character in token):
+        raise Unavailable(f"token file {file}: it is not one word of printable ASCII")
+    return token

@@ -238,7 +238,9 @@ def _page_bytes(db: Database) -> int:
 def _lock(directory: Path) -> int:
     """Own the directory until the descriptor is closed, or the process ends however it ends."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sync_directory(directory.parent)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateError(
@@ -255,7 +257,6 @@ def _lock(directory: Path) -> int:
             "is used by another localcontroller",
             "stop that one, or give this one its own --state-dir",
         ) from error
-    _sync_directory(directory.parent)
     return fd
 
 

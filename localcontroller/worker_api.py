@@ -7,6 +7,7 @@ is read here: this API tells a worker nothing but whether it was heard.
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -90,13 +91,16 @@ class WorkerApi:
         if recorded.worker.is_finished:
             self._heartbeats.forget(uid, worker)
         elif recorded.is_current:
-            self._heartbeats.promise(uid, worker, message.heartbeat_s)
+            self._heartbeats.promise(uid, worker, recorded.worker.heartbeat_s)
 
 
 async def _body(request: web.Request) -> bytes:
-    """Raises: TimeoutError, HTTPRequestEntityTooLarge"""
-    async with asyncio.timeout(READ_S):
-        return await request.read()
+    """Raises: TimeoutError, HTTPRequestEntityTooLarge, InvalidMessage"""
+    try:
+        async with asyncio.timeout(READ_S):
+            return await request.read()
+    except ConnectionError as error:
+        raise InvalidMessage("body: the connection ended before it") from error
 
 
 def _refusal(error: Exception) -> web.Response:
@@ -118,7 +122,7 @@ def _refusal(error: Exception) -> web.Response:
 def _error(status: int, reason: str, *, retry_after_s: float | None = None) -> web.Response:
     response = web.json_response({"status": status, "message": reason}, status=status)
     if retry_after_s is not None:
-        response.headers["Retry-After"] = f"{retry_after_s:.0f}"
+        response.headers["Retry-After"] = str(math.ceil(retry_after_s))
     if status in (408, 413):
         response.force_close()  # the rest of the body is not wanted
     return response

@@ -110,11 +110,12 @@ async def _report_lost(
 ) -> None:
     silent_s = promise.period_s * heartbeats.silence_factor
     try:
-        await ledger.observe(uid, worker, "lost", f"no heartbeat for {silent_s:g} s")
+        known = await ledger.observe(uid, worker, "lost", f"no heartbeat for {silent_s:g} s")
     except NotGranted:
         return  # its task was withdrawn
     except EdgeAIError as error:
         log.warning("cannot note lost worker yet", uid=uid, worker=worker, reason=str(error))
         heartbeats.postpone(uid, worker, promise, RETRY_S)
         return
-    log.warning("worker lost", uid=uid, worker=worker, silent_s=silent_s)
+    if not known.is_finished:
+        log.warning("worker lost", uid=uid, worker=worker, silent_s=silent_s)

@@ -93,7 +93,7 @@ class IBT:
         if ((scores < 0) | (scores > 1)).any():
             return Decision(False, None, "a score is outside [0, 1]")
         share = float(np.count_nonzero(scores <= self.threshold_box) / scores.size)
-        # 1 - 0.9 is 0.09999…98: without the tolerance 1 box of 10 would depend on rounding.
+        # 1 - 0.7 is 0.30000…04: without the tolerance 3 boxes of 10 would not be enough.
         is_hard = share >= 1 - self.threshold_img - 1e-9
         return Decision(is_hard, share, "share of uncertain boxes")
 

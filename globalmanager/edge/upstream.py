@@ -205,7 +205,7 @@ class Inbox:
         """One entry for both; receipts of sessions that have ended are dropped."""
         self._discount(older)
         self._discount(newer)
-        kept = older if is_final_for(older.report, newer.report) else newer
+        kept = older if is_stale_after(older.report, newer.report) else newer
         live = tuple(r for r in older.receipts + newer.receipts if r.sender.is_live)
         merged = kept._replace(receipts=live)
         self._count(merged)
@@ -331,11 +331,10 @@ class Inbox:
         )
 
 
-def is_final_for(older: WorkerReport, newer: WorkerReport) -> bool:
-    """Whether `older` must not give way: a terminal state of the same incarnation is final."""
-    return (
-        older.body.status in wire.TERMINAL
-        and newer.body.status not in wire.TERMINAL
-        and older.instance == newer.instance
-        and older.attempt >= newer.attempt
-    )
+def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:
+    """Whether `newer` would change nothing once `older` is written: the rule of status.is_stale."""
+    if older.instance != newer.instance:
+        return False
+    if older.attempt == newer.attempt:
+        return older.body.status in wire.TERMINAL
+    return older.attempt > newer.attempt

@@ -25,7 +25,6 @@ COMPONENT: Final = "edgeai-globalmanager"
 _MAX_PENDING: Final = 1000
 _MAX_KNOWN: Final = 4096
 _MAX_MESSAGE_CHARS: Final = 1024  # what the API accepts
-_RETRY_S: Final = 5.0
 
 
 class _Pending:
@@ -42,6 +41,7 @@ class Recorder:
     Args:
         now: UTC
         on_drop: called for each Event that will not be recorded
+        retry_s: pause after the API was not available
     """
 
     def __init__(
@@ -52,10 +52,12 @@ class Recorder:
         on_drop: Callable[[], None] = lambda: None,
         qps: float = 5.0,
         burst: int = 50,
+        retry_s: float = 5.0,
     ) -> None:
         self._client = client
         self._now = now
         self._on_drop = on_drop
+        self._retry_s = retry_s
         # A bucket of its own: Events never use up the budget of the reconciler.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending: OrderedDict[ObjectRef, _Pending] = OrderedDict()
@@ -86,7 +88,7 @@ class Recorder:
             self._remember(ref, await self._write(ref, pending))
         except Unavailable:
             self._put_back(ref, pending)
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(self._retry_s)
         except EdgeAIError as error:
             log.warning("event dropped", resource=str(ref), problem=str(error))
             self._on_drop()

@@ -76,6 +76,20 @@ def test_an_owner_deleted_in_the_foreground_waits_for_those_that_block_it(
     assert not exists(store, CONFIGMAPS, "owner")
 
 
+def test_a_dependent_that_comes_while_its_owner_waits_in_the_foreground_goes_too(
+    store: Store, collector: Collector
+) -> None:
+    owner = store.create(CONFIGMAPS, configmap("owner"))
+    references = owned_by(owner, blockOwnerDeletion=True)
+    held = configmap("held", ownerReferences=references, finalizers=["test/hold"])
+    store.create(CONFIGMAPS, held)
+    store.delete(CONFIGMAPS, "default", "owner", propagation="Foreground")
+    collector.settle()
+    store.create(CONFIGMAPS, configmap("late", ownerReferences=references))
+    collector.settle()
+    assert not exists(store, CONFIGMAPS, "late")
+
+
 def test_an_owner_deleted_in_the_foreground_does_not_wait_for_others(
     store: Store, collector: Collector
 ) -> None:

@@ -1,5 +1,6 @@
 """Deployments: the plan as a table, then with real pods."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from localcluster.clock import rfc3339
 from localcluster.deployments import (
     HASH_LABEL,
+    DeploymentController,
     bounds,
     deployment_status,
     is_available,
@@ -21,7 +23,8 @@ from localcluster.deployments import (
 from localcluster.kubelet_status import is_ready
 from localcluster.resources import DEPLOYMENTS, EVENTS, NODES, PODS, Object
 from localcluster.scheduling import choose_node
-from localcluster.store import Change
+from localcluster.store import Change, Store
+from tests.localcluster.conftest import eventually
 from tests.localcluster.nodeside import Node, container, running_cluster, server
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -251,6 +254,24 @@ async def test_a_pod_of_an_unknown_node_stays_pending_and_can_be_deleted(tmp_pat
         assert (await node.until_phase("p", "Pending"))["spec"]["nodeName"] == "elsewhere"
         node.store.delete(PODS, "default", "p")
         await node.until_gone("p")
+
+
+async def test_a_pod_of_an_earlier_deployment_of_that_name_does_not_count(store: Store) -> None:
+    leftover = store.create(PODS, new_pod(store.create(DEPLOYMENTS, deployment(1))))
+    store.delete(DEPLOYMENTS, "default", "web")
+    present = store.create(DEPLOYMENTS, deployment(1))
+    controller = asyncio.create_task(DeploymentController(store).run(), name="deployments")
+    try:
+        await eventually(lambda: len(store.list(PODS).items) == 2)
+    finally:
+        controller.cancel()
+        await asyncio.wait([controller])
+    owners = {
+        pod["metadata"]["uid"]: pod["metadata"]["ownerReferences"][0]["uid"]
+        for pod in store.list(PODS).items
+    }
+    del owners[leftover["metadata"]["uid"]]
+    assert list(owners.values()) == [present["metadata"]["uid"]]
 
 
 # With real pods

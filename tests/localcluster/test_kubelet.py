@@ -1,15 +1,20 @@
 """Pods as processes: start, restart, probes, logs, termination."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from localcluster.kubelet import KubeletLogs
+from localcluster.addresses import AddressPool, claim_network
+from localcluster.kubelet import Kubelet, KubeletLogs
 from localcluster.kubelet_logs import LogWriter, read_log
+from localcluster.kubelet_pod import PodHost
+from localcluster.kubelet_process import Reaper
 from localcluster.kubelet_restarts import RestartBackoff, RestartDelays, should_restart
 from localcluster.kubelet_status import (
     ContainerRecord,
@@ -23,6 +28,7 @@ from localcluster.kubelet_status import (
 )
 from localcluster.podlogs import LogQuery
 from localcluster.resources import CONFIGMAPS, EVENTS, PODS, SECRETS, SERVICES, Object
+from localcluster.store import Store
 from tests.localcluster.nodeside import (
     Node,
     container,
@@ -460,6 +466,39 @@ async def test_deletion_by_force_kills(node: Node) -> None:
     pid = int(main_status(running_pod)["containerID"].removeprefix("process://"))
     node.store.delete(PODS, "default", "p", grace_period_s=0)
     await eventually(lambda: is_gone(pid))
+
+
+async def test_who_comes_under_the_name_of_one_deleted_by_force_stays(node: Node) -> None:
+    node.store.create(PODS, new_pod("p", python("input()")))
+    await node.until_phase("p", "Running")
+    node.store.delete(PODS, "default", "p", grace_period_s=0)
+    again = node.store.create(PODS, new_pod("p", container("true"), restartPolicy="Never"))
+    pod = await node.until_phase("p", "Succeeded")
+    assert pod["metadata"]["uid"] == again["metadata"]["uid"]
+
+
+async def test_the_address_of_a_deleted_pod_is_given_out_again(
+    store: Store, tmp_path: Path
+) -> None:
+    with contextlib.closing(claim_network()) as network, Reaper() as reaper:
+        host = PodHost(
+            store=store,
+            reaper=reaper,
+            addresses=AddressPool("pod", islice(network.pods(), 2)),
+            pods_directory=tmp_path,
+            base_env={},
+            images={},
+        )
+        kubelet = asyncio.create_task(Kubelet("edge0", "127.0.0.1", host).run(), name="kubelet")
+        try:
+            for _ in range(3):
+                store.create(PODS, new_pod("p", python(""), restartPolicy="Never"))
+                await eventually(lambda: "Succeeded" in str(store.list(PODS).items))
+                store.delete(PODS, "default", "p")
+                await eventually(lambda: not store.list(PODS).items)
+        finally:
+            kubelet.cancel()
+            await asyncio.wait([kubelet])
 
 
 async def test_the_whole_group_ends_with_its_first_process(node: Node, tmp_path: Path) -> None:

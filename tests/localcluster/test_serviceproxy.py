@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from localcluster.addresses import AddressPool, claim_network
 from localcluster.kubelet_status import is_ready
 from localcluster.resources import ENDPOINTS, PODS, SERVICES, Object
-from localcluster.serviceproxy import endpoints, service_ports, target_port
+from localcluster.serviceproxy import ServiceProxy, endpoints, service_ports, target_port
+from localcluster.store import Store
 from tests.localcluster.nodeside import (
     Node,
     container,
@@ -68,6 +71,15 @@ def test_only_ready_pods_of_the_selector_are_backends() -> None:
     present = [pod("1"), pod("2", ready=False), pod("3", label="b")]
     (port,) = service_ports(service(), present)
     assert port.backends == (("127.9.2.1", 5000),)
+
+
+def test_a_pod_that_is_being_deleted_serves_no_more_though_it_is_ready() -> None:
+    leaving = pod("1")
+    leaving["metadata"]["deletionTimestamp"] = "2030-01-02T03:04:05Z"
+    (port,) = service_ports(service(), [leaving, pod("2")])
+    assert port.backends == (("127.9.2.2", 5000),)
+    (subset,) = endpoints(service(), [leaving])["subsets"]
+    assert "addresses" not in subset
 
 
 def test_endpoints_tell_ready_from_not_ready_and_split_by_ports() -> None:
@@ -169,6 +181,7 @@ async def test_a_replaced_pod_is_followed(node: Node) -> None:
 
 async def test_without_a_ready_pod_connections_end_at_once(node: Node) -> None:
     address = await create_service(node)
+    await eventually(lambda: can_connect(address))
     loop = asyncio.get_running_loop()
     begun = loop.time()
     with contextlib.suppress(ConnectionError):  # a reset is as good as an end of file
@@ -199,6 +212,27 @@ async def test_a_deleted_service_listens_no_more(node: Node) -> None:
 def can_connect(address: str) -> bool:
     with socket.socket() as client:
         return client.connect_ex((address, 80)) == 0
+
+
+def has_address(store: Store) -> bool:
+    (found,) = store.list(SERVICES).items
+    return bool(found["spec"].get("clusterIP"))
+
+
+async def test_the_address_of_a_deleted_service_is_given_out_again(store: Store) -> None:
+    with contextlib.closing(claim_network()) as network:
+        pool = AddressPool("Service", islice(network.services(), 2))
+        proxy = asyncio.create_task(ServiceProxy(store, pool).run(), name="service proxy")
+        try:
+            for name in ("one", "two", "three"):
+                store.create(
+                    SERVICES, service() | {"metadata": {"name": name, "namespace": "default"}}
+                )
+                await eventually(lambda: has_address(store))
+                store.delete(SERVICES, "default", name)
+        finally:
+            proxy.cancel()
+            await asyncio.wait([proxy])
 
 
 async def test_headless_services_have_endpoints_and_no_address(node: Node) -> None:

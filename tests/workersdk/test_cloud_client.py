@@ -1,9 +1,11 @@
 """What a hard sample costs and gets, against clouds that misbehave on real sockets."""
 
 import contextlib
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Protocol
 
 import numpy as np
@@ -229,6 +231,37 @@ def test_cloud_that_returns_is_used_again(client: MakeClient) -> None:
     with ScriptedCloud(peers.answer, port) as cloud:
         assert asking.ask(peers.samples(1))[0].reason is Reason.HARD
         assert len(cloud.requests) == 1
+
+
+class Interrupted(BaseException):
+    """What Ctrl-C is to a worker, without pytest's own handling of that."""
+
+
+@pytest.fixture
+def interrupt_main_thread() -> Iterator[Callable[[], None]]:
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_cloud_is_asked_again_after_an_interrupted_probe(
+    client: MakeClient, interrupt_main_thread: Callable[[], None]
+) -> None:
+    def interrupt_and_hang(exchange: peers.Exchange) -> None:
+        interrupt_main_thread()
+        exchange.hang()
+
+    with ScriptedCloud(peers.close_unanswered) as cloud:
+        asking = client(cloud.address, timeout_s=peers.PATIENCE_S)
+        assert reasons(asking.ask(peers.samples(1))) == [Reason.CLOUD_UNREACHABLE]
+        cloud.behaviour = interrupt_and_hang
+        with pytest.raises(Interrupted):
+            asking.ask(peers.samples(1))
+        cloud.behaviour = peers.answer
+        assert reasons(asking.ask(peers.samples(1))) == [Reason.HARD]
 
 
 def test_threads_share_one_client(client: MakeClient) -> None:

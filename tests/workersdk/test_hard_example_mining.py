@@ -56,6 +56,12 @@ def boxes(*scores: float) -> list[list[float]]:
         pytest.param(IBT(), boxes(0.5, 0.9), True, id="half uncertain, score at threshold_box"),
         pytest.param(IBT(), boxes(0.6, 0.7, 0.2), False, id="a third uncertain"),
         pytest.param(IBT(threshold_img="0.9"), boxes(0.1, *[0.9] * 9), True, id="one box of ten"),
+        pytest.param(
+            IBT(threshold_img="0.7"),
+            boxes(*[0.1] * 3, *[0.9] * 7),
+            True,
+            id="three boxes of ten, though 1 - 0.7 is above 0.3",
+        ),
         pytest.param(IBT(threshold_img=1), boxes(0.9), True, id="threshold_img 1: all"),
         pytest.param(IBT(), boxes(0.1, 1.5), False, id="score above 1"),
         pytest.param(IBT(), boxes(0.1, -0.5), False, id="score below 0"),

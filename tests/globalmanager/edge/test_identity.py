@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import traceback
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,28 @@ NOT_GOOD = {
 async def test_no_other_credential_is_good(file: Path, handshake: Handshake) -> None:
     with pytest.raises(Unauthenticated):
         await TokenAuthenticator(file).authenticate(handshake)
+
+
+SECRET = "s3cr3t-of-somebody"
+SHOWING_A_SECRET = {
+    "unknown token": shown(f"Bearer {SECRET}x"),
+    "another scheme": shown(f"Basic {SECRET}"),
+    "no scheme": shown(SECRET),
+    "another node's": shown(f"Bearer {SECRET}", "node-2"),
+}
+
+
+@pytest.mark.parametrize("handshake", SHOWING_A_SECRET.values(), ids=SHOWING_A_SECRET.keys())
+async def test_a_refusal_does_not_repeat_the_credential(
+    tmp_path: Path, handshake: Handshake
+) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"node-1 {sha(SECRET)}\n")
+    with pytest.raises(Unauthenticated) as raised:
+        await TokenAuthenticator(path).authenticate(handshake)
+    told = raised.value.reason + "".join(traceback.format_exception(raised.value))
+    assert SECRET not in told
+    assert sha(SECRET) not in told
 
 
 BAD_FILES = {

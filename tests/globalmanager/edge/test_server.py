@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import logging
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -70,6 +71,18 @@ async def test_a_refusal_does_not_say_whether_the_node_or_the_token_is_wrong(wor
     unknown = await ask(world, GOOD.replace(token(A), "guess"))
     mismatch = await ask(world, GOOD + "Edgeai-Node: node-1\r\n")
     assert without_date(unknown[1]) == without_date(mismatch[1])
+
+
+async def test_a_refused_credential_is_in_no_log(
+    world: World, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "globalmanager")
+    await ask(world, GOOD.replace(token(A), "s3cr3t-guess"))
+    await ask(world, GOOD + "Edgeai-Node: node-1\r\n")
+    logged = capsys.readouterr().out + caplog.text
+    assert logged.count("peer not authenticated") == 2
+    assert "s3cr3t-guess" not in logged
+    assert token(A) not in logged
 
 
 def without_date(answer: str) -> list[str]:

@@ -20,6 +20,7 @@ from tests.globalmanager.edge.world import (
     eventually,
     key,
     report_body,
+    serving,
     uid,
 )
 
@@ -75,12 +76,8 @@ LIMITS = InboxLimits(workers=2, backoff_base_s=0.001, backoff_max_s=0.002)
 @contextlib.asynccontextmanager
 async def office(limits: InboxLimits = LIMITS) -> AsyncIterator[Office]:
     made = Office(limits)
-    task = asyncio.create_task(made.inbox.run(), name="inbox")
-    try:
+    async with serving(made.inbox):
         yield made
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def report(
@@ -130,16 +127,30 @@ async def test_one_that_fails_is_tried_again_and_takes_effect_once() -> None:
         assert o.statuses.writes == [(uid(), "w")]
 
 
+@pytest.mark.looptime
 async def test_while_it_is_retried_the_newest_is_what_counts() -> None:
     async with office() as o:
         sender = Sender()
-        o.statuses.fail = [Retry("busy", 0.05)]
+        o.statuses.fail = [Retry("busy", after_s=60)]
         o.inbox.offer(sender, report(1))
-        await eventually(lambda: not o.statuses.fail)
+        await asyncio.sleep(1)
         o.inbox.offer(sender, report(2))
-        await eventually(lambda: sender.acks == [(1, ""), (2, "")])
+        await asyncio.sleep(60)
+        assert sender.acks == [(1, ""), (2, "")]
         assert o.state() == running(2)
         assert len(o.statuses.writes) == 1
+
+
+@pytest.mark.looptime
+async def test_a_report_that_comes_during_a_backoff_waits_for_its_end() -> None:
+    async with office() as o:
+        sender = Sender()
+        o.statuses.fail = [Retry("busy", after_s=60)]
+        o.inbox.offer(sender, report(1))
+        await asyncio.sleep(1)
+        o.inbox.offer(sender, report(2))
+        await asyncio.sleep(58)
+        assert sender.acks == []
 
 
 async def test_a_write_that_hangs_is_given_up_and_tried_again() -> None:
@@ -235,18 +246,21 @@ async def test_a_report_for_what_is_not_bound_to_its_sender_changes_nothing(
         assert o.count("foreign") == 1
 
 
-FINAL = [
+MERGED = [
     # what waits, what comes, which one takes effect
     ("completed", 1, "running", 1, "completed"),
     ("failed", 2, "lost", 1, "failed"),
     ("completed", 1, "running", 2, "running"),
-    ("completed", 1, "failed", 1, "failed"),
+    ("completed", 1, "failed", 1, "completed"),
+    ("failed", 1, "completed", 1, "failed"),
+    ("completed", 1, "failed", 2, "failed"),
     ("running", 1, "completed", 1, "completed"),
+    ("running", 2, "completed", 1, "running"),
 ]
 
 
-@pytest.mark.parametrize(("old", "old_attempt", "new", "new_attempt", "expected"), FINAL)
-async def test_a_final_state_that_waits_does_not_give_way_to_an_older_one(
+@pytest.mark.parametrize(("old", "old_attempt", "new", "new_attempt", "expected"), MERGED)
+async def test_what_waits_gives_way_only_to_what_the_status_would_accept_after_it(
     old: wire.WorkerStatus,
     old_attempt: int,
     new: wire.WorkerStatus,
@@ -265,6 +279,20 @@ async def test_a_final_state_that_waits_does_not_give_way_to_an_older_one(
         state = o.state()
         assert isinstance(state, dict)
         assert state.get("status", "running") == expected
+
+
+async def test_another_ledgers_report_is_not_held_back_by_a_final_state_that_waits() -> None:
+    """The edge lost its ledger: attempts begin again, and of the old one nothing comes any more."""
+    async with office() as o:
+        old, new = Sender(instance="ledger-1"), Sender(instance="ledger-2")
+        o.statuses.open.clear()
+        o.inbox.offer(old, report(1))
+        await eventually(lambda: o.inbox._active)
+        o.inbox.offer(old, report(2, attempt=7, body=report_body("completed")))
+        o.inbox.offer(new, report(1, attempt=1, body=report_body(seen=5)))
+        o.statuses.open.set()
+        await eventually(lambda: o.inbox.depth == 0)
+        assert o.state() == running(5)
 
 
 async def test_a_node_with_too_many_reports_is_to_wait_until_there_is_room() -> None:

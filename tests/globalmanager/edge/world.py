@@ -6,7 +6,7 @@ The status of objects is a dict that does what the engine's writer does, failure
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,26 @@ async def eventually(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - any condition, of any object
             await asyncio.sleep(0.003)
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[asyncio.Task[None]]:
+    """Run `work` for as long as the block lasts; what it raises fails the test."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
+async def serving(inbox: Inbox) -> AsyncIterator[None]:
+    """Run the inbox, which must outlive the block."""
+    async with beside(inbox.run(), "inbox") as task:
+        yield
+        assert not task.done(), "the inbox has ended"
 
 
 class Statuses:
@@ -163,13 +183,8 @@ class World:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["World"]:
-        inbox = asyncio.create_task(self.inbox.run(), name="inbox")
-        try:
-            async with self.server:
-                yield self
-        finally:
-            inbox.cancel()
-            await asyncio.gather(inbox, return_exceptions=True)
+        async with serving(self.inbox), self.server:
+            yield self
 
     @contextlib.asynccontextmanager
     async def socket(self, node: NodeName = A, **options: Any) -> AsyncIterator[ClientConnection]:
@@ -181,12 +196,8 @@ class World:
     async def peer(self, node: NodeName = A, **fields: Any) -> AsyncIterator["Peer"]:
         async with self.socket(node) as websocket:
             peer = Peer(websocket, **fields)
-            task = asyncio.create_task(peer.run(), name=f"peer {node}")
-            try:
+            async with beside(peer.run(), f"peer {node}"):
                 yield peer
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 def token(node: NodeName) -> str:

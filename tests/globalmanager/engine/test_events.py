@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from globalmanager.engine.events import EVENTS, Recorder, event_ref
@@ -23,7 +24,7 @@ BROKEN = Event(Severity.WARNING, "Broken", "the gadget is broken")
 async def running(
     client: KubeClient, on_drop: Callable[[], None] = lambda: None
 ) -> AsyncIterator[Recorder]:
-    recorder = Recorder(client, on_drop=on_drop, qps=1000, burst=1000)
+    recorder = Recorder(client, on_drop=on_drop, qps=1000, burst=1000, retry_s=0.01)
     task = asyncio.create_task(recorder.run(), name="events")
     yield recorder
     task.cancel()
@@ -108,6 +109,19 @@ async def test_a_refused_event_is_dropped_and_the_next_one_sent(
             recorder.record(ABOUT, Event(Severity.NORMAL, "R", word))
         await until(lambda: len(scripted.seen) == 3)
     assert len(dropped) == 2
+
+
+async def test_an_event_is_sent_again_once_the_api_is_available(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    dropped: list[None] = []
+    scripted.others = [scripted.failure(503, "ServiceUnavailable"), scripted.json({}, 201)]
+    async with running(scripted_client, lambda: dropped.append(None)) as recorder:
+        recorder.record(ABOUT, READY)
+        await until(lambda: len(scripted.seen) == 2)
+    first, second = map(msgspec.json.decode, scripted.bodies)
+    assert first["metadata"]["name"] == second["metadata"]["name"] == event_ref(ABOUT, READY).name
+    assert dropped == []
 
 
 async def test_so_many_wait_and_no_more(kube: KubeClient, cluster: Cluster) -> None:

@@ -1,6 +1,7 @@
 """The engine against a real API: what is declared becomes true, and nothing more is written."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from aiohttp import web
 
 from common.ids import NodeName, Uid
 from globalmanager.engine.loop import EngineSettings
-from globalmanager.model import NODES, PODS, Kind, ObjectRef, ResourceType
+from globalmanager.model import NODES, PODS, Kind, Object, ObjectRef, ResourceType
 from tests.globalmanager.engine.cluster import (
     FAST,
     Cluster,
@@ -240,6 +241,51 @@ async def test_a_restart_finds_everything_done(
         assert restarted.writes == []
 
 
+async def test_success_forgets_the_failures_before_it(manager: Manager, user: User) -> None:
+    """Else a resource that failed often once would wait longest after each later hiccup."""
+    ref = ObjectRef(GADGETS, "default", "a")
+    failures = partial(manager.engine._queue.failures, ref)
+    await user.create(GADGETS, gadget("a", bug="plan"))
+    await until(lambda: failures() > 0)
+    await user.change_spec("a", bug="")
+    await until(lambda: manager.phase("a") == "Ready")
+    await until(lambda: failures() == 0)
+
+
+def with_a_late_list(
+    scripted: ScriptedApi, known: asyncio.Event, late: str, **objects: Object
+) -> None:
+    """Have one object of each plural; the list of the plural `late` hangs until `known`."""
+
+    async def listing(request: web.Request) -> web.StreamResponse:
+        plural = request.path.split("/")[-1]
+        if plural == late:
+            await known.wait()
+        found = [objects[plural]] if plural in objects else []
+        return await scripted.listing(*found, version=5)(request)
+
+    scripted.lists = [listing]
+    scripted.watches = [scripted.stream(then="hang")]
+    scripted.others = [scripted.json(objects["gadgets"])]
+
+
+async def test_nothing_is_said_to_be_missing_before_it_is_known_what_is_there(
+    scripted: ScriptedApi, tmp_path: Path
+) -> None:
+    """What a resource refers to is there, but after a restart its list comes late."""
+    known = asyncio.Event()
+    made = make("a", namespace="default", spec={"part": "p"})
+    with_a_late_list(scripted, known, "parts", gadgets=made, parts=make("p", namespace="default"))
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
+    async with run_manager(path) as manager:
+        await manager.engine.initially_reconciled.wait()
+        await settle(manager)
+        assert manager.writes == []
+        known.set()
+        await until(lambda: ("patch", "200") in manager.writes)
+    assert b"Waiting" not in b"".join(scripted.bodies)
+
+
 async def test_nothing_is_made_before_it_is_known_what_is_there(
     scripted: ScriptedApi, tmp_path: Path
 ) -> None:
@@ -249,16 +295,7 @@ async def test_nothing_is_made_before_it_is_known_what_is_there(
     metadata = {"ownerReferences": [owner]}
     child = make("a-config", namespace="default", metadata=metadata, data={"data": ""})
     known = asyncio.Event()
-
-    async def listing(request: web.Request) -> web.StreamResponse:
-        objects = {"gadgets": [made], "configmaps": [child]}.get(request.path.split("/")[-1], [])
-        if child in objects:
-            await known.wait()
-        return await scripted.listing(*objects, version=5)(request)
-
-    scripted.lists = [listing]
-    scripted.watches = [scripted.stream(then="hang")]
-    scripted.others = [scripted.json(made)]
+    with_a_late_list(scripted, known, "configmaps", gadgets=made, configmaps=child)
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with run_manager(path) as manager:
         await until(lambda: manager.engine.find(key_of("a")))

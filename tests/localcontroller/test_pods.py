@@ -1,0 +1,500 @@
+"""The watch of pods against a real HTTP server that answers like a cluster's API."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from common.backoff import Backoff
+from common.ids import NodeName
+from localcontroller import pods
+from localcontroller.ledger import Ledger
+from localcontroller.pods import PodsSource, PodWatch
+from localcontroller.workers import Heartbeats
+from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, until
+
+Manifest = dict[str, Any]
+
+
+class ClusterApi:
+    """Lists and watches what pods it is told of. `port` stays over stop and start."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Manifest] = {}
+        self.requests: list[dict[str, str]] = []  # queries
+        self.tokens: list[str] = []
+        self.status = 200
+        self.page_size = 100
+        self.can_watch = True
+        self.port = 0
+        self._watchers: list[asyncio.Queue[bytes | None]] = []
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def lists(self) -> int:
+        return sum("watch" not in query for query in self.requests)
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/api/v1/pods", self._on_request)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        self.end_watches()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _on_request(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(dict(request.query))
+        self.tokens.append(request.headers.get("Authorization", ""))
+        if self.status != 200:
+            return web.Response(status=self.status)
+        if request.query.get("watch") == "true":
+            return await self._watch(request)
+        start = int(request.query.get("continue", 0))
+        end = start + self.page_size
+        items = list(self.pods.values())
+        metadata = {"resourceVersion": "7", "continue": str(end) if end < len(items) else ""}
+        return web.json_response({"metadata": metadata, "items": items[start:end]})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        events: asyncio.Queue[bytes | None] = asyncio.Queue()
+        if self.can_watch:
+            self._watchers.append(events)
+        else:
+            events.put_nowait(None)
+        while (data := await events.get()) is not None:
+            await response.write(data)
+        return response
+
+    # ---- what tests do --------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        for watcher in self._watchers:
+            watcher.put_nowait(data)
+
+    def tell(self, type_: str, pod: Manifest) -> None:
+        uid = pod["metadata"]["uid"]
+        if type_ == "DELETED":
+            self.pods.pop(uid, None)
+        else:
+            self.pods[uid] = pod
+        self.send(json.dumps({"type": type_, "object": pod}).encode() + b"\n")
+
+    def end_watches(self) -> None:
+        for watcher in self._watchers:
+            watcher.put_nowait(None)
+        self._watchers.clear()
+
+    async def until_watched(self) -> None:
+        await until(lambda: self._watchers)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ClusterApi]:
+    api = ClusterApi()
+    await api.start()
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def tasks(ledger: Ledger) -> Ledger:
+    await ledger.apply([assign(body_=body(WORKER, "other"))])
+    return ledger
+
+
+@contextlib.asynccontextmanager
+async def watching(ledger: Ledger, url: str, token_file: Path | None = None) -> AsyncIterator[None]:
+    source = PodsSource(url=url, node=NodeName("edge-1"), token_file=token_file)
+    heartbeats = Heartbeats(silence_factor=3.0, now=Clock())
+    watch = PodWatch(source, ledger, heartbeats, Backoff(base_s=0.01, max_s=0.02))
+    task = asyncio.create_task(watch.run(), name="pods")
+    try:
+        yield
+        assert not task.done()  # it never dies
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def pod(
+    name: str = "pod-a",
+    *,
+    worker: str = WORKER,
+    phase: str = "Running",
+    containers: list[Manifest] | None = None,
+    created: str = "2026-01-01T00:00:00Z",
+    **status: Any,
+) -> Manifest:
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid of {name}",
+            "creationTimestamp": created,
+            "labels": {"edgeai.io/uid": UID, "edgeai.io/worker": worker},
+        },
+        "spec": {"nodeName": "edge-1"},
+        "status": {"phase": phase, "containerStatuses": containers, **status},
+    }
+
+
+RUNNING = {"name": "main", "state": {"running": {"startedAt": None}}}
+TERMINATED = {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+CRASHED = {
+    "name": "main",
+    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+}
+PULLING = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}
+
+
+async def until_state(ledger: Ledger, status: str, worker: str = WORKER) -> str:
+    """Returns: the reason, once the worker has that status."""
+    async with asyncio.timeout(5):
+        while True:
+            seen = ledger.view
+            for row in await ledger.workers():
+                if row.name == worker and row.worker.status == status:
+                    return row.worker.reason
+            await ledger.change_since(seen)
+
+
+# ---- what a pod's state says ---------------------------------------------------------------------
+
+DEATHS: dict[str, tuple[Manifest, str, str]] = {
+    "evicted": (
+        pod(phase="Failed", reason="Evicted", message="disk pressure"),
+        "failed",
+        "pod pod-a failed: Evicted: disk pressure",
+    ),
+    "failed by exit code": (
+        pod(phase="Failed", containers=[TERMINATED]),
+        "failed",
+        "pod pod-a failed: container main exited with code 137 (OOMKilled)",
+    ),
+    "failed, nobody knows why": (
+        pod(phase="Failed"),
+        "failed",
+        "pod pod-a failed: no reason given",
+    ),
+    "succeeded": (
+        pod(phase="Succeeded"),
+        "completed",
+        "pod pod-a succeeded without a final message",
+    ),
+    "container terminated": (
+        pod(containers=[TERMINATED]),
+        "lost",
+        "pod pod-a: container main exited with code 137 (OOMKilled)",
+    ),
+    "container waits for its next start": (
+        pod(containers=[CRASHED]),
+        "lost",
+        "pod pod-a: container main exited with code 1 (Error)",
+    ),
+    "one of two containers terminated": (
+        pod(containers=[{**RUNNING, "name": "side"}, TERMINATED]),
+        "lost",
+        "pod pod-a: container main exited with code 137 (OOMKilled)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DEATHS)
+async def test_a_death_without_a_word_is_reported(
+    case: str, tasks: Ledger, api: ClusterApi
+) -> None:
+    manifest, status, reason = DEATHS[case]
+    await tasks.record(UID, WORKER, [said(3, heartbeat_s=10.0)])
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.tell("MODIFIED", manifest)
+        assert await until_state(tasks, status) == reason
+    (row,) = await tasks.workers()
+    assert (row.worker.totals, row.is_acked) == ({"seen": 3}, False)
+
+
+async def test_a_death_before_the_first_word_is_found_in_the_list(
+    tasks: Ledger, api: ClusterApi
+) -> None:
+    api.pods["a"] = pod(phase="Failed")
+    async with watching(tasks, api.url):
+        await until_state(tasks, "failed")
+
+
+ALIVE = {
+    "running": pod(containers=[RUNNING]),
+    "image not pulled": pod(phase="Pending", containers=[PULLING]),
+    "not scheduled long": pod(phase="Pending"),
+    "of another operator": {"metadata": {"name": "x", "uid": "x", "labels": None}, "status": {}},
+    "of a task that is not held": {
+        **pod(phase="Failed"),
+        "metadata": {
+            "name": "x",
+            "uid": "x",
+            "labels": {"edgeai.io/uid": "ghost", "edgeai.io/worker": WORKER},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("case", ALIVE)
+async def test_what_says_nothing_of_a_worker_changes_nothing(
+    case: str, tasks: Ledger, api: ClusterApi
+) -> None:
+    await tasks.record(UID, WORKER, [said(3)])
+    revision = tasks.view.revision
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.tell("ADDED", ALIVE[case])
+        api.tell("ADDED", pod("marker", worker="other", phase="Failed"))
+        await until_state(tasks, "failed", "other")
+    assert tasks.view.revision == revision + 1  # the marker's
+
+
+async def test_a_worker_that_said_how_it_ended_keeps_that(tasks: Ledger, api: ClusterApi) -> None:
+    await tasks.record(UID, WORKER, [said(3, status="completed")])
+    api.pods["a"] = pod(phase="Failed")
+    api.pods["b"] = pod("marker", worker="other", phase="Failed")
+    async with watching(tasks, api.url):
+        await until_state(tasks, "failed", "other")
+    assert await until_state(tasks, "completed") == ""
+
+
+async def test_a_worker_without_heartbeats_is_back_once_its_containers_run(
+    tasks: Ledger, api: ClusterApi
+) -> None:
+    await tasks.record(UID, WORKER, [said(3)])
+    api.pods["uid of pod-a"] = pod(containers=[CRASHED])
+    async with watching(tasks, api.url):
+        await until_state(tasks, "lost")
+        await api.until_watched()
+        api.tell("MODIFIED", pod(containers=[RUNNING]))
+        await until_state(tasks, "running")
+
+
+# ---- deletion and replacement --------------------------------------------------------------------
+
+
+async def test_a_deleted_pod_leaves_its_worker_lost(tasks: Ledger, api: ClusterApi) -> None:
+    api.pods["uid of pod-a"] = pod(containers=[RUNNING])
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.tell("DELETED", pod())
+        assert await until_state(tasks, "lost") == "pod pod-a was deleted"
+
+
+async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(
+    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.01)
+    api.pods["uid of pod-a"] = pod(containers=[RUNNING])
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.pods.clear()
+        api.end_watches()
+        assert await until_state(tasks, "lost") == "pod pod-a was deleted"
+
+
+async def test_the_younger_pod_speaks_for_a_worker_that_is_replaced(
+    tasks: Ledger, api: ClusterApi
+) -> None:
+    await tasks.record(UID, WORKER, [said(3)])
+    young = pod("pod-b", containers=[RUNNING], created="2026-01-01T00:05:00Z")
+    api.pods["uid of pod-b"] = young
+    api.pods["uid of pod-a"] = pod(containers=[RUNNING])
+    revision = tasks.view.revision
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.tell("MODIFIED", pod(phase="Failed"))
+        api.tell("DELETED", pod(phase="Failed"))
+        api.tell("ADDED", pod("marker", worker="other", phase="Failed"))
+        await until_state(tasks, "failed", "other")
+        assert tasks.view.revision == revision + 1  # the marker's
+        api.tell("MODIFIED", {**young, "status": pod(containers=[TERMINATED])["status"]})
+        await until_state(tasks, "lost")
+
+
+# ---- the API's faults ----------------------------------------------------------------------------
+
+
+async def test_only_workers_of_this_node_are_asked_for(tasks: Ledger, api: ClusterApi) -> None:
+    async with watching(tasks, api.url):
+        await api.until_watched()
+    for query in api.requests:
+        assert query["fieldSelector"] == "spec.nodeName=edge-1"
+        assert query["labelSelector"] == "edgeai.io/uid,edgeai.io/worker"
+    assert api.requests[1]["resourceVersion"] == "7"
+
+
+async def test_a_list_of_many_pages_is_read_to_its_end(tasks: Ledger, api: ClusterApi) -> None:
+    api.page_size = 2
+    for n in range(4):
+        api.pods[str(n)] = pod(f"pod-{n}", worker=f"nobody-{n}")
+    api.pods["last"] = pod(phase="Failed")
+    async with watching(tasks, api.url):
+        await until_state(tasks, "failed")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410, 500, 503])
+async def test_an_api_that_refuses_causes_nothing_and_is_asked_again(
+    status: int, tasks: Ledger, api: ClusterApi
+) -> None:
+    await tasks.record(UID, WORKER, [said(3)])
+    revision = tasks.view.revision
+    api.status = status
+    async with watching(tasks, api.url):
+        await until(lambda: api.lists >= 2)
+        assert tasks.view.revision == revision
+        api.status = 200
+        await api.until_watched()
+
+
+async def test_an_api_that_is_away_causes_nothing(
+    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.01)
+    await tasks.record(UID, WORKER, [said(3)])
+    api.pods["uid of pod-a"] = pod(containers=[RUNNING])
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        revision = tasks.view.revision
+        await api.stop()
+        await asyncio.sleep(0.1)  # several attempts
+        assert tasks.view.revision == revision
+        await api.start()
+        await api.until_watched()
+    assert await until_state(tasks, "running") == ""
+
+
+BROKEN_EVENTS = {
+    "no JSON": b"<html>\n",
+    "expired": b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n',
+    "another object": b'{"type": "ADDED", "object": {"metadata": 5}}\n',
+    "unknown type": b'{"type": "MOVED", "object": {}}\n',
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_EVENTS)
+async def test_a_broken_watch_begins_again(case: str, tasks: Ledger, api: ClusterApi) -> None:
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.pods["a"] = pod(phase="Failed")  # what it missed is found
+        api.send(BROKEN_EVENTS[case])
+        await until_state(tasks, "failed")
+
+
+async def test_an_event_in_pieces_is_read_and_bookmarks_are_passed_over(
+    tasks: Ledger, api: ClusterApi
+) -> None:
+    event = json.dumps({"type": "MODIFIED", "object": pod(phase="Failed")}).encode()
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.send(b'{"type": "BOOKMARK", "object": {"metadata": {}}}\n\n' + event[:40])
+        api.send(event[40:])
+        api.send(b"\n")
+        await until_state(tasks, "failed")
+    assert api.lists == 1
+
+
+async def test_an_endless_line_is_cut(
+    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "MAX_BYTES", 10_000)
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.send(b"x" * 20_000)
+        await until(lambda: api.lists == 2)
+
+
+async def test_an_endless_list_is_cut(
+    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "MAX_BYTES", 10_000)
+    api.pods["a"] = pod(phase="Failed", message="x" * 20_000)
+    async with watching(tasks, api.url):
+        await until(lambda: api.lists >= 2)
+    assert await tasks.workers() == []
+
+
+async def test_an_api_that_cannot_watch_is_polled_in_peace(
+    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.1)
+    api.can_watch = False
+    async with watching(tasks, api.url):
+        await until(lambda: api.lists == 1)
+        api.pods["a"] = pod(phase="Failed")
+        began_s = asyncio.get_running_loop().time()
+        await until_state(tasks, "failed")
+        assert api.lists <= 2 + (asyncio.get_running_loop().time() - began_s) / 0.1
+
+
+# ---- token ---------------------------------------------------------------------------------------
+
+
+async def test_a_rotated_token_is_used(tasks: Ledger, api: ClusterApi, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old\n")
+    async with watching(tasks, api.url, file):
+        await api.until_watched()
+        file.write_text("new\n")
+        api.status = 401
+        api.send(b"?\n")
+        await until(lambda: "Bearer new" in api.tokens)
+    assert api.tokens[0] == "Bearer old"
+
+
+BAD_TOKENS = {
+    "none": None,
+    "empty": b"",
+    "two lines": b"hush-hush\nX-Other: 1",
+    "no ASCII": b"hush-hush\xff",
+    "control character": b"hush-hush\x00",
+}
+
+
+@pytest.mark.parametrize("case", BAD_TOKENS)
+async def test_a_bad_token_file_is_named_not_quoted_and_read_again(
+    case: str,
+    tasks: Ledger,
+    api: ClusterApi,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "token"
+    content = BAD_TOKENS[case]
+    if content is not None:
+        file.write_bytes(content)
+
+    async with watching(tasks, api.url, file):
+        logged = ""
+
+        def is_named() -> bool:
+            nonlocal logged
+            logged += capsys.readouterr().out + caplog.text
+            return str(file) in logged
+
+        await until(is_named)
+        assert api.requests == []
+        file.write_bytes(b"good")
+        await api.until_watched()
+    assert "hush-hush" not in logged

@@ -1,0 +1,363 @@
+"""Real LocalController processes: how they start, refuse to start, end, and come back."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from localcontroller.__main__ import main
+from tests.localcontroller.builders import SECRET, WORKER, desired, key, until
+from tests.localcontroller.cloud import Cloud, running_cloud
+
+NOWHERE = "ws://127.0.0.1:1"  # nobody listens there
+STOP_S = 5.0
+
+
+def command(state_dir: Path, *flags: str) -> list[str]:
+    """Flags that are given later win."""
+    return [
+        *(sys.executable, "-m", "localcontroller"),
+        *("--node-name", "edge-1"),
+        *("--global-manager", NOWHERE),
+        *("--state-dir", str(state_dir)),
+        *("--worker-address", "127.0.0.1:0"),
+        *("--status-address", "127.0.0.1:0"),
+        *("--reconnect-min-s", "0.05"),
+        *("--reconnect-max-s", "0.1"),
+        *flags,
+    ]
+
+
+def environment() -> dict[str, str]:
+    """Ours without what would set a LocalController's settings."""
+    settings = ("EDGEAI_", "NODENAME", "GM_ADDRESS")
+    return {name: value for name, value in os.environ.items() if not name.startswith(settings)}
+
+
+class Controller:
+    """One process and what it logged."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.log = ""
+
+    async def read_log(self) -> None:
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            self.log += line.decode()
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log.splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+    def port_of(self, setting: str) -> int | None:
+        return next(
+            (e["address"][1] for e in self.logged("listening") if setting in e["setting"]), None
+        )
+
+    async def worker_base(self, secret: str = SECRET) -> str:
+        port = await until(lambda: self.port_of("worker"))
+        return f"http://127.0.0.1:{port}/w/{secret}/v1/workers/{WORKER}/status"
+
+    async def get(self, path: str) -> Any:
+        port = await until(lambda: self.port_of("status"))
+        url = f"http://127.0.0.1:{port}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            assert response.status == 200
+            return await response.json()
+
+    async def say(self, seen: int, *, secret: str = SECRET, **fields: Any) -> int:
+        message = {"status": "running", "output": {"taskInfo": {"seen": seen}}, **fields}
+        url = await self.worker_base(secret)
+        async with aiohttp.ClientSession() as session, session.post(url, json=message) as response:
+            return response.status
+
+    async def end(self, signal_: signal.Signals) -> int:
+        """Returns: the exit code. Raises: TimeoutError"""
+        self.process.send_signal(signal_)
+        return await asyncio.wait_for(self.process.wait(), STOP_S)
+
+
+@contextlib.asynccontextmanager
+async def running(state_dir: Path, *flags: str) -> AsyncIterator[Controller]:
+    process = await asyncio.create_subprocess_exec(
+        *command(state_dir, *flags), stderr=subprocess.PIPE, env=environment()
+    )
+    controller = Controller(process)
+    reader = asyncio.create_task(controller.read_log(), name="stderr")
+    try:
+        await until(lambda: controller.port_of("status") or process.returncode is not None)
+        assert process.returncode is None, controller.log
+        yield controller
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await reader
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[Cloud]:
+    async with running_cloud() as cloud:
+        cloud.desired = {key(): desired()}
+        yield cloud
+
+
+def refusal(arguments: list[str]) -> tuple[int, str]:
+    """Exit code, and the one line on stderr, of a process that does not start."""
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=20, env=environment(), check=False
+    )
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert len(lines) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.returncode, lines[0]
+
+
+# ---- refusing to start ---------------------------------------------------------------------------
+
+WRONG_FLAGS = {
+    "unknown flag": (("--node-nam", "x"), "did you mean --node-name"),
+    "no value": (("--node-name",), "--node-name"),
+    "name of no Node": (("--node-name", "Edge 1"), "--node-name"),
+    "a URL of another scheme": (("--global-manager", "http://gm"), "--global-manager"),
+    "no port": (("--worker-address", "127.0.0.1"), "--worker-address"),
+    "a port that is none": (("--worker-address", "127.0.0.1:70000"), "--worker-address"),
+    "status for everybody": (("--status-address", "0.0.0.0:9101"), "--status-address"),
+    "a number that is none": (("--ledger-max-bytes", "lots"), "--ledger-max-bytes"),
+    "half a certificate": (("--cert-file", "x.pem"), "--key-file"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FLAGS)
+def test_a_wrong_flag_is_one_line_and_exit_code_2(
+    case: str,
+    state_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In this process, for nothing is started before the flags are right."""
+    flags, named = WRONG_FLAGS[case]
+    monkeypatch.setattr(sys, "argv", command(state_dir, *flags)[2:])
+    with pytest.raises(SystemExit) as exited:
+        main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (exited.value.code, named in line) == (2, True), line
+
+
+WRONG_HOSTS = {
+    "no name of a host": "x" * 70 + ":9100",
+    "an address of another machine": "192.0.2.1:9100",
+}
+
+
+@pytest.mark.parametrize("case", WRONG_HOSTS)
+def test_an_address_that_is_not_ours_is_one_line_and_exit_code_2(
+    case: str, state_dir: Path
+) -> None:
+    code, line = refusal(command(state_dir, "--worker-address", WRONG_HOSTS[case]))
+    assert (code, "--worker-address" in line) == (2, True), line
+
+
+def test_a_process_with_a_wrong_flag_exits_with_2(state_dir: Path) -> None:
+    code, line = refusal(command(state_dir, "--node-nam", "x"))
+    assert (code, "did you mean --node-name" in line) == (2, True), line
+
+
+def a_file(tmp_path: Path) -> Path:
+    file = tmp_path / "file"
+    file.write_text("not a directory")
+    return file
+
+
+def a_ledger_of_another_kind(tmp_path: Path) -> Path:
+    (tmp_path / "state" / "ledger.db").mkdir(parents=True)
+    return tmp_path / "state"
+
+
+UNUSABLE: dict[str, Callable[[Path], Path]] = {
+    "a file in its place": a_file,
+    "below a file": lambda tmp_path: a_file(tmp_path) / "state",
+    "where nothing can be made": lambda _: Path("/proc/edgeai"),
+    "the ledger is a directory": a_ledger_of_another_kind,
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_an_unusable_state_directory_is_one_line_and_exit_code_3(case: str, tmp_path: Path) -> None:
+    path = UNUSABLE[case](tmp_path)
+    code, line = refusal(command(path))
+    assert code == 3
+    assert line.startswith(f"localcontroller: state directory {path}: ")
+    assert "; " in line  # what to do comes last
+
+
+async def test_a_second_process_on_one_state_directory_is_refused(state_dir: Path) -> None:
+    async with running(state_dir) as first:
+        code, line = await asyncio.to_thread(refusal, command(state_dir))
+        assert (code, "is used by another localcontroller" in line) == (3, True), line
+        assert (await first.get("/api/v1/tasks"))["items"] == []
+
+
+@pytest.fixture
+def used_address() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("flag", ["--worker-address", "--status-address"])
+def test_a_used_port_is_one_line(flag: str, used_address: str, state_dir: Path) -> None:
+    code, line = refusal(command(state_dir, flag, used_address))
+    assert code == 2
+    assert line.startswith(f"localcontroller: flag {flag}: cannot listen on {used_address}: ")
+
+
+# ---- ending --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
+async def test_a_signal_ends_it_in_order(
+    signal_: signal.Signals, state_dir: Path, cloud: Cloud
+) -> None:
+    async with running(state_dir, "--global-manager", cloud.url) as controller:
+        await cloud.until_synced()
+        assert await controller.end(signal_) == 0
+    assert controller.logged("stopped")
+    assert "Traceback" not in controller.log
+
+
+async def test_sigterm_waits_for_no_dangling_request(state_dir: Path, cloud: Cloud) -> None:
+    async with running(state_dir, "--global-manager", cloud.url) as controller:
+        await until(lambda: cloud.held)
+        port = await until(lambda: controller.port_of("worker"))
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            f"POST /w/{SECRET}/v1/workers/{WORKER}/status HTTP/1.1\r\nHost: node\r\n"
+            "Content-Length: 100\r\n\r\n{".encode()
+        )
+        await writer.drain()
+        assert await controller.say(1) == 200  # so the request before is in progress
+        assert await controller.end(signal.SIGTERM) == 0
+        writer.close()
+
+
+async def test_sigterm_ends_it_while_it_waits_for_space(tmp_path: Path) -> None:
+    """A file size limit makes the ledger's first write fail like a full disk."""
+    arguments = command(tmp_path / "state")
+    limited = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *limited, stderr=subprocess.PIPE, env=environment()
+    )
+    controller = Controller(process)
+    reader = asyncio.create_task(controller.read_log(), name="stderr")
+    try:
+        await until(lambda: "cannot open the ledger yet" in controller.log)
+        assert await controller.end(signal.SIGTERM) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await reader
+
+
+# ---- coming back ---------------------------------------------------------------------------------
+
+
+async def until_acknowledged(controller: Controller) -> None:
+    async def is_acknowledged() -> bool:
+        (worker,) = (await controller.get("/api/v1/workers"))["items"]
+        return bool(worker["acknowledged"])
+
+    async with asyncio.timeout(5):
+        while not await is_acknowledged():  # noqa: ASYNC110 - it tells only who asks
+            await asyncio.sleep(0.01)
+
+
+async def test_sigkill_loses_neither_task_nor_report(state_dir: Path, cloud: Cloud) -> None:
+    cloud.acknowledges = False
+    async with running(state_dir, "--global-manager", cloud.url) as controller:
+        await until(lambda: cloud.held)
+        await cloud.until_synced()
+        assert await controller.say(7, status="completed") == 200
+        await controller.end(signal.SIGKILL)
+    cloud.reports.clear()
+    async with running(state_dir) as alone:  # without the cloud
+        (task,) = (await alone.get("/api/v1/tasks"))["items"]
+        (worker,) = (await alone.get("/api/v1/workers"))["items"]
+        assert (task["key"], task["version"]) == (key(), 1)
+        assert (worker["taskInfo"], worker["acknowledged"]) == ({"seen": 7}, False)
+        await alone.end(signal.SIGKILL)
+    cloud.acknowledges = True
+    async with running(state_dir, "--global-manager", cloud.url) as again:
+        await cloud.until_reported(WORKER, status="completed", seen=7)
+        assert cloud.hellos[-1].held[key()].version == 1
+        await until_acknowledged(again)
+
+
+async def test_workers_are_heard_while_the_cloud_is_away(state_dir: Path, cloud: Cloud) -> None:
+    async with running(state_dir, "--global-manager", cloud.url) as controller:
+        await until(lambda: cloud.held)
+        await cloud.stop()
+        assert await controller.say(3) == 200
+        await cloud.start()
+        await cloud.until_reported(WORKER, status="running", seen=3)
+
+
+async def test_a_silent_worker_is_reported_as_lost(state_dir: Path, cloud: Cloud) -> None:
+    flags = ("--global-manager", cloud.url, "--worker-silence-factor", "2")
+    async with running(state_dir, *flags) as controller:
+        await until(lambda: cloud.held)
+        await controller.say(3, heartbeatSeconds=0.1)
+        await cloud.until_reported(WORKER, status="lost")
+
+
+# ---- what it shows -------------------------------------------------------------------------------
+
+
+async def test_no_secret_is_logged(state_dir: Path, cloud: Cloud) -> None:
+    other = "a1" * 32
+    token = state_dir.parent / "token"
+    token.write_text("top-secret-token")
+    flags = ("--global-manager", cloud.url, "--log-level", "debug", "--token-file", str(token))
+    async with running(state_dir, *flags) as controller:
+        await until(lambda: cloud.held)
+        assert await controller.say(1) == 200
+        assert await controller.say(1, status="odd") == 400
+        assert await controller.say(1, secret=other) == 403
+        port = controller.port_of("worker")
+        for broken in (
+            f"POST /w/{SECRET}/v1/workers HTP/1.1\r\n\r\n",
+            f"POST /w/{SECRET}/v1 HTTP/1.1\r\nbad header {SECRET}\r\n\r\n",
+            f"POST /w/{SECRET}/v1/workers/{WORKER}/status HTTP/1.1\r\nContent-Length: 1\r\n"
+            "Content-Length: 2\r\n\r\n",
+            f"P{SECRET} / HTTP/1.1\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(broken.encode())
+            await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+        await controller.end(signal.SIGTERM)
+    assert cloud.requests[0]["Authorization"] == "Bearer top-secret-token"
+    for secret in (SECRET, other, "top-secret-token"):
+        assert secret not in controller.log
+
+
+def test_neither_the_kubernetes_client_nor_the_other_side_is_loaded() -> None:
+    code = (
+        "import sys, localcontroller.__main__\n"
+        "names = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(names & {'kubernetes_asyncio', 'globalmanager', 'localcluster'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout.strip() == "[]"

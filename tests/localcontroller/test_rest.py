@@ -1,0 +1,182 @@
+"""The read-only REST API over a real socket."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+
+from common.ids import WorkerName
+from localcontroller.app import http_server
+from localcontroller.ledger import Ledger
+from localcontroller.link import Endpoint, Link, default_delays
+from localcontroller.metrics import Metrics
+from localcontroller.rest import StatusApi
+from tests.localcontroller.builders import (
+    SECRET,
+    TIMING,
+    UID,
+    WORKER,
+    assign,
+    body,
+    key,
+    said,
+    secret_hash,
+)
+
+ROUTES = (
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api/v1/tasks",
+    "/api/v1/workers",
+    "/api/v1/link",
+)
+WITHOUT_LEDGER = {
+    "/healthz": 200,
+    "/readyz": 503,
+    "/metrics": 200,
+    "/api/v1/tasks": 200,
+    "/api/v1/workers": 503,
+    "/api/v1/link": 200,
+}
+
+
+class Api:
+    def __init__(self, base: str, session: aiohttp.ClientSession) -> None:
+        self._base = base
+        self._session = session
+
+    async def request(self, path: str, method: str = "GET") -> tuple[int, str]:
+        async with self._session.request(method, self._base + path) as response:
+            return response.status, await response.text()
+
+    async def json(self, path: str) -> Any:
+        async with self._session.get(self._base + path) as response:
+            assert response.status == 200
+            return await response.json()
+
+
+@pytest.fixture
+async def api(ledger: Ledger) -> AsyncIterator[Api]:
+    """Of a node whose GlobalManager is away."""
+    metrics = Metrics()
+    ledger.on_commit = metrics.count_commit
+    endpoint = Endpoint(url="ws://127.0.0.1:1", node="edge-1")
+    delays = default_delays(min_s=1, max_s=60)
+    link = Link(endpoint, ledger, metrics, timing=TIMING, delays=delays)
+    runner = http_server(StatusApi(ledger, link, metrics).app())
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with aiohttp.ClientSession() as session:
+        yield Api(f"http://127.0.0.1:{runner.addresses[0][1]}", session)
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def tasks(ledger: Ledger) -> Ledger:
+    await ledger.apply([assign(version=4, body_=body(WORKER, "another"))])
+    return ledger
+
+
+async def test_tasks_are_listed_with_their_workers(tasks: Ledger, api: Api) -> None:
+    assert await api.json("/api/v1/tasks") == {
+        "items": [
+            {
+                "key": key(),
+                "plural": "jointinferenceservices",
+                "group": "edgeai.io",
+                "namespace": "default",
+                "name": "digits",
+                "uid": UID,
+                "version": 4,
+                "workers": ["another", WORKER],
+            }
+        ]
+    }
+
+
+async def test_workers_are_listed_with_what_they_said(tasks: Ledger, api: Api) -> None:
+    message = said(7, phase="inference", numbers={"ratio": 0.5}, details={"note": "n"})
+    await tasks.record(UID, WORKER, [message])
+    assert await api.json("/api/v1/workers") == {
+        "items": [
+            {
+                "task": key(),
+                "uid": UID,
+                "name": WORKER,
+                "attempt": 1,
+                "status": "running",
+                "reason": "",
+                "phase": "inference",
+                "taskInfo": {"ratio": 0.5, "seen": 7},
+                "details": {"note": "n"},
+                "acknowledged": False,
+            }
+        ]
+    }
+
+
+async def test_a_lost_worker_is_shown_with_the_reason(tasks: Ledger, api: Api) -> None:
+    await tasks.observe(UID, WORKER, "lost", "no heartbeat for 30 s")
+    (worker,) = (await api.json("/api/v1/workers"))["items"]
+    assert (worker["status"], worker["reason"]) == ("lost", "no heartbeat for 30 s")
+
+
+async def test_an_empty_node_has_empty_lists(api: Api) -> None:
+    assert await api.json("/api/v1/tasks") == {"items": []}
+    assert await api.json("/api/v1/workers") == {"items": []}
+
+
+async def test_the_link_says_that_there_is_none(api: Api) -> None:
+    state = await api.json("/api/v1/link")
+    assert (state["connected"], state["session"]) == (False, "")
+
+
+async def test_metrics_count_what_is_there(tasks: Ledger, api: Api) -> None:
+    await tasks.record(UID, WORKER, [said(1)])
+    await tasks.record(UID, WorkerName("another"), [said(1)])
+    _, text = await api.request("/metrics")
+    families = text_string_to_metric_families(text)
+    values = {s.name: s.value for family in families for s in family.samples if not s.labels}
+    assert values["localcontroller_tasks"] == 1
+    assert values["localcontroller_unacked_reports"] == 2
+    assert values["localcontroller_commits_total"] >= 2
+    assert values["localcontroller_connected"] == 0
+    assert values["localcontroller_ledger_bytes"] > 0
+
+
+async def test_health_does_not_depend_on_the_cloud(api: Api) -> None:
+    assert await api.request("/healthz") == (200, "ok")
+    assert await api.request("/readyz") == (200, "ok")
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_without_a_ledger_each_route_has_a_defined_answer(
+    path: str, ledger: Ledger, api: Api
+) -> None:
+    await ledger.close()
+    status, _ = await api.request(path)
+    assert status == WITHOUT_LEDGER[path]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_no_answer_holds_a_secret_or_its_hash(path: str, tasks: Ledger, api: Api) -> None:
+    await tasks.record(UID, WORKER, [said(1)])
+    _, text = await api.request(path)
+    assert SECRET not in text
+    assert secret_hash() not in text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("path", ROUTES)
+async def test_nothing_can_be_changed(method: str, path: str, api: Api) -> None:
+    status, _ = await api.request(path, method)
+    assert status == 405
+
+
+async def test_another_path_is_not_found(api: Api) -> None:
+    status, _ = await api.request("/api/v1/secrets")
+    assert status == 404

@@ -1,0 +1,450 @@
+"""The worker API over real sockets, with a real ledger behind it."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import logging
+import resource
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from common.ids import WorkerName
+from common.logs import MASK, mask_secrets
+from localcontroller import app, worker_api
+from localcontroller.app import http_server
+from localcontroller.ledger import Ledger
+from localcontroller.metrics import Metrics
+from localcontroller.tables import WorkerRow
+from localcontroller.worker_api import MAX_BODY_BYTES, WorkerApi
+from localcontroller.workers import Heartbeats
+from localcontroller.writer import Commit
+from tests.localcontroller.builders import (
+    SECRET,
+    UID,
+    WORKER,
+    Clock,
+    assign,
+    body,
+    secret_hash,
+    until,
+    withdraw,
+)
+
+FOREIGN_SECRET = "6" * 64
+FOREIGN = WorkerName("faces-edge")
+
+
+class Node:
+    """The API as a worker meets it, and what the node made of that."""
+
+    def __init__(self, ledger: Ledger, port: int, session: aiohttp.ClientSession) -> None:
+        self.ledger = ledger
+        self.port = port
+        self.commits: list[Commit] = []
+        self.clock = Clock()
+        self.heartbeats = Heartbeats(silence_factor=3.0, now=self.clock)
+        self.api = WorkerApi(ledger, self.heartbeats, Metrics())
+        self._session = session
+        ledger.on_commit = self._on_commit
+
+    def _on_commit(self, commit: Commit) -> None:
+        if commit.changes:
+            self.commits.append(commit)
+
+    async def post(
+        self, path: str, data: Any, *, secret: str = SECRET
+    ) -> tuple[int, dict[str, Any]]:
+        """Returns: the status, and the JSON of the answer with its headers in "headers"."""
+        raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+        url = f"http://127.0.0.1:{self.port}/w/{secret}/{path}"
+        async with self._session.post(url, data=raw) as response:
+            answer = await response.json()
+            return response.status, {**answer, "headers": dict(response.headers)}
+
+    async def status(
+        self, message: Any, *, worker: str = WORKER, secret: str = SECRET
+    ) -> tuple[int, dict[str, Any]]:
+        return await self.post(f"v1/workers/{worker}/status", message, secret=secret)
+
+    async def sedna(self, message: Any, *, worker: str = WORKER) -> tuple[int, dict[str, Any]]:
+        return await self.post(f"sedna/workers/{worker}/info", message)
+
+    async def row(self, worker: str = WORKER) -> WorkerRow:
+        return next(row for row in await self.ledger.workers() if row.name == worker)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+@pytest.fixture
+async def node(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    for wait in ("IDLE_S", "LINGER_S", "STOP_S"):
+        monkeypatch.setattr(app, wait, 0.2)
+    assert await ledger.apply(
+        [
+            assign(body_=body(WORKER, "digits-cloud")),
+            assign("faces", uid="uid-2", body_=body(FOREIGN, secret=FOREIGN_SECRET)),
+        ]
+    ) == ["", ""]
+    async with aiohttp.ClientSession() as session:
+        node = Node(ledger, 0, session)
+        runner = http_server(node.api.app())
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        node.port = runner.addresses[0][1]
+        yield node
+        await runner.cleanup()
+
+
+def message(seen: int = 1, **fields: Any) -> dict[str, Any]:
+    return {"status": "running", "output": {"taskInfo": {"seen": seen}}, **fields}
+
+
+def sedna_message(**fields: Any) -> dict[str, Any]:
+    """As Sedna's library posts it, its wrong owner included."""
+    return {
+        "name": WORKER,
+        "namespace": "default",
+        "ownerName": "sedna",
+        "ownerKind": "default",
+        "kind": "inference",
+        "results": [],
+        "ownerInfo": {
+            "startTime": "2026-01-01 10:00:00",
+            "updateTime": "2026-01-01 10:00:30",
+            "inferenceNumber": 12,
+            "hardExampleNumber": 3,
+            "uploadCloudRatio": 0.25,
+        },
+        **fields,
+    }
+
+
+def request_head(secret: str = SECRET, *, headers: str) -> bytes:
+    return (
+        f"POST /w/{secret}/v1/workers/{WORKER}/status HTTP/1.1\r\nHost: node\r\n{headers}\r\n\r\n"
+    ).encode()
+
+
+# ---- what is heard -------------------------------------------------------------------------------
+
+
+async def test_a_status_is_answered_and_owed_to_the_cloud(node: Node) -> None:
+    info = {"seen": 7, "hard": 2, "latency": 0.5, "startTime": "2026-01-01T00:00:00Z"}
+    said = {
+        "phase": "inference",
+        "status": "running",
+        "instance": "ab",
+        "sequence": 1,
+        "heartbeatSeconds": 10,
+        "output": {"taskInfo": info},
+    }
+    status, _ = await node.status(said)
+    row = await node.row()
+    report = row.worker.report("")
+    assert (status, row.is_acked) == (200, False)
+    assert (report.status, report.phase) == ("running", "inference")
+    assert report.task_info == {"seen": 7, "hard": 2, "latency": 0.5}
+    assert report.details == {"startTime": "2026-01-01T00:00:00Z"}
+
+
+async def test_what_sedna_posts_is_heard_whatever_owner_it_names(node: Node) -> None:
+    status, _ = await node.sedna(sedna_message())
+    row = await node.row()
+    assert (status, row.uid, row.worker.phase) == (200, UID, "inference")
+    assert row.worker.totals == {"seen": 12, "hard": 3, "uploaded": 3}
+
+
+async def test_the_reply_comes_after_the_commit(node: Node) -> None:
+    """Held up inside the writer, no reply is sent; let go, both are there."""
+    release = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(_tables: object) -> None:
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(10)
+
+    held = asyncio.create_task(node.ledger._writer.submit(hold))
+    reply = asyncio.create_task(node.status(message(5)))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(reply), 0.15)
+    release.set()
+    await held
+    status, _ = await reply
+    assert (status, (await node.row()).worker.totals) == (200, {"seen": 5})
+
+
+async def test_counts_of_a_restarted_process_add_up(node: Node) -> None:
+    for instance, seen in (("p1", 5), ("p1", 9), ("p2", 1), ("p2", 4)):
+        await node.status(message(seen, instance=instance))
+    row = await node.row()
+    assert (row.worker.totals, row.worker.attempt) == ({"seen": 13}, 2)
+
+
+async def test_an_older_sequence_is_answered_and_ignored(node: Node) -> None:
+    await node.status(message(9, instance="p1", sequence=5))
+    for sequence in (4, 5):
+        status, _ = await node.status(message(2, instance="p1", sequence=sequence))
+        assert status == 200
+    assert (await node.row()).worker.totals == {"seen": 9}
+
+
+async def test_a_late_message_cannot_take_back_a_promise(node: Node) -> None:
+    await node.status(message(9, instance="p1", sequence=5, heartbeatSeconds=10))
+    await node.status(message(2, instance="p1", sequence=4, heartbeatSeconds=0))
+    assert node.heartbeats.wait_s() == pytest.approx(30)
+
+
+async def test_heartbeats_without_change_write_nothing(node: Node) -> None:
+    for sequence in range(1, 4):
+        said = message(3, instance="p1", sequence=sequence, heartbeatSeconds=10)
+        said["output"]["taskInfo"]["updateTime"] = f"2026-01-01T00:00:0{sequence}Z"
+        assert (await node.status(said))[0] == 200
+    assert len(node.commits) == 1
+
+
+async def test_a_final_state_stays(node: Node) -> None:
+    await node.status(message(2, instance="p1", heartbeatSeconds=10))
+    await node.status(message(3, instance="p1", status="completed", heartbeatSeconds=10))
+    await node.status(message(4, instance="p1", status="running", heartbeatSeconds=10))
+    assert (await node.row()).worker.status == "completed"
+    assert node.heartbeats.wait_s() > 100  # nobody waits for one that is done
+
+
+async def test_many_messages_at_once_cost_few_commits(node: Node) -> None:
+    replies = await asyncio.gather(
+        *(node.status(message(n, instance="p1", sequence=n)) for n in range(1, 61))
+    )
+    assert {status for status, _ in replies} == {200}
+    assert (await node.row()).worker.totals == {"seen": 60}
+    assert len(node.commits) <= 3
+
+
+# ---- who may speak -------------------------------------------------------------------------------
+
+STRANGERS = {
+    "wrong secret": (FOREIGN_SECRET[:-1] + "0", WORKER),
+    "hash of the secret": (secret_hash(SECRET), WORKER),
+    "secret of another task": (FOREIGN_SECRET, WORKER),
+    "worker that the secret does not cover": (SECRET, FOREIGN),
+    "worker that nobody knows": (SECRET, "ghost"),
+}
+
+
+@pytest.mark.parametrize("case", STRANGERS)
+async def test_a_stranger_is_refused(case: str, node: Node) -> None:
+    secret, worker = STRANGERS[case]
+    status, answer = await node.status(message(), worker=worker, secret=secret)
+    assert status == 403
+    assert answer["message"] == "this URL gives no right to report as that worker on this node"
+    assert await node.ledger.workers() == []
+
+
+async def test_a_secret_ends_with_its_task(node: Node) -> None:
+    await node.ledger.apply([withdraw()])
+    assert (await node.status(message()))[0] == 403
+
+
+async def test_nothing_can_be_read(node: Node) -> None:
+    url = f"http://127.0.0.1:{node.port}/w/{SECRET}/v1/workers/{WORKER}/status"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        assert response.status == 405
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+INVALID: dict[str, tuple[Any, str]] = {
+    "no JSON": (b"{", "body"),
+    "empty": (b"", "body"),
+    "no UTF-8": (b'{"status": "running", "phase": "\xff"}', "body"),
+    "deeply nested": (b'{"status": "running", "x": ' + b"[" * 60_000, "body"),
+    "a list": ([], "object"),
+    "no status": ({}, "status"),
+    "unknown status": (message(status="done"), "status"),
+    "phase is a number": (message(phase=3), "phase"),
+    "phase is too long": (message(phase="x" * 254), "phase"),
+    "instance is null": (message(instance=None), "instance"),
+    "sequence is text": (message(sequence="1"), "sequence"),
+    "sequence is negative": (message(sequence=-1), "sequence"),
+    "sequence is no SQL integer": (message(sequence=2**63), "sequence"),
+    "heartbeat is negative": (message(heartbeatSeconds=-1), "heartbeatSeconds"),
+    "heartbeat of days": (message(heartbeatSeconds=10**6), "heartbeatSeconds"),
+    "heartbeat is infinite": (b'{"status":"running","heartbeatSeconds":1e999}', "body"),
+    "output is a list": (message(output=[]), "output"),
+    "task info is text": (message(output={"taskInfo": "x"}), "taskInfo"),
+    "seen is text": (message("7"), "seen"),  # type: ignore[arg-type]
+    "seen is negative": (message(-1), "seen"),
+    "seen is a fraction": (message(1.5), "seen"),  # type: ignore[arg-type]
+    "a count that JSON cannot carry": (message(2**60), "taskInfo"),
+    "a value is a list": (message(output={"taskInfo": {"labels": []}}), "taskInfo"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+async def test_an_invalid_message_is_refused_with_the_field(case: str, node: Node) -> None:
+    said, field = INVALID[case]
+    status, answer = await node.status(said)
+    assert (status, field in answer["message"]) == (400, True), answer
+    assert node.commits == []
+
+
+INVALID_SEDNA: dict[str, tuple[Any, str]] = {
+    "another worker's name": (sedna_message(name="other"), "name"),
+    "no name": ({"kind": "inference"}, "name"),
+    "unknown status": (sedna_message(status="ok"), "status"),
+    "owner info is a list": (sedna_message(ownerInfo=[1]), "ownerInfo"),
+    "a count is text": (sedna_message(ownerInfo={"inferenceNumber": "9"}), "inferenceNumber"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID_SEDNA)
+async def test_an_invalid_body_of_sedna_is_refused_with_the_field(case: str, node: Node) -> None:
+    said, field = INVALID_SEDNA[case]
+    status, answer = await node.sedna(said)
+    assert (status, field in answer["message"]) == (400, True), answer
+    assert node.commits == []
+
+
+async def test_a_huge_body_is_refused(node: Node) -> None:
+    status, _ = await node.status(b" " * (MAX_BODY_BYTES + 1))
+    assert status == 413
+
+
+async def test_a_body_without_end_is_refused(node: Node) -> None:
+    reader, writer = await node.connect()
+    writer.write(request_head(headers="Transfer-Encoding: chunked"))
+    chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
+    with contextlib.suppress(ConnectionError):
+        for _ in range(8):
+            writer.write(chunk)
+            await writer.drain()
+    assert b" 413 " in await asyncio.wait_for(reader.readline(), 5)
+    writer.close()
+
+
+async def test_a_small_body_cannot_unfold_into_a_large_one(node: Node) -> None:
+    """A compressed body is not unpacked, so it is no JSON."""
+    packed = gzip.compress(json.dumps(message()).encode())
+    reader, writer = await node.connect()
+    headers = f"Content-Encoding: gzip\r\nContent-Length: {len(packed)}"
+    writer.write(request_head(headers=headers) + packed)
+    assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
+    writer.close()
+
+
+async def test_a_slow_body_is_cut(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_api, "READ_S", 0.05)
+    reader, writer = await node.connect()
+    writer.write(request_head(headers="Content-Length: 100") + b"{")
+    answer = await asyncio.wait_for(reader.read(), 5)  # to the end of the connection
+    assert b" 408 " in answer.splitlines()[0]
+    writer.close()
+
+
+@pytest.mark.parametrize("start", [b"", b"POST /w/"], ids=["silence", "half a head"])
+async def test_a_connection_without_a_request_is_cut(start: bytes, node: Node) -> None:
+    reader, writer = await node.connect()
+    writer.write(start)
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+
+
+async def test_a_client_that_leaves_amid_the_body_is_no_fault_of_ours(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await node.connect()
+    writer.write(request_head(headers="Content-Length: 100") + b"{")
+    await until(lambda: node.api._active)  # the handler waits for the body
+    writer.close()
+    await until(lambda: not node.api._active)
+    assert (await node.status(message()))[0] == 200
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+async def test_a_broken_chunk_is_refused(node: Node) -> None:
+    reader, writer = await node.connect()
+    writer.write(request_head(headers="Transfer-Encoding: chunked") + b"zz\r\n")
+    assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
+    writer.close()
+
+
+# ---- when nothing can be made durable ------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No file grows, so a write of the ledger fails like on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_full_disk_asks_to_come_back(node: Node) -> None:
+    with full_disk():
+        status, answer = await node.status(message())
+    assert status == 503
+    assert int(answer["headers"]["Retry-After"]) >= 1
+    assert "full" in answer["message"]
+
+
+async def test_a_full_disk_silences_no_worker(node: Node) -> None:
+    said = message(instance="p1", heartbeatSeconds=10)
+    await node.status(said)
+    node.clock.now += 29
+    with full_disk():
+        status, _ = await node.status({**said, "output": {"taskInfo": {"seen": 2}}})
+    assert status == 503
+    assert node.heartbeats.wait_s() == pytest.approx(30)
+
+
+async def test_a_closed_ledger_asks_to_come_back(node: Node) -> None:
+    await node.ledger.close()
+    status, answer = await node.status(message())
+    assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
+
+
+async def test_too_many_processes_of_one_worker_are_told_to_wait(node: Node) -> None:
+    await node.status(message(instance="first"))  # so that what follows waits for its turn
+    replies = await asyncio.gather(*(node.status(message(instance=f"p{n}")) for n in range(40)))
+    refused = [answer for status, answer in replies if status == 503]
+    assert {status for status, _ in replies} == {200, 503}
+    assert all(int(answer["headers"]["Retry-After"]) >= 1 for answer in refused)
+
+
+async def test_too_many_requests_are_told_to_come_back(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_api, "MAX_REQUESTS", 1)
+    _, writer = await node.connect()
+    writer.write(request_head(headers="Content-Length: 100") + b"{")
+    await until(lambda: node.api._active)
+    status, answer = await node.status(message())
+    assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
+    writer.close()
+
+
+# ---- secrets -------------------------------------------------------------------------------------
+
+
+async def test_no_answer_holds_a_secret(node: Node) -> None:
+    answers = [
+        await node.status(message()),
+        await node.status(message(), secret=FOREIGN_SECRET),
+        await node.status(b"{"),
+        await node.post("v2/nothing", {}),
+    ]
+    text = json.dumps(answers)
+    assert SECRET not in text
+    assert FOREIGN_SECRET not in text
+
+
+def test_a_url_of_a_worker_is_logged_without_its_secret() -> None:
+    event = mask_secrets(None, "info", {"url": f"http://h:9100/w/{SECRET}/v1"})
+    assert event["url"] == f"http://h:9100/w/{MASK}/v1"

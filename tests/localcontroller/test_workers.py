@@ -1,0 +1,228 @@
+"""The watch of heartbeats, with a clock that passes when told to."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.ids import WorkerName
+from localcontroller import workers
+from localcontroller.ledger import Ledger
+from localcontroller.workers import MAX_SLEEP_S, Heartbeats, watch_heartbeats
+from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, until, withdraw
+
+OTHER = WorkerName("other")
+PERIOD_S = 10.0
+FACTOR = 3.0
+
+
+class Watch:
+    """A ledger, its workers' deadlines, and the loop between them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.clock = Clock()
+        self.heartbeats = Heartbeats(silence_factor=FACTOR, now=self.clock)
+
+    async def say(self, worker: WorkerName = WORKER, **fields: Any) -> None:
+        """What the worker API does with a message."""
+        (recorded,) = await self.ledger.record(UID, worker, [said(**fields)])
+        self.heartbeats.promise(UID, worker, recorded.worker.heartbeat_s)
+
+    def wait(self, seconds: float) -> None:
+        """Let the clock pass and the loop look at it."""
+        self.clock.now += seconds
+        self.heartbeats.changed.set()
+
+    async def statuses(self) -> dict[str, tuple[str, str]]:
+        rows = await self.ledger.workers()
+        return {row.name: (row.worker.status, row.worker.reason) for row in rows}
+
+    async def until_status(self, status: str, worker: WorkerName = WORKER) -> str:
+        """Returns: the reason"""
+        async with asyncio.timeout(5):
+            while True:
+                seen = self.ledger.view
+                found, reason = (await self.statuses())[worker]
+                if found == status:
+                    return reason
+                await self.ledger.change_since(seen)
+
+    async def until_looked(self) -> None:
+        """Until the loop has looked at the clock and waits again."""
+        self.heartbeats.changed.set()
+        await until(lambda: not self.heartbeats.changed.is_set())
+
+
+@contextlib.asynccontextmanager
+async def watching(ledger: Ledger) -> AsyncIterator[Watch]:
+    watch = Watch(ledger)
+    task = asyncio.create_task(watch_heartbeats(ledger, watch.heartbeats), name="heartbeats")
+    try:
+        await watch.until_looked()
+        yield watch
+        assert not task.done()  # it never dies
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+async def tasks(ledger: Ledger) -> Ledger:
+    await ledger.apply([assign(body_=body(WORKER, OTHER))])
+    return ledger
+
+
+async def test_a_silent_worker_is_lost_after_the_promised_time_and_not_before(
+    tasks: Ledger,
+) -> None:
+    async with watching(tasks) as watch:
+        await watch.say(heartbeat_s=PERIOD_S)
+        watch.wait(FACTOR * PERIOD_S - 0.1)
+        await watch.until_looked()
+        assert (await watch.statuses())[WORKER] == ("running", "")
+        watch.wait(0.2)
+        assert await watch.until_status("lost") == "no heartbeat for 30 s"
+
+
+async def test_a_lost_worker_is_back_with_its_next_message(tasks: Ledger) -> None:
+    async with watching(tasks) as watch:
+        await watch.say(seen=3, instance="p1", sequence=1, heartbeat_s=PERIOD_S)
+        watch.wait(31)
+        await watch.until_status("lost")
+        await watch.say(seen=3, instance="p1", sequence=2, heartbeat_s=PERIOD_S)
+        assert (await watch.statuses())[WORKER] == ("running", "")
+        watch.wait(31)  # and watched as before
+        await watch.until_status("lost")
+
+
+async def test_a_worker_that_speaks_in_time_is_never_lost(tasks: Ledger) -> None:
+    async with watching(tasks) as watch:
+        for _ in range(5):
+            await watch.say(heartbeat_s=PERIOD_S)
+            watch.wait(29)
+            await watch.until_looked()
+        assert (await watch.statuses())[WORKER] == ("running", "")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"heartbeat_s": 0.0}, id="no promise"),
+        pytest.param({"heartbeat_s": PERIOD_S, "status": "completed"}, id="completed"),
+        pytest.param({"heartbeat_s": PERIOD_S, "status": "failed"}, id="failed"),
+    ],
+)
+async def test_who_promises_nothing_is_never_lost(
+    fields: dict[str, Any], tasks: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watching(tasks) as watch:
+        await watch.say(**fields)
+        watch.wait(10**6)
+        await watch.until_looked()
+        statuses = await watch.statuses()
+    assert statuses[WORKER] == (fields.get("status", "running"), "")
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+async def test_a_promise_can_be_taken_back(tasks: Ledger) -> None:
+    async with watching(tasks) as watch:
+        await watch.say(heartbeat_s=PERIOD_S)
+        await watch.say(heartbeat_s=0.0)
+        watch.wait(10**6)
+        await watch.until_looked()
+        assert (await watch.statuses())[WORKER] == ("running", "")
+
+
+async def test_each_worker_has_its_own_deadline(tasks: Ledger) -> None:
+    async with watching(tasks) as watch:
+        await watch.say(OTHER, heartbeat_s=100.0)
+        await watch.say(heartbeat_s=PERIOD_S)
+        watch.wait(31)
+        await watch.until_status("lost")
+        assert (await watch.statuses())[OTHER] == ("running", "")
+        watch.wait(300)
+        await watch.until_status("lost", OTHER)
+
+
+async def test_after_a_restart_the_deadline_is_fresh(tasks: Ledger, state_dir: Path) -> None:
+    """However long the LocalController was away, a worker gets its whole time."""
+    async with watching(tasks) as watch:
+        await watch.say(heartbeat_s=PERIOD_S)
+        watch.wait(29)
+    await tasks.close()
+    reopened = await Ledger.open(state_dir)
+    async with watching(reopened) as watch:
+        watch.wait(29)
+        await watch.until_looked()
+        assert (await watch.statuses())[WORKER] == ("running", "")
+        watch.wait(2)
+        await watch.until_status("lost")
+    await reopened.close()
+
+
+async def test_after_a_restart_who_is_lost_or_done_is_not_waited_for(tasks: Ledger) -> None:
+    await tasks.record(UID, WORKER, [said(heartbeat_s=PERIOD_S, status="completed")])
+    await tasks.record(UID, OTHER, [said(heartbeat_s=PERIOD_S)])
+    await tasks.observe(UID, OTHER, "lost", "no heartbeat for 30 s")
+    async with watching(tasks) as watch:
+        assert watch.heartbeats.wait_s() == MAX_SLEEP_S
+
+
+async def test_a_withdrawn_task_ends_the_watch_of_its_workers(tasks: Ledger) -> None:
+    async with watching(tasks) as watch:
+        await watch.say(heartbeat_s=PERIOD_S)
+        await tasks.apply([withdraw()])
+        watch.wait(31)
+        await watch.until_looked()
+        assert watch.heartbeats.wait_s() == MAX_SLEEP_S
+
+
+async def test_a_loss_that_cannot_be_noted_is_noted_later(
+    tasks: Ledger, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "RETRY_S", 7.0)
+    async with watching(tasks) as watch:
+        await watch.say(heartbeat_s=PERIOD_S)
+        await tasks.close()  # from now on it takes nothing
+        watch.wait(31)
+        await until(lambda: watch.heartbeats.wait_s() == 7.0)
+
+
+async def test_silence_is_reported_once(tasks: Ledger) -> None:
+    async with watching(tasks) as watch:
+        await watch.say(heartbeat_s=PERIOD_S)
+        watch.wait(31)
+        await watch.until_status("lost")
+        revision = tasks.view.revision
+        watch.wait(1000)
+        await watch.until_looked()
+        assert tasks.view.revision == revision
+
+
+def test_a_word_renews_only_what_was_promised() -> None:
+    clock = Clock()
+    heartbeats = Heartbeats(silence_factor=FACTOR, now=clock)
+    heartbeats.touch(UID, WORKER)
+    assert heartbeats.wait_s() == MAX_SLEEP_S
+    heartbeats.promise(UID, WORKER, PERIOD_S)
+    clock.now += 20
+    heartbeats.touch(UID, WORKER)
+    assert heartbeats.wait_s() == pytest.approx(FACTOR * PERIOD_S)
+
+
+def test_a_word_during_the_retry_is_not_overwritten() -> None:
+    clock = Clock()
+    heartbeats = Heartbeats(silence_factor=FACTOR, now=clock)
+    heartbeats.promise(UID, WORKER, PERIOD_S)
+    clock.now += 31
+    ((uid, worker, promise),) = heartbeats.take_broken()
+    assert heartbeats.take_broken() == []
+    heartbeats.promise(UID, WORKER, PERIOD_S)
+    heartbeats.postpone(uid, worker, promise, 1.0)
+    assert heartbeats.wait_s() == pytest.approx(FACTOR * PERIOD_S)
