@@ -1,0 +1,1 @@
+"""Tests on a genuine Kubernetes control plane; `pytest tests/cluster` runs them."""

@@ -1,0 +1,120 @@
+"""One real control plane for the whole run, a namespace of its own for each test."""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edgeai.api import Object
+from tests.cluster import binaries
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+
+CHECKOUT: Final = Path(__file__).parents[2]
+CRDS: Final = CHECKOUT / "deploy" / "crds"
+SYSTEM_NAMESPACE: Final = "edgeai-system"
+NODES: Final = ("edge0", "cloud0", "solar-corona-cloud")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A first build takes longer than a test may, so it is made before any test's clock runs."""
+    if not session.items or session.config.option.collectonly:
+        return
+    try:
+        binaries.obtain()
+    except binaries.Unavailable as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Started once, in a temporary directory."""
+    control_plane = ControlPlane(binaries.obtain(), tmp_path_factory.mktemp("controlplane"))
+    try:
+        control_plane.start()
+        yield control_plane
+        control_plane.check_alive()
+    finally:
+        control_plane.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the control plane and the GlobalManager said last."""
+    report = yield
+    if report.failed:
+        for fixture in getattr(item, "funcargs", {}).values():
+            if isinstance(fixture, ControlPlane | GlobalManager):
+                report.sections.append((type(fixture).__name__, fixture.logs()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def crds(control_plane: ControlPlane) -> ControlPlane:
+    """The control plane with deploy/crds applied as a user would, and established."""
+    applied = control_plane.kubectl("apply", "-f", str(CRDS))
+    assert applied.returncode == 0, applied.stderr
+    waited = control_plane.kubectl(
+        "wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS)
+    )
+    assert waited.returncode == 0, waited.stderr
+    return control_plane
+
+
+@pytest.fixture(scope="session")
+def client(crds: ControlPlane) -> Client:
+    """Admin of the control plane that has the CRDs."""
+    return crds.client
+
+
+@pytest.fixture
+def namespace(client: Client) -> Iterator[str]:
+    """A fresh one, deleted afterwards."""
+    metadata = {"generateName": "test-"}
+    made = client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    name: str = made["metadata"]["name"]
+    yield name
+    client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def system_namespace(client: Client) -> str:
+    client.create(_named("Namespace", SYSTEM_NAMESPACE))
+    return SYSTEM_NAMESPACE
+
+
+@pytest.fixture(scope="session")
+def nodes(client: Client) -> tuple[str, ...]:
+    """Nodes that no kubelet serves: what is scheduled there stays pending."""
+    for name in NODES:
+        client.create(_named("Node", name))
+    return NODES
+
+
+def _named(kind: str, name: str) -> Object:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
+
+
+@pytest.fixture(scope="module")
+def manager(
+    crds: ControlPlane,
+    system_namespace: str,
+    nodes: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[GlobalManager]:
+    """The GlobalManager as a process, ready."""
+    manager = GlobalManager(
+        kubeconfig=crds.kubeconfig,
+        system_namespace=system_namespace,
+        directory=tmp_path_factory.mktemp("globalmanager"),
+    )
+    try:
+        manager.start()
+        yield manager
+    finally:
+        status = manager.stop()
+    assert status == 0, manager.logs()

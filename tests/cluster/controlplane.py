@@ -1,0 +1,265 @@
+"""A Kubernetes control plane of its own: etcd, API server, controller manager and scheduler.
+
+Started by the fixtures of this folder, on free ports of 127.0.0.1, in a directory of its own. No
+node runs: pods are made, and stay pending.
+"""
+
+import base64
+import json
+import re
+import secrets
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.cluster.client import Client
+from tests.cluster.programs import Program, free_port
+
+START_S: Final = 60.0
+_HOST: Final = "127.0.0.1"
+_SERVICES: Final = "10.96.0.0/16"
+_FIRST_SERVICE: Final = "10.96.0.1"  # the API server's own
+_ADVERTISED: Final = "192.0.2.1"  # must not be loopback; nobody connects to it
+_WITHOUT_INSECURE_PORTS: Final = 24  # minor version since which their flags are gone
+_REGISTRY: Final = "/registry/"
+# The control plane's own heartbeats.
+_HEARTBEATS: Final = ("/registry/leases/", "/registry/masterleases/")
+
+Object = dict[str, Any]
+
+
+class ControlPlane:
+    """Args:
+    binaries: directory of the programs (tests.cluster.binaries)
+    directory: empty; gets keys, data and logs
+    """
+
+    def __init__(self, binaries: Path, directory: Path) -> None:
+        self._binaries = binaries
+        self._directory = directory
+        self._token = secrets.token_hex(16)
+        self._etcd_url = f"http://{_HOST}:{free_port()}"
+        self._port = free_port()
+        self._keys = _Keys(directory)
+        self.url = f"https://{_HOST}:{self._port}"
+        self.kubeconfig = directory / "kubeconfig"
+        self._programs: list[Program] = []
+
+    # ---- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Until the API server is ready. Raises: AssertionError with the log of what failed"""
+        self._keys.make()
+        self._write_credentials()
+        self.client = Client(self.url, token=self._token, ca=self._keys.ca)
+        legacy = self._minor_version() < _WITHOUT_INSECURE_PORTS
+        self._etcd = self._program("etcd", self._etcd_flags())
+        self._api_server = self._program("kube-apiserver", self._api_server_flags(legacy=legacy))
+        self._start_program(self._etcd)
+        self._start_program(self._api_server)
+        self.wait_until_ready()
+        for name, flags in (
+            ("kube-controller-manager", self._controller_manager_flags(legacy=legacy)),
+            ("kube-scheduler", self._scheduler_flags(legacy=legacy)),
+        ):
+            self._start_program(self._program(name, flags))
+
+    def stop(self) -> None:
+        for program in reversed(self._programs):  # etcd last
+            program.stop()
+        self._programs.clear()
+
+    def restart_api_server(self) -> None:
+        """Ended and started again on the same port; watches break."""
+        self._api_server.stop()
+        self._api_server.start()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        def is_ready() -> bool:
+            self._etcd.check_alive()
+            return self.client.is_ready()
+
+        self._api_server.wait_until(
+            "readiness", "/readyz does not say ok", is_ready, timeout_s=START_S
+        )
+
+    def check_alive(self) -> None:
+        """Raises: AssertionError with the log of what ended"""
+        for program in self._programs:
+            program.check_alive()
+
+    def logs(self) -> str:
+        return "\n\n".join(f"--- {each.name}\n{each.last_words()}" for each in self._programs)
+
+    def _program(self, name: str, flags: list[str]) -> Program:
+        argv = [str(self._binaries / name), *flags]
+        return Program(argv, log=self._directory / f"{name}.log")
+
+    def _start_program(self, program: Program) -> None:
+        program.start()
+        self._programs.append(program)
+
+    # ---- use -----------------------------------------------------------------------------------
+
+    def kubectl(
+        self, *arguments: str, documents: list[Object] | str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as admin; `documents` go to its stdin, for `-f -`."""
+        text = documents if isinstance(documents, str) else yaml.safe_dump_all(documents)
+        command = [
+            *(str(self._binaries / "kubectl"), "--kubeconfig", str(self.kubeconfig)),
+            *("--cache-dir", str(self._directory / "kubectl-cache"), *arguments),
+        ]
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def registry(self) -> dict[str, int]:
+        """What etcd holds: key -> revision of its last write; heartbeats left out."""
+        everything = base64.b64encode(b"\0").decode()
+        body = {"key": everything, "range_end": everything, "keys_only": True}
+        request = urllib.request.Request(
+            f"{self._etcd_url}/v3/kv/range", data=json.dumps(body).encode(), method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            pairs = json.load(answer).get("kvs", ())
+        written = {base64.b64decode(e["key"]).decode(): int(e["mod_revision"]) for e in pairs}
+        return {
+            key: revision
+            for key, revision in written.items()
+            if key.startswith(_REGISTRY) and not key.startswith(_HEARTBEATS)
+        }
+
+    # ---- credentials and flags -----------------------------------------------------------------
+
+    def _write_credentials(self) -> None:
+        tokens = self._directory / "tokens.csv"
+        tokens.touch(mode=0o600)
+        tokens.write_text(f'{self._token},admin,admin,"system:masters"\n')
+        self.kubeconfig.touch(mode=0o600)
+        self.kubeconfig.write_text(yaml.safe_dump(self._kubeconfig()))
+
+    def _kubeconfig(self) -> Object:
+        cluster = {"server": self.url, "certificate-authority": str(self._keys.ca)}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {"token": self._token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "current-context": "test",
+        }
+
+    def _minor_version(self) -> int:
+        command = [str(self._binaries / "kube-apiserver"), "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        version = re.search(r"v1\.(\d+)", said)
+        assert version is not None, f"kube-apiserver --version says {said!r}"
+        return int(version.group(1))
+
+    def _etcd_flags(self) -> list[str]:
+        peer = f"http://{_HOST}:{free_port()}"
+        return [
+            *("--data-dir", str(self._directory / "etcd")),
+            *("--listen-client-urls", self._etcd_url, "--advertise-client-urls", self._etcd_url),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--log-level", "warn"),
+        ]
+
+    def _api_server_flags(self, *, legacy: bool) -> list[str]:
+        keys = self._keys
+        return [
+            f"--etcd-servers={self._etcd_url}",
+            f"--bind-address={_HOST}",
+            f"--secure-port={self._port}",
+            f"--advertise-address={_ADVERTISED}",
+            f"--tls-cert-file={keys.server_certificate}",
+            f"--tls-private-key-file={keys.server_key}",
+            f"--token-auth-file={self._directory / 'tokens.csv'}",
+            "--authorization-mode=Node,RBAC",
+            f"--service-cluster-ip-range={_SERVICES}",
+            f"--service-account-key-file={keys.service_account_public_key}",
+            f"--service-account-signing-key-file={keys.service_account_key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--allow-privileged=true",
+            *(["--insecure-port=0"] if legacy else []),
+        ]
+
+    def _controller_manager_flags(self, *, legacy: bool) -> list[str]:
+        return [
+            *self._client_flags(legacy=legacy),
+            f"--root-ca-file={self._keys.ca}",
+            f"--service-account-private-key-file={self._keys.service_account_key}",
+            "--use-service-account-credentials",
+            # There are no kubelets, whose silence it would write into every Node.
+            "--controllers=*,-nodelifecycle",
+        ]
+
+    def _scheduler_flags(self, *, legacy: bool) -> list[str]:
+        return self._client_flags(legacy=legacy)
+
+    def _client_flags(self, *, legacy: bool) -> list[str]:
+        return [
+            f"--kubeconfig={self.kubeconfig}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            *(["--port=0"] if legacy else []),
+        ]
+
+
+class _Keys:
+    """A CA, the API server's certificate and the key of ServiceAccount tokens, by openssl."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.ca = directory / "ca.crt"
+        self.server_certificate = directory / "server.crt"
+        self.server_key = directory / "server.key"
+        self.service_account_key = directory / "serviceaccount.key"
+        self.service_account_public_key = directory / "serviceaccount.pub"
+
+    def make(self) -> None:
+        names = f"IP:{_HOST},IP:{_FIRST_SERVICE},IP:{_ADVERTISED},DNS:kubernetes.default.svc"
+        self._certificate(
+            "ca",
+            "/CN=test-ca",
+            "basicConstraints=critical,CA:TRUE",
+            "keyUsage=critical,keyCertSign",
+        )
+        self._certificate(
+            "server",
+            "/CN=kube-apiserver",
+            "basicConstraints=critical,CA:FALSE",
+            f"subjectAltName={names}",
+            "extendedKeyUsage=serverAuth",
+            signed_by="ca",
+        )
+        self._key(self.service_account_key)
+        public = str(self.service_account_public_key)
+        self._openssl("pkey", "-in", str(self.service_account_key), "-pubout", "-out", public)
+
+    def _certificate(
+        self, name: str, subject: str, *extensions: str, signed_by: str | None = None
+    ) -> None:
+        key, certificate = self._directory / f"{name}.key", self._directory / f"{name}.crt"
+        self._key(key)
+        added = [word for extension in extensions for word in ("-addext", extension)]
+        signer = self._directory / str(signed_by)
+        signing = ["-CA", f"{signer}.crt", "-CAkey", f"{signer}.key"] if signed_by else []
+        self._openssl(
+            *("req", "-x509", "-new", "-key", str(key), "-subj", subject, "-days", "2"),
+            *("-out", str(certificate), *signing, *added),
+        )
+
+    def _key(self, path: Path) -> None:
+        path.touch(mode=0o600)
+        curve = "ec_paramgen_curve:P-256"
+        self._openssl("genpkey", "-algorithm", "EC", "-pkeyopt", curve, "-out", str(path))
+
+    def _openssl(self, *arguments: str) -> None:
+        done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"openssl {arguments[0]}: {done.stderr}"

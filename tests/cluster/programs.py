@@ -1,0 +1,94 @@
+"""One program in a process of its own: started, asked whether it lives, stopped by its pid.
+
+Used for the control plane and for the GlobalManager. A program dies with the test run that
+started it, also when that is killed.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from edgeai.api import wait_until
+
+STOP_S: Final = 15.0
+_SHOWN_LINES: Final = 25
+_INFORMATION: Final = re.compile(r"I\d{4} ")
+
+
+class Program:
+    """Args:
+    argv: what is run
+    log: file that gets its stdout and stderr; a restart appends
+    environment: added to this process's own
+    """
+
+    def __init__(
+        self, argv: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._argv = list(argv)
+        self._log = log
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        return self._log.stem
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                # The kernel kills it with its parent; setpriv becomes the program, with its pid.
+                ["setpriv", "--pdeathsig", "KILL", "--", *self._argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C is for the test run, which then stops it
+            )
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Its exit status; SIGKILL follows when `how` does not end it in STOP_S."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(how)
+        try:
+            return process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def wait_until(
+        self, what: str, missing: str, is_so: Callable[[], bool], *, timeout_s: float
+    ) -> None:
+        """Raises: AssertionError with the end of the log when it ended meanwhile; TimedOut"""
+
+        def still_missing() -> str:
+            self.check_alive()
+            return "" if is_so() else missing
+
+        wait_until(f"{self.name}: {what}", still_missing, timeout_s=timeout_s)
+
+    def check_alive(self) -> None:
+        """Raises: AssertionError with the end of the log"""
+        status = None if self._process is None else self._process.poll()
+        assert status is None, f"{self.name} ended with status {status}:\n{self.last_words()}"
+
+    def last_words(self) -> str:
+        """The end of its log, without what Kubernetes' programs say for information only."""
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        telling = [line for line in lines if not _INFORMATION.match(line)]
+        return "\n".join(telling[-_SHOWN_LINES:])
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on; whoever asks binds it soon."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

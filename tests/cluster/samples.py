@@ -1,0 +1,25 @@
+"""Manifests that the tests of this folder apply."""
+
+from typing import Any
+
+from edgeai.api import Object
+from tests.globalmanager.kinds.samples import spec
+
+
+def model(name: str, namespace: str, *, group: str = "edgeai.io") -> Object:
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": "Model",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"url": f"/models/{name}.onnx", "format": "onnx"},
+    }
+
+
+def service(namespace: str, *, name: str = "digits", **changed: Any) -> Object:
+    """A JointInferenceService of Models `small` and `big`, its edge worker on edge0."""
+    return {
+        "apiVersion": "edgeai.io/v1alpha1",
+        "kind": "JointInferenceService",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec(**changed),
+    }

@@ -1,0 +1,271 @@
+"""The GlobalManager against a real control plane: its objects, its status, its manners."""
+
+import time
+from typing import Any, Final
+
+import pytest
+
+from edgeai.api import ApiError, Object, path_of, wait_until
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import model, service
+
+SETTLE_S: Final = 30.0
+QUIET_S: Final = 6.0
+# The garbage collector looks for new types twice a minute.
+COLLECTED_S: Final = 75.0
+
+
+@pytest.fixture
+def digits(client: Client, manager: GlobalManager, namespace: str) -> Object:
+    """A JointInferenceService with its Models, whose workers were created; as the API holds it."""
+    made = create_all(
+        client, service(namespace), model("small", namespace), model("big", namespace)
+    )
+    wait_for_workers(client, made)
+    return made
+
+
+def create_all(client: Client, *objects: Object) -> Object:
+    """All of them. Returns: the first, as the API holds it"""
+    first, *_ = [client.create(object_) for object_ in objects]
+    return first
+
+
+def children(client: Client, namespace: str) -> dict[str, Object]:
+    """Deployments and Services of the namespace, as "Kind/name"."""
+    root = f"namespaces/{namespace}"
+    deployments = client.list(f"/apis/apps/v1/{root}/deployments")
+    services = client.list(f"/api/v1/{root}/services")
+    named = {f"Deployment/{each['metadata']['name']}": each for each in deployments}
+    return named | {f"Service/{each['metadata']['name']}": each for each in services}
+
+
+def pods(client: Client, namespace: str) -> list[Object]:
+    return client.list(f"/api/v1/namespaces/{namespace}/pods")
+
+
+def namespace_of(object_: Object) -> str:
+    name: str = object_["metadata"]["namespace"]
+    return name
+
+
+def wait_for_workers(client: Client, job: Object) -> None:
+    def missing() -> str:
+        found = pods(client, namespace_of(job))
+        return "" if len(found) == 2 else f"{len(found)} of 2 pods"
+
+    wait_until("the pods of both workers", missing, timeout_s=SETTLE_S)
+
+
+def conditions(client: Client, job: Object) -> dict[str, Object]:
+    status = client.get(path_of(job)).get("status") or {}
+    return {each["type"]: each for each in status.get("conditions") or ()}
+
+
+def wait_for_condition(client: Client, job: Object, type_: str, status: str) -> Object:
+    def missing() -> str:
+        found = conditions(client, job).get(type_, {})
+        return "" if found.get("status") == status else f"{type_} is {found}"
+
+    wait_until(f"{type_}={status}", missing, timeout_s=SETTLE_S)
+    return conditions(client, job)[type_]
+
+
+# ---- what is made ------------------------------------------------------------------------------
+
+
+def test_deployments_and_a_service_appear_and_are_owned(client: Client, digits: Object) -> None:
+    made = children(client, namespace_of(digits))
+    assert sorted(made) == [
+        "Deployment/digits-deployment-cloud",
+        "Deployment/digits-deployment-edge",
+        "Service/digits-cloud",
+    ]
+    owner = {
+        "apiVersion": "edgeai.io/v1alpha1",
+        "kind": "JointInferenceService",
+        "name": "digits",
+        "uid": digits["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    assert [each["metadata"]["ownerReferences"] for each in made.values()] == [[owner]] * 3
+
+
+def test_the_real_controllers_make_replica_sets_and_pods_with_our_labels(
+    client: Client, digits: Object
+) -> None:
+    namespace = namespace_of(digits)
+    sets = client.list(f"/apis/apps/v1/namespaces/{namespace}/replicasets")
+    made = sorted(pods(client, namespace), key=lambda pod: str(pod["metadata"]["name"]))
+    assert [len(sets), len(made)] == [2, 2]
+    for pod, role in zip(made, ("cloud", "edge"), strict=True):
+        expected = {
+            "edgeai.io/uid": digits["metadata"]["uid"],
+            "edgeai.io/role": role,
+            "edgeai.io/name": "digits",
+            "edgeai.io/kind": "jointinferenceservices.edgeai.io",
+            "app.kubernetes.io/managed-by": "edgeai",
+        }
+        assert expected.items() <= pod["metadata"]["labels"].items()
+    assert made[1]["spec"]["nodeName"] == "edge0"
+
+
+def test_the_service_selects_the_cloud_pod_only(client: Client, digits: Object) -> None:
+    namespace = namespace_of(digits)
+    selector = children(client, namespace)["Service/digits-cloud"]["spec"]["selector"]
+    query = "%2C".join(f"{key}%3D{value}" for key, value in selector.items())
+    found = client.list(f"/api/v1/namespaces/{namespace}/pods?labelSelector={query}")
+    assert [pod["metadata"]["labels"]["edgeai.io/role"] for pod in found] == ["cloud"]
+
+
+def test_a_service_applied_before_its_models_is_told_what_it_waits_for(
+    client: Client, manager: GlobalManager, namespace: str
+) -> None:
+    job = client.create(service(namespace))
+    waiting = wait_for_condition(client, job, "ResolvedRefs", "False")
+    assert "small" in waiting["message"]
+    assert "big" in waiting["message"]
+    create_all(client, model("small", namespace), model("big", namespace))
+    wait_for_condition(client, job, "ResolvedRefs", "True")
+    wait_for_workers(client, job)
+
+
+def test_a_deleted_child_is_made_again(client: Client, digits: Object) -> None:
+    path = f"/api/v1/namespaces/{namespace_of(digits)}/services/digits-cloud"
+    before = client.get(path)["metadata"]["uid"]
+    client.delete(path)
+
+    def missing() -> str:
+        found = client.find(path)
+        return "" if found and found["metadata"]["uid"] != before else "no other Service"
+
+    wait_until("another Service", missing, timeout_s=SETTLE_S)
+
+
+def test_a_changed_spec_reaches_the_pods(client: Client, digits: Object) -> None:
+    container = {"name": "main", "image": "registry.test/other:2"}
+    template = {"spec": {"containers": [container]}}
+    client.patch(path_of(digits), {"spec": {"cloudWorker": {"template": template}}})
+
+    def missing() -> str:
+        found = pods(client, namespace_of(digits))
+        images = {pod["spec"]["containers"][0]["image"] for pod in found}
+        return "" if container["image"] in images else f"images: {sorted(images)}"
+
+    wait_until("a pod with the new image", missing, timeout_s=SETTLE_S)
+
+
+# ---- status ------------------------------------------------------------------------------------
+
+
+def test_status_conditions_follow_the_api_conventions(client: Client, digits: Object) -> None:
+    wait_for_condition(client, digits, "Accepted", "True")
+    wait_for_condition(client, digits, "ResolvedRefs", "True")
+    wait_for_condition(client, digits, "Running", "False")
+    fields = {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
+    for condition in conditions(client, digits).values():
+        assert condition.keys() == fields
+        assert condition["observedGeneration"] == 1
+    assert client.get(path_of(digits))["status"]["edgeNodes"] == "edge0"
+
+
+def test_a_patch_of_the_status_with_a_stale_version_conflicts(
+    client: Client, digits: Object
+) -> None:
+    wait_for_condition(client, digits, "Accepted", "True")
+    stale = {"metadata": {"resourceVersion": digits["metadata"]["resourceVersion"]}}
+    with pytest.raises(ApiError) as caught:
+        client.patch(f"{path_of(digits)}/status", {**stale, "status": {"phase": "Running"}})
+    assert caught.value.code == 409
+
+
+def test_a_patch_of_the_status_for_another_uid_conflicts(client: Client, digits: Object) -> None:
+    other = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}}
+    with pytest.raises(ApiError) as caught:
+        client.patch(f"{path_of(digits)}/status", {**other, "status": {"phase": "Running"}})
+    assert caught.value.code == 409
+
+
+# ---- manners -----------------------------------------------------------------------------------
+
+
+def written(before: dict[str, int], after: dict[str, int]) -> dict[str, Any]:
+    """Keys that were written or removed in between -> their revisions."""
+    keys = before.keys() | after.keys()
+    return {
+        key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)
+    }
+
+
+def test_a_settled_system_writes_nothing(crds: ControlPlane, digits: Object) -> None:
+    last = crds.registry()
+    quiet_since = time.monotonic()
+
+    def settles() -> str:
+        nonlocal last, quiet_since
+        previous, last = last, crds.registry()
+        if changes := written(previous, last):
+            quiet_since = time.monotonic()
+            return f"wrote {changes}"
+        return "" if time.monotonic() - quiet_since > 3 else "quiet for a short time"
+
+    wait_until("the end of all writes", settles, timeout_s=SETTLE_S, poll_s=0.25)
+    time.sleep(QUIET_S)
+    assert written(last, crds.registry()) == {}
+    assert any(path.endswith("/digits") for path in last)
+
+
+def test_an_absent_autoscaling_v2_leaves_it_ready_and_is_told(manager: GlobalManager) -> None:
+    is_ready, reasons = manager.readyz()
+    assert is_ready
+    assert reasons == [
+        "horizontalpodautoscalers.autoscaling: the API server does not serve autoscaling/v2"
+    ]
+
+
+def test_watches_survive_a_restart_of_the_api_server(
+    crds: ControlPlane, client: Client, digits: Object
+) -> None:
+    before = {name: each["metadata"]["uid"] for name, each in both(client, digits).items()}
+    crds.restart_api_server()
+    assert {name: each["metadata"]["uid"] for name, each in both(client, digits).items()} == before
+    other = client.create(service(namespace_of(digits), name="later"))
+    wait_for_condition(client, other, "ResolvedRefs", "True")
+
+    def missing() -> str:
+        made = children(client, namespace_of(digits))
+        return "" if "Deployment/later-deployment-edge" in made else f"there are {sorted(made)}"
+
+    wait_until("the objects of the new service", missing, timeout_s=SETTLE_S)
+
+
+def both(client: Client, job: Object) -> dict[str, Object]:
+    """What was there before the restart."""
+    return children(client, namespace_of(job))
+
+
+# ---- the end -----------------------------------------------------------------------------------
+
+
+def test_a_deleted_service_is_collected_with_all_that_was_made_for_it(
+    client: Client, digits: Object
+) -> None:
+    client.delete(path_of(digits))
+
+    def left() -> str:
+        namespace = namespace_of(digits)
+        sets = client.list(f"/apis/apps/v1/namespaces/{namespace}/replicasets")
+        found = [*children(client, namespace), *(each["metadata"]["name"] for each in sets)]
+        # Without a kubelet nobody confirms the end of a pod that was told to end.
+        found += [
+            each["metadata"]["name"]
+            for each in pods(client, namespace)
+            if "deletionTimestamp" not in each["metadata"]
+        ]
+        return ", ".join(found)
+
+    wait_until("the end of all that was made", left, timeout_s=COLLECTED_S, poll_s=0.5)
+    assert client.find(path_of(digits)) is None
