@@ -6,9 +6,9 @@ clock; a time that moves while nothing else does never causes a write.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,8 @@ WAITING: Final = "Waiting"
 
 MAX_MESSAGE_CHARS: Final = 1024
 MAX_WORKERS: Final = 2000  # in one object; keeps it well below etcd's 1.5 MiB
+MAX_FORMER_NODES: Final = 16  # of one worker whose counts are kept apart
+OTHER_NODES: Final = "others"
 _MAX_ENTRIES: Final = 32
 _MAX_KEY_CHARS: Final = 64
 _MAX_VALUE_CHARS: Final = 256
@@ -185,9 +187,14 @@ def workers(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def total(status: Mapping[str, Any], count: str) -> int:
-    """Sum of one taskInfo count over all workers; 0..2**53."""
-    infos = (mapping(entry.get("taskInfo")) for entry in workers(status).values())
+    """Sum of one taskInfo count over all workers, wherever they ran; 0..2**53."""
+    infos = (info for entry in workers(status).values() for info in _infos(entry))
     return min(sum(_count(info.get(count)) for info in infos), _MAX_COUNT)
+
+
+def _infos(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield mapping(entry.get("taskInfo"))
+    yield from map(mapping, mapping(entry.get("countedElsewhere")).values())
 
 
 def _count(value: Any) -> int:
@@ -206,28 +213,58 @@ def fold(
     """Merge patch that puts `report` under .status.workers; None when it changes nothing.
 
     Stale is a lower attempt of the same ledger, and whatever follows the end of an attempt. A
-    report from another ledger (the edge lost the old one) is accepted.
+    report from another ledger (another node's, or the edge lost the old one) is accepted.
 
     Args:
-        keep_greatest: what another ledger counts anew never goes below what was counted before;
-            the entry remembers that as `countedBefore`
+        keep_greatest: what another ledger counts anew never takes back what was counted before:
+            the entry keeps that of its own node as `countedBefore`, that of each former node as
+            `countedElsewhere`
     """
     known = workers(status)
     entry = known.get(report.worker, {})
     is_one_too_many = report.worker not in known and len(known) >= MAX_WORKERS
     if is_stale(entry, report) or is_one_too_many:
         return None
-    wanted = worker_entry(report, _counted_before(entry, report) if keep_greatest else {})
+    wanted = worker_entry(report, _counted(entry, report) if keep_greatest else NOTHING_COUNTED)
     if _without_clocks(wanted) == _without_clocks(entry):
         return None
     return {"workers": {report.worker: replacing(entry, wanted)}}
 
 
-def _counted_before(entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
-    """What ledgers before the report's counted at least."""
+class Counted(NamedTuple):
+    """What ledgers other than the report's have counted of its worker."""
+
+    before: Mapping[str, Any]
+    """On the report's node, at least."""
+    elsewhere: Mapping[str, Any]
+    """By node."""
+
+
+NOTHING_COUNTED: Final = Counted({}, {})
+
+
+def _counted(entry: Mapping[str, Any], report: WorkerReport) -> Counted:
+    elsewhere = dict(mapping(entry.get("countedElsewhere")))
+    if entry.get("node", report.node) != report.node:
+        before = _numbers(elsewhere.pop(report.node, {}))
+        elsewhere[str(entry["node"])] = _numbers(entry.get("taskInfo"))
+        return Counted(before, _merged(elsewhere))
     is_recount = entry.get("instance", report.instance) != report.instance
-    counts = mapping(entry.get("taskInfo" if is_recount else "countedBefore"))
-    return {name: value for name, value in counts.items() if _is_number(value)}
+    return Counted(_numbers(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere)
+
+
+def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
+    """At most MAX_FORMER_NODES: what more of them counted is added up in one entry."""
+    while len(elsewhere) > MAX_FORMER_NODES:
+        node = next(name for name in elsewhere if name != OTHER_NODES)
+        counts, others = mapping(elsewhere.pop(node)), mapping(elsewhere.get(OTHER_NODES))
+        names = {**others, **counts}
+        elsewhere[OTHER_NODES] = {n: _count(others.get(n)) + _count(counts.get(n)) for n in names}
+    return elsewhere
+
+
+def _numbers(counts: Any) -> dict[str, Any]:
+    return {name: value for name, value in mapping(counts).items() if _is_number(value)}
 
 
 def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
@@ -239,14 +276,11 @@ def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
     return report.attempt < attempt
 
 
-def worker_entry(report: WorkerReport, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The report as .status.workers.<worker>, bounded; observedAt is for people only.
-
-    Args:
-        before: counts that the entry does not go below
-    """
+def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
+    """The report as .status.workers.<worker>, bounded; observedAt is for people only."""
     body = report.body
-    counts = {key: value for key, value in body.task_info.items() if _is_number(value)}
+    counts = _numbers(body.task_info)
+    before = counted.before
     details = {key: value[:_MAX_VALUE_CHARS] for key, value in body.details.items()}
     entry = {
         "node": report.node,
@@ -259,6 +293,7 @@ def worker_entry(report: WorkerReport, before: Mapping[str, Any]) -> dict[str, A
             counts | {key: max(n, counts.get(key, n)) for key, n in before.items()}
         ),
         "countedBefore": _bounded(before),
+        "countedElsewhere": counted.elsewhere,
         "details": _bounded(details),
         "observedAt": body.observed_at[:_MAX_KEY_CHARS],
     }

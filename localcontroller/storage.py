@@ -106,7 +106,10 @@ class Storage:
         """
         db, tables = self._opened()
         with db.atomic():
-            return [_attempt(operation, tables) for operation in operations]
+            results = [_attempt(operation, tables) for operation in operations]
+        if _inodes(self._path) != self._inodes:
+            raise Damaged(f"{LEDGER} was removed or replaced while it was in use")
+        return results
 
     def view(self, last: View | None = None) -> View:
         return self._opened()[1].view(last)
@@ -114,7 +117,14 @@ class Storage:
     def replace(self, reason: str) -> None:
         """Set the damaged ledger aside and start a new one. Raises: StateError, NoSpace"""
         self._close_database()
-        set_aside = _quarantine(self._path)
+        try:
+            set_aside = _quarantine(self._path)
+        except OSError as error:
+            raise StateError(
+                self._directory,
+                f"cannot set the damaged {LEDGER} aside: {error.strerror}",
+                "make it a writable directory again, or restart with another --state-dir",
+            ) from error
         log.error("ledger damaged, started a new one", reason=reason, kept_as=str(set_aside))
         self._open()
 
@@ -160,6 +170,7 @@ class Storage:
                 raise NoSpace(f"no space to open {self._path}") from error
             self._open()
         _sync_directory(self._directory)
+        self._inodes = _inodes(self._path)
 
     def _unusable(self, error: sqlite3.DatabaseError) -> Exception:
         if _code(error) & _SQLITE_PRIMARY not in _NOT_DAMAGE:
@@ -199,6 +210,18 @@ def _attempt(operation: Operation, tables: Tables) -> Any:
         return operation(tables)
     except EdgeAIError as error:
         return error
+
+
+def _inodes(path: Path) -> tuple[int | None, ...]:
+    """Tell the files that a path names from those that it named before."""
+    return tuple(_inode(file) for file in (path, path.with_name(f"{path.name}-wal")))
+
+
+def _inode(file: Path) -> int | None:
+    try:
+        return file.stat().st_ino
+    except OSError:
+        return None
 
 
 def _prepare(db: Database, directory: Path) -> None:

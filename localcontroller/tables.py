@@ -15,11 +15,15 @@ from common import wire
 from common.edge_session import Outgoing
 from common.errors import EdgeAIError, InvalidName, ProtocolError, Unavailable
 from common.ids import TaskKey, Uid, WorkerName, parse_task_key
-from localcontroller.attempts import COUNTS, NOBODY, Process, Worker
+from localcontroller.attempts import COUNTS, NOBODY, Process, Worker, observed
 
 TASK_SHARE: Final = 0.75  # of the ledger's size that tasks may fill; the rest is for reports
 RUNNING_SHARE: Final = 0.9  # … that reports may fill; the rest is for final states
+RETIRED_SHARE: Final = 0.5  # beyond which no worker is kept whose task is gone
+MAX_RETIRED: Final = 256  # workers kept so that their counts and attempts go on if a task returns
 SQL_INTEGER_MAX: Final = 2**63 - 1
+
+_WORKER: Final = "attempt, workers.instance, heartbeat_s, settled, workers.body"
 
 
 class NoSpace(Unavailable):
@@ -164,12 +168,7 @@ class Tables:
             self._execute(
                 "INSERT INTO grants VALUES (?, ?, ?)", uid, worker, grant.secret_hash.lower()
             )
-        # What such a worker said last is still owed to the cloud, so it goes once that is known.
-        self._forget(
-            "uid = ? AND revision = acked_revision"
-            " AND worker NOT IN (SELECT worker FROM grants WHERE uid = ?)",
-            *(uid, uid),
-        )
+        self._prune()
 
     def _withdraw(self, key: TaskKey, uid: Uid) -> None:
         held = self._held(key)
@@ -187,18 +186,42 @@ class Tables:
         return None if row is None else wire.Held(*row)
 
     def _drop(self, key: TaskKey, uid: Uid) -> None:
+        """The task goes; what its workers counted stays for a while, for the task may return."""
         self._tasks_changed = True
         self._execute("DELETE FROM tasks WHERE key = ?", key)
         self._execute("DELETE FROM grants WHERE uid = ?", uid)
-        self._forget("uid = ?", uid)
+        self._retire(uid)
+        self._prune()
 
-    def _forget(self, where: str, *parameters: object) -> None:
+    def _retire(self, uid: Uid) -> None:
+        """Nothing is owed of these workers, and whatever they say next is news."""
+        rows = self._rows(f"SELECT worker, {_WORKER} FROM workers WHERE uid = ?", uid).fetchall()
+        for name, *state in rows:
+            gone = observed(self._worker(uid, name, *state), "lost", "its task left the node")
+            self._execute(
+                "UPDATE workers SET acked_revision = revision, body = ?"
+                " WHERE uid = ? AND worker = ?",
+                *(wire.pack(gone.report("")), uid, name),
+            )
+
+    def _prune(self) -> None:
+        """Forget the workers that no task names, oldest first, beyond what may be kept.
+
+        What such a worker said last is still owed to the cloud, so it goes once that is known.
+        """
+        is_scarce = self.used_bytes() > self._max_bytes * RETIRED_SHARE
+        self._execute("DROP TABLE IF EXISTS temp.pruned")
         self._execute(
-            "DELETE FROM processes WHERE (uid, worker) IN"
-            f" (SELECT uid, worker FROM workers WHERE {where})",
-            *parameters,
+            "CREATE TEMP TABLE pruned AS SELECT uid, worker FROM workers"
+            " WHERE revision = acked_revision"
+            " AND (uid, worker) NOT IN (SELECT uid, worker FROM grants)"
+            " ORDER BY revision DESC LIMIT -1 OFFSET ?",
+            0 if is_scarce else MAX_RETIRED,
         )
-        self._execute(f"DELETE FROM workers WHERE {where}", *parameters)
+        for table in ("processes", "workers"):
+            self._execute(
+                f"DELETE FROM {table} WHERE (uid, worker) IN (SELECT uid, worker FROM pruned)"
+            )
 
     # ---- workers --------------------------------------------------------------------------------
 
@@ -209,8 +232,7 @@ class Tables:
         ).fetchone():
             raise NotGranted(f"no task on this node names worker {name!r}")
         row = self._rows(
-            "SELECT attempt, instance, heartbeat_s, settled, body FROM workers"
-            " WHERE uid = ? AND worker = ?",
+            f"SELECT {_WORKER} FROM workers WHERE uid = ? AND worker = ?",
             *(uid, name),
         ).fetchone()
         return NOBODY if row is None else self._worker(uid, name, *row)
@@ -259,8 +281,9 @@ class Tables:
 
     def workers(self) -> Iterator[WorkerRow]:
         rows = self._rows(
-            "SELECT key, uid, worker, revision = acked_revision, attempt, instance, heartbeat_s,"
-            " settled, workers.body FROM workers JOIN tasks USING (uid) ORDER BY key, worker"
+            f"SELECT key, uid, worker, revision = acked_revision, {_WORKER}"
+            " FROM workers JOIN grants USING (uid, worker)"
+            " JOIN tasks USING (uid) ORDER BY key, worker"
         ).fetchall()
         for key, uid, name, is_acked, *state in rows:
             yield WorkerRow(

@@ -162,7 +162,12 @@ class Writer:
             self._fail(jobs, NoSpace("the disk of the node's ledger is full"))
 
     def _replace(self, jobs: list[Job], reason: str) -> None:
-        self._storage.replace(reason)
+        try:
+            self._storage.replace(reason)
+        except EdgeAIError as error:
+            log.error("ledger lost", reason=str(error))
+            self._fail(jobs, Unavailable(str(error)))
+            return
         self._view = self._storage.view()
         commit = Commit(self._view, 0, 0.0)
         results = [Unavailable("the node's ledger was damaged and replaced") for _ in jobs]

@@ -207,6 +207,50 @@ def test_what_is_newer_takes_effect(
     assert entry.get("taskInfo") == counts
 
 
+A10 = report(node="a", instance="on-a", counts={"uploaded": 10})
+B3 = report(node="b", instance="on-b", counts={"uploaded": 3})
+
+
+@pytest.mark.parametrize(
+    ("reports", "total"),
+    [
+        pytest.param([A10, B3], 13, id="moved"),
+        pytest.param(
+            [A10, B3, report(node="b", instance="on-b", counts={"uploaded": 4})],
+            14,
+            id="goes on there",
+        ),
+        pytest.param(
+            [A10, B3, report(node="a", instance="on-a", attempt=2, counts={"uploaded": 12})],
+            15,
+            id="back, where the ledger has gone on",
+        ),
+        pytest.param(
+            [A10, B3, report(node="a", instance="new-on-a", counts={"uploaded": 2})],
+            13,
+            id="back, where the ledger was lost meanwhile",
+        ),
+        pytest.param(
+            [A10, B3, report(node="b", instance="new-on-b", counts={"uploaded": 1})],
+            13,
+            id="the ledger is lost after the move",
+        ),
+        pytest.param(
+            [report(node=f"n{i}", instance=f"on-{i}", counts={"uploaded": 1}) for i in range(50)],
+            50,
+            id="moved often",
+        ),
+    ],
+)
+def test_a_worker_that_moves_takes_its_counts_along(
+    reports: list[WorkerReport], total: int
+) -> None:
+    known = folded({}, *reports)
+    assert status.total(known, "uploaded") == total
+    assert status.fold(known, reports[-1]) is None
+    assert len(json.dumps(known)) < 2048
+
+
 def test_what_json_cannot_carry_is_dropped() -> None:
     counts = {"nan": float("nan"), "inf": float("inf"), "big": 2**64, "seen": 1, "loss": -0.5}
     assert entry_of(report(counts=counts))["taskInfo"] == {"seen": 1, "loss": -0.5}

@@ -13,7 +13,7 @@ from common.errors import Overloaded, StateError, Unavailable
 from common.ids import Uid, WorkerName
 from localcontroller.ledger import Ledger
 from localcontroller.storage import Storage
-from localcontroller.tables import NoSpace, NotGranted
+from localcontroller.tables import MAX_RETIRED, NoSpace, NotGranted
 from localcontroller.writer import MAX_WAITING, Commit, Defect
 from tests.localcontroller.builders import (
     UID,
@@ -149,6 +149,40 @@ async def test_an_ack_clears_its_own_revision_alone(ledger: Ledger) -> None:
     await ledger.record(UID, WORKER, [said(2)])
     await ledger.apply([ReportAcked(old, "")])
     assert [report_of(r.body).task_info["seen"] for r in await ledger.reports()] == [2]
+
+
+async def test_attempts_and_counts_go_on_when_a_task_returns(ledger: Ledger) -> None:
+    """The cloud takes a lower attempt of one ledger for an old message, and drops it."""
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [said(10)])
+    await ledger.apply([withdraw(), assign()])
+    await ledger.record(UID, WORKER, [said(5, instance="p2")])
+    (report,) = await ledger.reports()
+    (row,) = await ledger.workers()
+    assert (report.attempt, row.worker.totals) == (2, {"seen": 15})
+
+
+async def test_a_process_that_outlives_its_tasks_absence_is_reported_again(ledger: Ledger) -> None:
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [said(10)])
+    await ledger.apply([withdraw(), assign()])
+    assert await ledger.reports() == []
+    await ledger.record(UID, WORKER, [said(10)])
+    (report,) = await ledger.reports()
+    assert report_of(report.body).status == "running"
+
+
+async def test_workers_of_tasks_that_never_return_are_forgotten(ledger: Ledger) -> None:
+    kept = MAX_RETIRED + 5
+    for n in range(kept):
+        uid = Uid(f"uid-{n}")
+        await ledger.apply([assign(f"t{n}", uid=uid)])
+        await ledger.record(uid, WORKER, [said(n)])
+        await ledger.apply([withdraw(f"t{n}", uid=uid)])
+    await ledger.apply([assign("t4", uid="uid-4"), assign("t5", uid="uid-5")])
+    for n in (4, 5):
+        await ledger.record(Uid(f"uid-{n}"), WORKER, [said(1, instance="p2")])
+    assert [row.worker.totals["seen"] for row in await ledger.workers()] == [1, 6]
 
 
 async def test_an_ack_from_before_a_withdrawal_clears_nothing_new(ledger: Ledger) -> None:

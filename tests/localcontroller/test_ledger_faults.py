@@ -167,6 +167,47 @@ async def test_damage_that_shows_while_running_is_set_aside_too(
     assert "ledger.db.damaged-1" in os.listdir(state_dir)
 
 
+REMOVALS: dict[str, Callable[[Path], object]] = {
+    "the ledger": lambda directory: (directory / "ledger.db").unlink(),
+    "its log": lambda directory: (directory / "ledger.db-wal").unlink(),
+    "replaced by a copy": lambda directory: (
+        shutil.copy(directory / "ledger.db", directory / "x")
+        and (directory / "x").rename(directory / "ledger.db")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REMOVALS)
+async def test_nothing_is_acknowledged_into_a_file_that_is_gone(
+    case: str, ledger: Ledger, state_dir: Path
+) -> None:
+    await fill(ledger)
+    before = ledger.view
+    await asyncio.to_thread(REMOVALS[case], state_dir)
+    with pytest.raises(Unavailable):
+        await ledger.apply([assign(version=50)])
+    after = await asyncio.wait_for(ledger.change_since(before), 5)
+    assert after.instance != before.instance
+    assert await ledger.apply([assign()]) == [""]
+    await ledger.close()
+    again = await Ledger.open(state_dir)
+    assert again.view.held == {key(): wire.Held(UID, 1)}
+    await again.close()
+
+
+async def test_a_state_directory_that_comes_back_is_used_again(
+    ledger: Ledger, state_dir: Path
+) -> None:
+    await fill(ledger)
+    await asyncio.to_thread(state_dir.rename, state_dir.with_name("elsewhere"))
+    for version in (50, 51):
+        with pytest.raises(Unavailable):
+            await ledger.apply([assign(version=version)])
+    await asyncio.to_thread(state_dir.with_name("elsewhere").rename, state_dir)
+    assert await ledger.apply([assign(version=52)]) == [""]
+    assert ledger.view.held[key()] == wire.Held(UID, 52)
+
+
 async def test_damaged_files_do_not_pile_up(state_dir: Path) -> None:
     for round_ in range(1, MAX_QUARANTINED + 4):
         ledger = await Ledger.open(state_dir, reserve_bytes=0)

@@ -73,7 +73,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def drop(self, name: str) -> None:
         uid, _ = self.tasks.pop(name)
-        self.workers = {k: w for k, w in self.workers.items() if k[0] != uid}
+        for worker in self.workers_of(uid):
+            worker["owed"] = False
+            if worker["status"] == "running":
+                worker["status"] = "lost"
+
+    def workers_of(self, uid: str) -> list[dict[str, Any]]:
+        return [worker for key_, worker in self.workers.items() if key_[0] == uid]
 
     @rule(name=NAMES, generation=GENERATIONS, version=st.integers(1, 4))
     def assign(self, name: str, generation: str, version: int) -> None:
@@ -132,7 +138,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert message.sequence is not None
             if message.sequence <= known[1]:
                 return
-            if is_current and worker["status"] != "running":
+            if is_current and worker["status"] in wire.TERMINAL:
                 return
             if message.counts["seen"] == known[0] and (
                 not is_current or message.status == worker["status"]
@@ -197,7 +203,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def knows_every_worker_of_the_model(self) -> None:
         rows = {(r.uid, r.name): r.worker for r in self.run(self.ledger.workers())}
         assert {k: (w.status, w.totals["seen"], w.attempt) for k, w in rows.items()} == {
-            k: (w["status"], worker_totals(w), len(w["processes"])) for k, w in self.workers.items()
+            k: (w["status"], worker_totals(w), len(w["processes"]))
+            for k, w in self.workers.items()
+            if k[0] in {uid for uid, _ in self.tasks.values()}
         }
 
 
