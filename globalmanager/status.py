@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
+from common.ids import WorkerName
 from common.wire import TERMINAL
 from globalmanager.model import Event, Observed, Severity, WorkerReport
 from globalmanager.specs import InvalidSpec
@@ -212,6 +213,17 @@ def fold(
 ) -> dict[str, Any] | None:
     """Merge patch that puts `report` under .status.workers; None when it changes nothing.
 
+    Args and what is stale: see `folded`
+    """
+    entry = folded(status, report, keep_greatest=keep_greatest)
+    return None if entry is None else entry_patch(status, report.worker, entry)
+
+
+def folded(
+    status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
+) -> dict[str, Any] | None:
+    """The report's entry of .status.workers; None when the report changes nothing.
+
     Stale is a lower attempt of the same ledger, and whatever follows the end of an attempt. A
     report from another ledger (another node's, or the edge lost the old one) is accepted.
 
@@ -226,9 +238,14 @@ def fold(
     if is_stale(entry, report) or is_one_too_many:
         return None
     wanted = worker_entry(report, _counted(entry, report) if keep_greatest else NOTHING_COUNTED)
-    if _without_clocks(wanted) == _without_clocks(entry):
-        return None
-    return {"workers": {report.worker: replacing(entry, wanted)}}
+    return None if _without_clocks(wanted) == _without_clocks(entry) else wanted
+
+
+def entry_patch(
+    status: Mapping[str, Any], worker: WorkerName, entry: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Merge patch of .status that makes `entry` the worker's."""
+    return {"workers": {worker: replacing(workers(status).get(worker, {}), entry)}}
 
 
 class Counted(NamedTuple):

@@ -1,4 +1,4 @@
-"""Condition Running, phase and totals of a JointInferenceService.
+"""Condition Running, phase and numbers of a JointInferenceService.
 
 Called by `main`. Looks at what exists, never at the spec, so that it tells the truth about
 running workers while the spec is wrong.
@@ -10,12 +10,11 @@ from typing import Any
 from globalmanager import faults, status
 from globalmanager.children import has_role
 from globalmanager.faults import Fault
+from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name
 from globalmanager.model import DEPLOYMENTS, Observed
 from globalmanager.status import STARTING, Finding, Truth
-
-_COUNTS = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 
 
 def running(observed: Observed) -> tuple[Finding, Phase]:
@@ -67,24 +66,10 @@ def _at_fault(faulty: Mapping[str, Fault], prefix: str = "") -> str:
     return prefix + told if told else ""
 
 
-def totals(observed: Observed) -> dict[str, Any]:
+def numbers(observed: Observed) -> dict[str, Any]:
     """The numbers of .status: pods as they are, samples as the edges reported them."""
-    known = status.of(observed)
     return {
         "active": sum(faults.is_active(pod) for pod in observed.pods),
         "failed": sum(faults.phase_of(pod) == "Failed" for pod in observed.pods),
-        "uploadCount": status.total(known, "uploaded"),
-        "metrics": _metrics(known),
+        **totals.of(status.of(observed)),
     }
-
-
-def _metrics(known: Mapping[str, Any]) -> list[dict[str, str]]:
-    if not status.workers(known):
-        return []
-    counts = {name: status.total(known, name) for name in _COUNTS}
-    ratio = counts["uploaded"] / counts["seen"] if counts["seen"] else 0.0
-    values = {
-        **{name: str(count) for name, count in counts.items()},
-        "uploadCloudRatio": f"{ratio:.4f}",
-    }
-    return [{"key": key, "value": value} for key, value in values.items()]

@@ -56,7 +56,7 @@ def _conclude(
         "conditions": status.conditions(observed, found, now),
         "startTime": _start_time(observed, now, is_accepted=is_accepted),
         "edgeNodes": ",".join(sorted(nodes)) or None,
-        **health.totals(observed),
+        **health.numbers(observed),
     }
     return Plan(
         actions=tuple(actions),

@@ -196,9 +196,23 @@ def test_a_repeated_report_counts_once() -> None:
 def test_the_reconciler_leaves_the_edges_part_alone() -> None:
     world = digits().settle()
     world.receive(report(counts={"seen": 1}))
-    plan = world.plan()
+    plan = world.available("edge", "cloud").plan()
     assert plan.status is not None
     assert "workers" not in plan.status
+
+
+def test_a_report_brings_the_totals_along_so_that_the_reconciler_writes_nothing() -> None:
+    world = running()
+    world.receive(report(counts={"seen": 4, "uploaded": 1}))
+    assert world.status["uploadCount"] == 1
+    assert world.plan().status is None
+
+
+def test_totals_that_are_wrong_are_put_right_by_the_reconciler() -> None:
+    world = running()
+    world.receive(report(counts={"uploaded": 5}))
+    world.status["uploadCount"] = 3
+    assert world.settle().status["uploadCount"] == 5
 
 
 # ---- EdgeConnected ------------------------------------------------------------------------------

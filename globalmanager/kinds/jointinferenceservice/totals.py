@@ -1,0 +1,25 @@
+"""What the edges' samples add up to. Called by `upstream` with each report, by `health` always."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from globalmanager import status as rules
+
+_COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
+
+
+def of(status: Mapping[str, Any]) -> dict[str, Any]:
+    """`uploadCount` and `metrics` as .status.workers has them."""
+    return {"uploadCount": rules.total(status, "uploaded"), "metrics": _metrics(status)}
+
+
+def _metrics(status: Mapping[str, Any]) -> list[dict[str, str]]:
+    if not rules.workers(status):
+        return []
+    counts = {name: rules.total(status, name) for name in _COUNTS}
+    ratio = counts["uploaded"] / counts["seen"] if counts["seen"] else 0.0
+    values = {
+        **{name: str(count) for name, count in counts.items()},
+        "uploadCloudRatio": f"{ratio:.4f}",
+    }
+    return [{"key": key, "value": value} for key, value in values.items()]
