@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.live import Live
 
 from common.errors import EdgeAIError
-from edgeai import environment, status
+from edgeai import environment, interrupts, status
 from edgeai.demo import joint_inference
+from localcluster.errors import ClusterError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,8 +44,7 @@ StateDir = Annotated[
 @app.command()
 def up(state_dir: StateDir) -> None:
     """Start a local cluster with edgeai in it; prints the path of its kubeconfig."""
-    environment.up(state_dir)
-    typer.echo(environment.connect(state_dir).kubeconfig)
+    typer.echo(environment.up(state_dir).kubeconfig)
 
 
 @app.command()
@@ -96,9 +96,10 @@ def demo_joint_inference(
 
 def main() -> None:
     """Run the command; what edgeai foresaw becomes one line and exit status 1."""
+    interrupts.exit_on_signals()
     try:
         app()
-    except EdgeAIError as error:
+    except (EdgeAIError, ClusterError) as error:
         typer.echo(f"edgeai: {error}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:

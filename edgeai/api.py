@@ -30,7 +30,9 @@ class ApiError(EdgeAIError):
 
 class ApiUnreachable(EdgeAIError):
     def __init__(self, url: str, problem: str) -> None:
-        super().__init__(f"Kubernetes API at {url}: {problem}; is it running? (edgeai up)")
+        # The path of a local cluster's URL is its token.
+        server = urllib.parse.urlsplit(url)._replace(path="", query="").geturl()
+        super().__init__(f"Kubernetes API at {server}: {problem}; is it running? (edgeai up)")
 
 
 class Api:

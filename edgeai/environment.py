@@ -12,15 +12,16 @@ from typing import Final
 import msgspec
 
 from common.errors import EdgeAIError, StateError
-from edgeai import status, system
+from edgeai import interrupts, status, system
 from edgeai.api import Api, wait_until
 from globalmanager import crds
 from globalmanager.kinds import KINDS
 from localcluster import process
-from localcluster.state import LOG_FILE
+from localcluster.state import is_own
 
 CLOUD: Final = "cloud0"
 EDGES: Final = ("edge0", "edge1")
+NODES_DIR: Final = "nodes"  # what each LocalController keeps
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -58,6 +59,7 @@ def up(
         on_api: told of the cluster before edgeai starts in it
     Raises: StateError, EdgeAIError naming what did not come up; nothing is left running then
     """
+    state_dir = _own(state_dir)
     cluster = process.start(state_dir, nodes=(CLOUD, *edges), pod_env=pod_env, timeout_s=timeout_s)
     tuning = tuning or system.Tuning()
     try:
@@ -78,13 +80,15 @@ def up(
             timeout_s=timeout_s,
         )
     except BaseException:
-        process.stop(state_dir)
+        with interrupts.held_back():
+            process.stop(state_dir)
         raise
     return environment
 
 
 def connect(state_dir: Path) -> Environment:
     """The environment that runs in `state_dir`. Raises: EdgeAIError when there is none."""
+    state_dir = state_dir.resolve()
     cluster = process.running(state_dir)
     if cluster is None:
         raise EdgeAIError(f"no local cluster runs in {state_dir}; start one with: edgeai up")
@@ -94,15 +98,35 @@ def connect(state_dir: Path) -> Environment:
 def down(state_dir: Path) -> bool:
     """Stop everything and remove the state directory; False when there was nothing.
 
-    Raises: StateError for a directory that is not edgeai's, and leaves it as it is
+    Raises: StateError for a directory that holds what is not edgeai's, and leaves it as it is
     """
+    state_dir = _own(state_dir)
     if not state_dir.exists():
         return False
-    if any(state_dir.iterdir()) and not (state_dir / LOG_FILE).exists():
-        raise StateError(state_dir, "is not a local cluster's", "give the one that `up` used")
-    process.stop(state_dir)
-    shutil.rmtree(state_dir)
+    with interrupts.held_back():
+        process.stop(state_dir)
+        shutil.rmtree(state_dir)
     return True
+
+
+def _own(state_dir: Path) -> Path:
+    """The directory's real path, if all that is in it was put there by edgeai.
+
+    Raises: StateError: whatever else is there would be removed by `down`
+    """
+    state_dir = state_dir.resolve()
+    try:
+        names = sorted(entry.name for entry in state_dir.iterdir())
+    except FileNotFoundError:
+        return state_dir
+    except OSError as error:
+        problem = f"cannot be used: {error.strerror}"
+        raise StateError(state_dir, problem, "give a directory of your own") from error
+    foreign = [name for name in names if name != NODES_DIR and not is_own(name)]
+    if foreign:
+        problem = f"holds {foreign[0]!r}, which is not a local cluster's"
+        raise StateError(state_dir, problem, "give an empty or new one, or move that away")
+    return state_dir
 
 
 def _install_globalmanager(
@@ -119,7 +143,7 @@ def _install_localcontrollers(
 ) -> None:
     access = system.ClusterAccess(environment.cluster.api, environment.api.token)
     for node, token in tokens.items():
-        node_dir = environment.state_dir / "nodes" / node
+        node_dir = environment.state_dir / NODES_DIR / node
         for object_ in system.localcontroller(node, token, access, node_dir, tuning):
             environment.api.apply(object_)
 

@@ -2,6 +2,7 @@
 
 import http.client
 import urllib.request
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -68,12 +69,13 @@ def _session_text(node: Object) -> Text:
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
     table = Table("JOB", "PHASE", "SEEN", "HARD", "UPLOADED", "AGE", "", title="jobs", box=None)
+    names = Counter(map(_name, jobs))
     for job in jobs:
         metadata, status = job["metadata"], job.get("status") or {}
         phase = status.get("phase", "-")
         metrics = {entry["key"]: entry["value"] for entry in status.get("metrics") or ()}
         table.add_row(
-            f"{metadata['namespace']}/{metadata['name']}",
+            _name(job) if names[_name(job)] == 1 else f"{_name(job)} ({_group(job)})",
             Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
             metrics.get("seen", "-"),
             metrics.get("hard", "-"),
@@ -82,6 +84,15 @@ def jobs_table(jobs: list[Object], now: datetime) -> Table:
             Text(_trouble(status), style="yellow"),
         )
     return table
+
+
+def _name(job: Object) -> str:
+    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+
+
+def _group(job: Object) -> str:
+    group: str = job["apiVersion"].partition("/")[0]
+    return group
 
 
 def _trouble(status: dict[str, Any]) -> str:

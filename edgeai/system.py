@@ -6,6 +6,7 @@ real cluster; these differ where processes share one machine (addresses, no imag
 """
 
 import hashlib
+import json
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,7 +57,7 @@ def globalmanager(kubeconfig: Path, tokens: Mapping[str, str], tuning: Tuning) -
     return [
         _object("v1", "Secret", GLOBALMANAGER, stringData=credentials),
         _globalmanager_service(),
-        _globalmanager(tuning),
+        _renewed_with(credentials, _globalmanager(tuning)),
     ]
 
 
@@ -67,8 +68,16 @@ def localcontroller(
     credentials = {"token": token, "cluster-token": cluster.token}
     return [
         _object("v1", "Secret", localcontroller_of(node), stringData=credentials),
-        _localcontroller(node, cluster.url, node_dir, tuning),
+        _renewed_with(credentials, _localcontroller(node, cluster.url, node_dir, tuning)),
     ]
+
+
+def _renewed_with(credentials: Mapping[str, str], deployment: Object) -> Object:
+    """New credentials mean new pods: those that run have read the old ones."""
+    digest = _sha256(json.dumps(credentials, sort_keys=True))
+    metadata = deployment["spec"]["template"]["metadata"]
+    metadata["annotations"] = {"edgeai.io/credentials-sha256": digest}
+    return deployment
 
 
 def _sha256(text: str) -> str:
@@ -120,8 +129,7 @@ def _globalmanager(tuning: Tuning) -> Object:
             *("--kubeconfig", "/etc/edgeai/kubeconfig"),
             *("--edge-address", f"$(POD_IP):{EDGE_PORT}"),
             *("--http-address", f"$(POD_IP):{HTTP_PORT}"),
-            *("--edge-auth", "token"),
-            *("--edge-token-file", "/etc/edgeai/edge-tokens"),
+            *("--edge-auth", "token", "--edge-token-file", "/etc/edgeai/edge-tokens"),
             *("--worker-api-port", str(WORKER_PORT)),
             *tuning.globalmanager_flags,
         ],
@@ -145,8 +153,7 @@ def _localcontroller(node: str, api_url: str, node_dir: Path, tuning: Tuning) ->
         "command": ["python3", "-m", "localcontroller"],
         "args": [
             *("--node-name", "$(NODENAME)"),
-            *("--global-manager", address),
-            *("--state-dir", "/var/lib/edgeai"),
+            *("--global-manager", address, "--state-dir", "/var/lib/edgeai"),
             *("--worker-address", f"$(HOST_IP):{WORKER_PORT}"),
             *("--status-address", f"$(HOST_IP):{STATUS_PORT}"),
             *("--token-file", "/etc/edgeai/token"),

@@ -7,6 +7,7 @@ is known from the state directory alone, so the one who stops need not be the on
 import contextlib
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -22,6 +23,7 @@ from localcluster.state import LOG_FILE, Running, StateDirectory, start_ticks
 START_TIMEOUT_S: Final = 20.0
 STOP_TIMEOUT_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.05
+_FULL_BYTES: Final = 1024 * 1024
 
 
 class ClusterProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,15 +70,26 @@ def start(
             argv += [flag, ",".join(f"{name}={value}" for name, value in given.items())]
     log_file = _begin_log(state)
     pid = _spawn(argv, log_file)
+    try:
+        return _wait_until_ready(state, pid, log_file, timeout_s)
+    except BaseException:  # also an interrupt: nobody knows of this process yet
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+        raise
+
+
+def _wait_until_ready(
+    state: StateDirectory, pid: int, log_file: Path, timeout_s: float
+) -> ClusterProcess:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if (ready := running(state_dir)) and ready.pid == pid:
+        if (ready := running(state.path)) and ready.pid == pid:
             return ready
-        if _has_ended(pid):
-            raise StartFailed(f"the cluster ended before it was ready: {_last_line(log_file)}")
+        if (status := _exit_status(pid)) is not None:
+            raise StartFailed(f"the cluster ended before it was ready: {_why(log_file, status)}")
         time.sleep(_LOOK_EVERY_S)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
     raise StartFailed(f"the cluster was not ready in {timeout_s:g} s: {_last_line(log_file)}")
 
 
@@ -113,7 +126,7 @@ def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
             _wait(pidfd, timeout_s)
     finally:
         os.close(pidfd)
-        _has_ended(found.pid)
+        _exit_status(found.pid)
     return True
 
 
@@ -163,12 +176,13 @@ def _spawn(argv: list[str], log_file: Path) -> int:
     )
 
 
-def _has_ended(pid: int) -> bool:
-    """Also takes note of the end, if it is a child of this process."""
+def _exit_status(pid: int) -> int | None:
+    """How a child of this process ended, which is noted by that; None while it runs."""
     try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
+        ended, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return start_ticks(pid) is None
+        return None if start_ticks(pid) is not None else -1
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def _is_zombie(pid: int) -> bool:
@@ -178,10 +192,20 @@ def _is_zombie(pid: int) -> bool:
     return False
 
 
+def _why(log_file: Path, status: int) -> str:
+    """The last thing that it said; without one, how it ended."""
+    said = _last_line(log_file)
+    if said:
+        return said
+    full = shutil.disk_usage(log_file.parent).free < _FULL_BYTES
+    hint = f"; the disk of {log_file.parent} is full" if full else ""
+    return f"it said nothing, and ended with status {status}{hint}"
+
+
 def _last_line(log_file: Path) -> str:
-    """The last thing that it said, without the JSON around it."""
+    """Without the JSON around it; "" for an empty log."""
     lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-    last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+    last = next((line for line in reversed(lines) if line.strip()), "")
     try:
         entry = msgspec.json.decode(last)
         return f"{entry['event']}: {entry['error']}"

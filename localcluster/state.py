@@ -16,6 +16,7 @@ Opened by cluster; the file of what runs is read by process.
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -30,6 +31,13 @@ from localcluster.errors import StateError
 RUNNING_FILE: Final = "cluster.json"
 LOG_FILE: Final = "cluster.log"
 KUBECONFIG_FILE: Final = "kubeconfig"
+_NAMES: Final = frozenset(
+    {
+        *("lock", "network", "token", KUBECONFIG_FILE, RUNNING_FILE, "bin", "pods"),
+        *("cluster.db", "cluster.db-wal", "cluster.db-shm", LOG_FILE, f"{LOG_FILE}.1"),
+    }
+)
+_DRAFT: Final = re.compile(r"\.(.+)\.\d+\Z")  # of a file that was being replaced
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,6 +50,12 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     network: str
     nodes: dict[str, str]
     """Name -> address."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a cluster makes an entry of this name in its state directory."""
+    draft = _DRAFT.match(name)
+    return name in _NAMES or (draft is not None and draft.group(1) in _NAMES)
 
 
 class StateDirectory(msgspec.Struct, frozen=True):

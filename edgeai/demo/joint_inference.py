@@ -7,6 +7,7 @@ one JSON object. Everything that was started has ended then, unless `keep` says 
 """
 
 import contextlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,13 +18,15 @@ from typing import Any, Final
 import msgspec
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.syntax import Syntax
 from rich.table import Table
+from rich.text import Text
 
 from common.errors import EdgeAIError
-from edgeai import environment
+from edgeai import environment, interrupts
 from edgeai.api import Api, Object, collection_of, path_of, wait_until
 from edgeai.environment import Environment
 from examples.joint_inference import train
@@ -32,6 +35,7 @@ from examples.joint_inference.manifests import Placement, objects
 NAMESPACE: Final = "default"
 SERVICE: Final = "digits"
 EDGE_NODE: Final = "edge0"
+STATE: Final = "state"  # of the cluster, in the demo's directory
 SILENCE_S: Final = 60.0  # the worker prints far more often; then something is broken
 STREAM_RATE: Final = 120.0  # images per second; slow enough to watch
 CLOUD_LATENCY_MS: Final = 5.0  # stands for the way to a cloud that is not on this machine
@@ -55,39 +59,50 @@ class DemoFailed(EdgeAIError):
 
 def run(console: Console, *, keep: bool = False) -> int:
     """Returns: exit status, 0 only if every step happened and nothing was left behind"""
-    state_dir = Path(tempfile.mkdtemp(prefix="edgeai-demo-"))
+    directory = Path(tempfile.mkdtemp(prefix="edgeai-demo-"))
     try:
-        outcome = _story(console, state_dir, keep)
-    except BaseException as error:
-        # Also on Ctrl-C: what runs belongs to nobody else.
-        console.print(f"[red]The demo failed: {type(error).__name__}: {error}")
-        _print_logs(console, state_dir)
-        environment.down(state_dir)
+        outcome = _story(console, directory, keep)
+    except Exception as error:
+        console.print(f"[red]The demo failed:[/] {escape(str(error) or repr(error))}")
+        _print_logs(console, directory)
+        _remove(directory)
         if isinstance(error, EdgeAIError):
             return 1
         raise
+    except BaseException:
+        console.print("The demo was interrupted; stopping what it started")
+        _remove(directory)
+        raise
+    if not keep:
+        _remove(directory)
     sys.stdout.flush()
     console.file.flush()
     print(msgspec.json.encode(outcome).decode(), flush=True)
     return 0
 
 
-def _story(console: Console, state_dir: Path, keep: bool) -> Outcome:
+def _remove(directory: Path) -> None:
+    with interrupts.held_back():
+        environment.down(directory / STATE)
+        shutil.rmtree(directory)
+
+
+def _story(console: Console, directory: Path, keep: bool) -> Outcome:
     console.print(Panel.fit("[bold]Joint inference[/]: a small model at the edge, a large one in "
                             "the cloud for the hard samples"))  # fmt: skip
-    running, files = _prepare(console, state_dir)
+    running, files = _prepare(console, directory)
     service = _apply(console, running, files)
-    result = _watch_stream(console, running, service)
+    result = _watch_stream(console, running, service, files)
     held = _wait_for_count(running.api, service, result["worker_upload_count"])
     console.print(_as_the_api_holds_it(held))
     console.print(comparison(result))
     _delete(console, running.api, service)
     if keep:
         console.print(f"Left running: export KUBECONFIG={running.kubeconfig}")
-        console.print(f"  edgeai status -w --state-dir {state_dir}")
-        console.print(f"  edgeai down --state-dir {state_dir}")
+        console.print(f"  edgeai status -w --state-dir {running.state_dir}")
+        console.print(f"  edgeai down --state-dir {running.state_dir} && rm -r {directory}")
     else:
-        _end(console, state_dir)
+        _end(console, running.state_dir)
     return Outcome(
         status_upload_count=held["status"]["uploadCount"],
         **{
@@ -98,14 +113,14 @@ def _story(console: Console, state_dir: Path, keep: bool) -> Outcome:
     )
 
 
-def _prepare(console: Console, state_dir: Path) -> tuple[Environment, train.Files]:
+def _prepare(console: Console, directory: Path) -> tuple[Environment, train.Files]:
     """The cluster starts while the models are trained."""
     with (
         console.status("starting a cluster of cloud0, edge0, edge1; training both models"),
         ThreadPoolExecutor(1) as pool,
     ):
-        training = pool.submit(train.train, state_dir / "files")
-        running = environment.up(state_dir)
+        training = pool.submit(train.train, directory / "files")
+        running = environment.up(directory / STATE)
         files = training.result()
     console.print("[green]✓[/] GlobalManager in the cloud, LocalControllers on edge0 and edge1")
     console.print("[green]✓[/] models trained on scikit-learn's handwritten digits")
@@ -130,7 +145,9 @@ def _apply(console: Console, running: Environment, files: train.Files) -> Object
     return applied[-1]
 
 
-def _watch_stream(console: Console, running: Environment, service: Object) -> dict[str, Any]:
+def _watch_stream(
+    console: Console, running: Environment, service: Object, files: train.Files
+) -> dict[str, Any]:
     """Show the worker's progress, and what the CR says of it, until it prints its result."""
     progress = Progress(
         BarColumn(bar_width=20),
@@ -140,7 +157,8 @@ def _watch_stream(console: Console, running: Environment, service: Object) -> di
         TextColumn("[cyan]CR: {task.fields[told]}"),
         console=console,
     )
-    total = sum(1 for _ in (running.state_dir / "files" / "digits.csv").open()) - 1
+    with files.dataset.open() as dataset:
+        total = sum(1 for _ in dataset) - 1
     with progress:
         bar = progress.add_task("", total=total, **_figures({}, "waiting for the worker"))
         for event in worker_events(running.api, edge_pod(running.api)):
@@ -266,9 +284,10 @@ def _end(console: Console, state_dir: Path) -> None:
     console.print("[green]✓[/] everything that was started has ended")
 
 
-def _print_logs(console: Console, state_dir: Path) -> None:
+def _print_logs(console: Console, directory: Path) -> None:
     """The end of the logs of what may have caused a failure."""
-    for log in sorted(state_dir.rglob("*.log")):
+    for log in sorted(directory.rglob("*.log")):
         with contextlib.suppress(OSError):
             tail = log.read_text(errors="replace").splitlines()[-10:]
-            console.print(f"[dim]{log.relative_to(state_dir)}:[/]", *tail, sep="\n", markup=False)
+            console.print(Text(f"{log.relative_to(directory)}:", style="dim"))
+            console.print(*tail, sep="\n", markup=False)

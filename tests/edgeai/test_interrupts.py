@@ -1,0 +1,64 @@
+"""However the command is ended, it leaves no process and no file behind."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.edgeai.command import DEADLINE_S, processes_of, start
+
+
+def wait_for(is_so: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def wait_for_end_of_processes(directory: Path) -> None:
+    end = time.monotonic() + 10
+    while left := processes_of(directory):
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
+
+
+MOMENTS: dict[str, Callable[[Path], object]] = {
+    "the cluster was just started": lambda state: (state / "cluster.log").exists(),
+    "its pods come up": lambda state: list(state.glob("pods/*")),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_up_that_is_ended_early_leaves_nothing_running(
+    number: signal.Signals, moment: str, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    process = start("up", "--state-dir", str(state))
+    wait_for(lambda: MOMENTS[moment](state), process)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, stdout) == (128 + number, "")
+    assert "Traceback" not in stderr
+    wait_for_end_of_processes(tmp_path)
+
+
+def test_a_second_interrupt_does_not_break_the_demos_clean_up(tmp_path: Path) -> None:
+    process = start("demo", "joint-inference", tmp=tmp_path)
+    wait_for(lambda: list(tmp_path.glob("edgeai-demo-*/state/pods/*")), process)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    time.sleep(0.3)  # into the clean-up, wherever that is
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    assert "interrupted" in stdout
+    assert "failed" not in stdout
+    assert "[dim]" not in stdout
+    assert "Traceback" not in stderr
+    wait_for_end_of_processes(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,37 @@
+"""The table of jobs, and what is not shown to anybody."""
+
+import io
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+
+from edgeai.api import ApiUnreachable
+from edgeai.status import jobs_table
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def job(name: str, group: str) -> dict[str, Any]:
+    metadata = {"namespace": "default", "name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"apiVersion": f"{group}/v1alpha1", "metadata": metadata}
+
+
+def shown(*jobs: dict[str, Any]) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(jobs_table(list(jobs), NOW))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_jobs_of_one_name_are_told_apart_by_their_group() -> None:
+    text = shown(job("a", "edgeai.io"), job("a", "sedna.io"), job("b", "sedna.io"))
+    assert "default/a (edgeai.io)" in text
+    assert "default/a (sedna.io)" in text
+    assert "default/b (" not in text
+
+
+def test_an_unreachable_api_is_named_without_the_token_in_its_path() -> None:
+    error = str(ApiUnreachable("http://127.1.0.1:4711/t0ken?a=b", "refused"))
+    assert "http://127.1.0.1:4711:" in error
+    assert "t0ken" not in error
