@@ -15,6 +15,7 @@ from globalmanager.status import mapping
 
 _COMING_UP: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
+_DELAY: Final = re.compile(r"\bback-off \S+ ")  # grows with each try, and would be news each time
 _MAX_MESSAGE_CHARS: Final = 400
 
 
@@ -92,5 +93,6 @@ def _fault(pod: Object, reason: Any, detail: Any, *, is_pending: bool = False) -
     word = str(reason)
     node = node_of(pod)
     place = f" on node {node}" if node else ""
-    message = f"pod {pod['metadata']['name']}{place}: {word}: {detail}"[:_MAX_MESSAGE_CHARS]
-    return Fault(word if _REASON.match(word) else "PodFault", message, is_pending)
+    text = _DELAY.sub("back-off ", f"pod {pod['metadata']['name']}{place}: {word}: {detail}")
+    reason = word if _REASON.match(word) else "PodFault"
+    return Fault(reason, text[:_MAX_MESSAGE_CHARS], is_pending)

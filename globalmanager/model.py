@@ -94,6 +94,15 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A node without a session for so long is said to be out of contact; Kubernetes' own grace."""
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Why the API will not have an action of the plan, however often it is asked."""
+
+    reason: str
+    """Fits a condition: "NameConflict", "Invalid", "Forbidden"."""
+    message: str
+    """Names the object, what is wrong with it, and what to do."""
+
+
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Snapshot of one job resource and all that its plan may depend on."""
 
@@ -110,6 +119,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     contacts: Mapping[NodeName, Contact]
     """Sessions of the nodes that were ever in contact since this GM started."""
     settings: WorkerSettings
+    refusal: Refusal | None = None
+    """Set where the plan of this very state was refused: what is planned now is told, not done."""
 
     @property
     def ref(self) -> ObjectRef:
@@ -167,7 +178,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Next steps for one job. The default one means: converged, write nothing.
 
     The engine applies `actions` in order and stops at the first failure (the next round plans
-    anew), then writes `status`.
+    anew), then writes `status`. What the API refuses for good becomes `Observed.refusal`, and
+    status and events of the plan for that are written instead.
     """
 
     actions: tuple[Action, ...] = ()

@@ -177,6 +177,15 @@ def framework(worker_spec: WorkerSpec) -> str:
     return f"{worker_spec.framework_type}:{worker_spec.framework_version}"
 
 
+def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
+    """Those of the environment variables `names` that a container of the template sets itself."""
+    if form.template is None:
+        return []
+    containers = form.template["spec"]["containers"]
+    given = {item["name"] for container in containers for item in container.get("env") or ()}
+    return [name for name in names if name in given]
+
+
 # ---- building -----------------------------------------------------------------------------------
 
 

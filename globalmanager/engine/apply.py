@@ -18,19 +18,22 @@ from globalmanager.model import (
     Action,
     Create,
     Delete,
-    Event,
     Object,
     ObjectRef,
     Observed,
     Plan,
+    Refusal,
     Replace,
-    Severity,
     ref_of,
 )
 
 log = logs.get_logger(__name__)
 
-_FAILED: Final = {Create: "FailedCreate", Replace: "FailedUpdate", Delete: "FailedDelete"}
+_WHAT_TO_DO: Final = {
+    "Invalid": "correct the field that it names, in the worker's template",
+    "Forbidden": "give the GlobalManager's ServiceAccount the rights of deploy/, or ask who limits "
+    "the namespace",
+}
 
 
 class NameConflict(EdgeAIError):
@@ -48,6 +51,17 @@ class StillThere(EdgeAIError):
 
     def __init__(self, ref: ObjectRef) -> None:
         super().__init__(f"an earlier {ref} is still being deleted")
+
+
+def refusal_of(error: EdgeAIError) -> Refusal | None:
+    """What to tell the user; None for what passes, or may pass, by trying again."""
+    match error:
+        case NameConflict():
+            return Refusal("NameConflict", str(error))
+        case Invalid() | Forbidden():
+            reason = type(error).__name__
+            return Refusal(reason, f"{error}; {_WHAT_TO_DO[reason]}")
+    return None
 
 
 class Applier:
@@ -75,27 +89,23 @@ class Applier:
             # What a terminating owner creates, the garbage collector deletes, and so on for ever.
             if isinstance(action, Delete) or not terminating:
                 await self._act(observed, action)
+        await self.tell(observed, plan)
+
+    async def tell(self, observed: Observed, plan: Plan) -> None:
+        """Status and events of the plan. Raises: as `apply`"""
         if plan.status is not None:
             await self._status.write(observed.ref, observed.uid, plan.status)
         for event in plan.events:
             self._recorder.record(observed.object, event)
 
     async def _act(self, observed: Observed, action: Action) -> None:
-        try:
-            match action:
-                case Create():
-                    await self._create(observed, action)
-                case Replace():
-                    await self._replace(action)
-                case Delete():
-                    await self._delete(action)
-        except NameConflict as error:
-            self._warn(observed, "NameConflict", error)
-            raise
-        except (Invalid, Forbidden) as error:
-            # Trying again alone will not help, so the user must hear of it.
-            self._warn(observed, _FAILED[type(action)], error)
-            raise
+        match action:
+            case Create():
+                await self._create(observed, action)
+            case Replace():
+                await self._replace(action)
+            case Delete():
+                await self._delete(action)
 
     async def _create(self, observed: Observed, action: Create) -> None:
         ref = ref_of(action.type, action.object)
@@ -134,10 +144,6 @@ class Applier:
         log.info("deleted", resource=str(action.ref))
         if answer is not None:  # it ends gracefully and is still there
             self._store_of(action.ref.type).observe_write(answer)
-
-    def _warn(self, observed: Observed, reason: str, error: EdgeAIError) -> None:
-        event = Event(Severity.WARNING, reason, str(error))
-        self._recorder.record(observed.object, event)
 
 
 def _is_predecessor(owner: Object, observed: Observed) -> bool:

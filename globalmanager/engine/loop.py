@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid
-from globalmanager.engine.apply import Applier
+from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.health import health_of
 from globalmanager.engine.index import Relation
@@ -282,8 +282,19 @@ class Engine:
             self._parked.add(ref)
             return None
         plan = kind.plan(observed, self._now())
-        await self._applier.apply(observed, plan)
+        try:
+            await self._applier.apply(observed, plan)
+        except EdgeAIError as error:
+            await self._tell_refusal(kind, observed, error)
+            raise
         return plan.requeue_after_s
+
+    async def _tell_refusal(self, kind: Kind, observed: Observed, error: EdgeAIError) -> None:
+        """Trying again alone will not help, so the user must hear of it."""
+        refusal = refusal_of(error)
+        if refusal is not None:
+            refused = msgspec.structs.replace(observed, refusal=refusal)
+            await self._applier.tell(refused, kind.plan(refused, self._now()))
 
     def _can_observe(self, kind: Kind) -> bool:
         """Whether what the kind owns is known; a child that is not seen would be made twice."""

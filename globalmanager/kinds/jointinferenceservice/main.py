@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from globalmanager import contacts, references, replicas, status
 from globalmanager.children import is_being_deleted
-from globalmanager.kinds.jointinferenceservice import health, mining, types, workers
+from globalmanager.kinds.jointinferenceservice import health, types, workers
 from globalmanager.kinds.jointinferenceservice.downstream import assignments
 from globalmanager.kinds.jointinferenceservice.types import RUNNING, Phase
 from globalmanager.model import Action, Observed, Plan
@@ -32,8 +34,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return _conclude(observed, now, findings=(status.rejected(error), references.UNRESOLVED))
     missing = types.missing(observed, spec)
     actions = () if missing else replicas.reconcile(observed, workers.desired(observed, spec))
-    hint = mining.unknown_parameters(spec.edge_worker.mining)
-    findings = (status.accepted(hint), references.resolved(missing))
+    findings = (status.accepted(workers.hints(spec)), references.resolved(missing))
     return _conclude(observed, now, findings=findings, actions=actions)
 
 
@@ -46,7 +47,7 @@ def _conclude(
 ) -> Plan:
     """The plan with the status that follows; `findings`: Accepted and ResolvedRefs."""
     nodes = assignments(observed).keys()
-    running, phase = _running(observed, findings)
+    running, phase = _refused(observed, *_running(observed, findings))
     connected, requeue_after_s = contacts.edge_connected(observed, nodes, now)
     found = [*findings, running, *([connected] if connected else [])]
     is_accepted = findings[0].truth is Truth.TRUE
@@ -73,6 +74,17 @@ def _running(observed: Observed, findings: tuple[Finding, Finding]) -> tuple[Fin
         return health.running(observed)
     message = f"no worker was created: see condition {obstacle.type}"
     return Finding(RUNNING, Truth.FALSE, status.WAITING, message), Phase.PENDING
+
+
+def _refused(observed: Observed, running: Finding, phase: Phase) -> tuple[Finding, Phase]:
+    """What the API did not take is why there are no workers, or why they are the old ones."""
+    refusal = observed.refusal
+    if refusal is None:
+        return running, phase
+    if running.truth is Truth.TRUE:
+        message = f"{running.message}; but {refusal.message}"
+        return msgspec.structs.replace(running, message=message), phase
+    return Finding(RUNNING, Truth.FALSE, refusal.reason, refusal.message), Phase.FAILED
 
 
 def _start_time(observed: Observed, now: datetime, *, is_accepted: bool) -> Any:

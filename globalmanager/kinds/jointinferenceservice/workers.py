@@ -12,6 +12,7 @@ import msgspec
 from common.ids import WorkerName
 from globalmanager import references as refs
 from globalmanager import replicas, storage
+from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.kinds.jointinferenceservice.types import (
     CLOUD,
@@ -23,10 +24,21 @@ from globalmanager.kinds.jointinferenceservice.types import (
     workers,
 )
 from globalmanager.model import Create, Observed
-from globalmanager.pods import EnvVar, Worker, build, field, fixed_node, literal, worker_api
+from globalmanager.pods import (
+    EnvVar,
+    Worker,
+    build,
+    field,
+    fixed_node,
+    literal,
+    set_by_user,
+    worker_api,
+)
 from globalmanager.secrets import worker_secret
 
 PORT: Final = 5000
+_OURS_TO_SAY: Final = ("LC_SERVER", "WORKER_NAME")
+"""Variables by which an edge worker's reports arrive, and arrive as its own."""
 
 
 def deployment_name(service: str, role: str) -> str:
@@ -36,6 +48,17 @@ def deployment_name(service: str, role: str) -> str:
 def worker_name(service: str, role: str, node: str = "") -> WorkerName:
     """Of the one worker of `role`, or of the one on `node` where Kubernetes chooses the node."""
     return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
+
+
+def hints(spec: JointInferenceServiceSpec) -> str:
+    """Sentences on what is accepted and may not be meant; "" when there is none."""
+    told = [mining.unknown_parameters(spec.edge_worker.mining)]
+    for name in set_by_user(spec.edge_worker, _OURS_TO_SAY):
+        told.append(
+            f"edgeWorker.template sets {name}, and that is kept: reports of this worker reach"
+            " .status only with the value that edgeai would set; remove it from the template"
+        )
+    return "; ".join(filter(None, told))
 
 
 def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
@@ -106,12 +129,12 @@ def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
     return [node, literal("WORKER_NAME", worker_name(name, EDGE, "$(NODE_NAME)"))]
 
 
-def _mining_env(mining: Mining | None) -> list[EnvVar]:
+def _mining_env(given: Mining | None) -> list[EnvVar]:
     """Without mining the worker's own code decides."""
-    if mining is None:
+    if given is None:
         return []
-    parameters = json.dumps(msgspec.to_builtins(mining.parameters))
-    return [literal("HEM_NAME", mining.name), literal("HEM_PARAMETERS", parameters)]
+    parameters = json.dumps(msgspec.to_builtins(given.parameters))
+    return [literal("HEM_NAME", given.name), literal("HEM_PARAMETERS", parameters)]
 
 
 def _limits(hpa: Autoscaling) -> dict[str, Any]:

@@ -97,16 +97,20 @@ def plan(observed: Observed, _now: datetime) -> Plan:
     status: dict[str, Any] = {"observedGeneration": observed.generation, "pods": len(observed.pods)}
     if spec.part and not observed.references:
         return Plan(status={**status, "phase": "Waiting"})
+    phase = (observed.object.get("status") or {}).get("phase")
+    if observed.refusal is not None:
+        refusal = observed.refusal
+        told = Event(Severity.WARNING, refusal.reason, refusal.message)
+        events = (told,) if phase != refusal.reason else ()
+        return Plan(status={**status, "phase": refusal.reason}, events=events)
     contact = observed.contacts.get(NodeName(spec.node))
     status["connected"] = contact.connected if contact else None
-    events: tuple[Event, ...] = ()
-    if (observed.object.get("status") or {}).get("phase") != "Ready":
-        events = (Event(Severity.NORMAL, "Ready", "the gadget is ready"),)
+    ready = Event(Severity.NORMAL, "Ready", "the gadget is ready")
     requeue_after_s = 0.05 if spec.bug == "restless" else None
     return Plan(
         actions=actions(observed),
         status={**status, "phase": "Ready"},
-        events=events,
+        events=(ready,) if phase != "Ready" else (),
         requeue_after_s=requeue_after_s,
     )
 

@@ -130,7 +130,6 @@ async def test_a_name_that_is_taken_is_reported_with_who_has_it(
     await user.create(CONFIGMAPS, taken)
     with pytest.raises(NameConflict, match=re.escape(f"belongs to {named};")):
         await bench.apply(Create(CONFIGMAPS, bench.config()))
-    assert await bench.recorded() == ["NameConflict"]
 
 
 async def test_the_child_of_a_predecessor_is_waited_for_without_alarm(
@@ -190,7 +189,7 @@ async def test_the_first_failure_ends_the_plan_before_its_status(bench: Bench, u
         )
     assert await user.get(CONFIGMAPS, "a-config") is None
     assert "status" not in (await user.get(GADGETS, "a") or {})
-    assert await bench.recorded() == ["FailedCreate"]
+    assert await bench.recorded() == []
 
 
 async def test_a_terminating_owner_deletes_but_does_not_create(bench: Bench, user: User) -> None:

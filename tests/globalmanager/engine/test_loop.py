@@ -75,6 +75,21 @@ async def test_a_changed_spec_reaches_child_and_node(manager: Manager, user: Use
     assert manager.edge.desired[key_of("a")][NodeName("n2")].version == 2
 
 
+async def test_what_the_api_refuses_is_told_once_and_tried_again(
+    manager: Manager, user: User
+) -> None:
+    foreign = {"metadata": {"name": "a-config", "namespace": "default"}, "data": {"data": "mine"}}
+    await user.create(CONFIGMAPS, foreign)
+    await user.create(GADGETS, gadget("a"))
+    await until(lambda: manager.phase("a") == "NameConflict")
+    refused = manager.requests.count(("create", "409"))
+    await until(lambda: manager.requests.count(("create", "409")) > refused + 2)
+    assert [verb for verb, code in manager.writes if code == "200"] == ["patch"]
+    assert await data_of(user, "a") == "mine"
+    await user.delete(CONFIGMAPS, "a-config")
+    await until(lambda: manager.phase("a") == "Ready")
+
+
 async def test_a_deleted_child_comes_back(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("a"))
     await until(lambda: manager.phase("a") == "Ready")
@@ -208,7 +223,7 @@ async def test_the_node_learns_its_task_even_if_the_plan_cannot_be_carried_out(
     await user.create(GADGETS, gadget("a", node="n1"))
     await until(lambda: manager.edge.nodes_of("a") == ["n1"])
     await until(lambda: ("create", "409") in manager.writes)
-    assert manager.phase("a") == ""
+    await until(lambda: manager.phase("a") == "NameConflict")
     await user.delete(CONFIGMAPS, "a-config")
     await until(lambda: manager.phase("a") == "Ready")
 

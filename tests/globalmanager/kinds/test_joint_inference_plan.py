@@ -338,6 +338,15 @@ def test_an_unknown_mining_parameter_is_passed_on_and_mentioned() -> None:
     assert "treshold_img" in dict(env(world, "edge"))["HEM_PARAMETERS"]
 
 
+def test_a_template_that_sets_what_reports_need_is_obeyed_and_warned() -> None:
+    container = {"name": "c", "image": "i:1", "env": [{"name": "LC_SERVER", "value": "http://x"}]}
+    world = digits(spec(edge={"template": {"spec": {"containers": [container]}}})).settle()
+    accepted = world.condition("Accepted")
+    assert accepted["status"] == "True"
+    assert "edgeWorker.template sets LC_SERVER" in accepted["message"]
+    assert dict(env(world, "edge"))["LC_SERVER"] == "http://x"
+
+
 # ---- convergence --------------------------------------------------------------------------------
 
 CHANGES = [

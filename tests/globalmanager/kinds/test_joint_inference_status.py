@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from globalmanager.model import Severity
+from globalmanager.model import Refusal, Severity
 from tests.globalmanager.builders import World, at, report
 from tests.globalmanager.kinds.samples import digits, spec
 
@@ -76,7 +77,7 @@ def test_it_runs_once_both_deployments_are_available() -> None:
             CRASHING,
             "CrashLoopBackOff",
             "Failed",
-            "pod edge-0 on node edge0: CrashLoopBackOff: container main: back-off 10s (exit code "
+            "pod edge-0 on node edge0: CrashLoopBackOff: container main: back-off (exit code "
             "137: OOMKilled)",
             id="crashing",
         ),
@@ -106,6 +107,46 @@ def test_a_fault_of_a_worker_that_serves_is_not_why_the_other_is_missing() -> No
     world = digits().settle().available("cloud").pod("cloud", **CRASHING).settle()
     assert world.condition("Running")["reason"] == "Starting"
     assert world.status["phase"] == "Pending"
+
+
+def crashing_after(delay: str) -> dict[str, Any]:
+    waiting = {"reason": "CrashLoopBackOff", "message": f"back-off {delay} restarting failed"}
+    return {"containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]}
+
+
+def test_a_delay_that_grows_is_no_news() -> None:
+    world = digits().settle().pod("edge", "edge0", **crashing_after("10s")).settle()
+    assert "back-off restarting failed" in world.condition("Running")["message"]
+    world.pods.clear()
+    assert world.pod("edge", "edge0", **crashing_after("1m20s")).plan(at(1)).status is None
+
+
+REFUSAL = Refusal("NameConflict", "services default/digits-cloud exists already")
+
+
+def test_what_the_api_refuses_is_why_nothing_runs() -> None:
+    world = digits()
+    observed = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
+    plan = world.kind.plan(observed, at(0))
+    world.apply(msgspec.structs.replace(plan, actions=()))
+    condition = world.condition("Running")
+    assert (condition["status"], condition["reason"]) == ("False", "NameConflict")
+    assert condition["message"] == REFUSAL.message
+    assert world.status["phase"] == "Failed"
+    assert "NameConflict" in [event.reason for event in plan.events]
+    again = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
+    told = world.kind.plan(again, at(1))
+    assert (told.status, "NameConflict" in [event.reason for event in told.events]) == (None, False)
+
+
+def test_what_the_api_refuses_is_told_of_a_service_that_runs_too() -> None:
+    world = running()
+    observed = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
+    world.apply(world.kind.plan(observed, at(0)))
+    condition = world.condition("Running")
+    assert condition["status"] == "True"
+    assert condition["message"].endswith(f"; but {REFUSAL.message}")
+    assert world.status["phase"] == "Running"
 
 
 def test_a_failure_is_never_final() -> None:
