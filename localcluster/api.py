@@ -19,6 +19,8 @@ from localcluster.resources import PODS, SELFSUBJECTACCESSREVIEWS, Object, Resou
 from localcluster.store import Store
 from localcluster.watching import StreamOptions, stream_log, stream_watch
 
+_NO_FIELD_MANAGER = errors.required("fieldManager", "is required for apply patch")
+
 Handler = Callable[[web.Request, Target, Options], Awaitable[web.StreamResponse]]
 
 
@@ -66,7 +68,7 @@ class API:
         handler = self._handlers(target).get(request.method)
         if handler is None or (target.resource.verbs == ("create",) and request.method != "POST"):
             raise errors.MethodNotAllowed(f"{request.method} is not supported on {path}")
-        return await handler(request, target, Options(request.query))
+        return await handler(request, target, Options(request.query, request.method))
 
     def _handlers(self, target: Target) -> dict[str, Handler]:
         if not target.name:
@@ -188,6 +190,8 @@ class API:
     ) -> web.StreamResponse:
         resource = target.resource
         patch_type = requests.patch_type(request.headers.get("Content-Type", ""), resource)
+        if patch_type is PatchType.APPLY and not options.text("fieldManager"):
+            raise errors.invalid_options("Patch", _NO_FIELD_MANAGER)
         body = await _body(request)
         try:
             current = self._store.get(resource, target.namespace, target.name)
@@ -195,9 +199,9 @@ class API:
             if patch_type is not PatchType.APPLY or target.subresource:
                 raise
             return await self._create(request, target, options)
-        patched = _placed(
-            target, patches.apply(patch_type, current, body.content, custom=resource.custom)
-        )
+        patched = patches.apply(patch_type, current, body.content, custom=resource.custom)
+        patched = strategy.as_update(resource, current, patched, target.subresource)
+        patched = _placed(target, patched)
         warnings = _warnings(resource, patched, body, options)
         updated = self._store.update(
             resource, patched, subresource=target.subresource, dry_run=options.dry_run
@@ -302,7 +306,7 @@ class _Deletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _deletion(request: web.Request, options: Options) -> _Deletion:
-    content = (await _body(request)).content if request.can_read_body else {}
+    content = (await _body(request)).content if await request.read() else {}
     if not isinstance(content, dict):
         raise errors.BadRequest("the body must be a DeleteOptions object")
     grace_s = content.get("gracePeriodSeconds", options.number("gracePeriodSeconds"))
@@ -317,7 +321,7 @@ async def _deletion(request: web.Request, options: Options) -> _Deletion:
         grace_period_s=grace_s,
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
-        dry_run=options.dry_run or requests.is_dry_run(content.get("dryRun")),
+        dry_run=options.dry_run or requests.is_dry_run(content.get("dryRun"), "Delete"),
     )
 
 
@@ -354,12 +358,8 @@ def _warnings(resource: Resource, object_: Object, body: Body, options: Options)
 
 
 def _success(resource: Resource, deleted: Object) -> Object:
-    details = {
-        "name": deleted["metadata"]["name"],
-        "group": resource.group,
-        "kind": resource.plural,
-        "uid": deleted["metadata"]["uid"],
-    }
+    metadata = deleted["metadata"]
+    details = errors.details(resource, metadata["name"]) | {"uid": metadata["uid"]}
     head = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
     return {**head, "status": "Success", "details": details}
 

@@ -1,15 +1,12 @@
-"""Built-in objects: the defaults that others rely on, and the mistakes that would hurt.
+"""Built-in objects: the defaults that others rely on.
 
-Pure; used by `strategy`. This is no full validation of Kubernetes' own types: unknown fields are
-kept, and only what the controllers and the kubelet of this package read is looked at.
+Pure; used by `strategy`, which lets `validation` name the mistakes afterwards.
 """
 
 import base64
 import copy
 from typing import Any
 
-from localcluster import errors
-from localcluster.errors import FieldError
 from localcluster.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
@@ -24,11 +21,11 @@ from localcluster.resources import (
 )
 
 _WITH_TEMPLATE = (DEPLOYMENTS, REPLICASETS, DAEMONSETS, STATEFULSETS, JOBS)
-_WITH_SELECTOR = (DEPLOYMENTS, REPLICASETS, DAEMONSETS, STATEFULSETS)
+DEFAULT_GRACE_S = 30
 _POD_DEFAULTS: Object = {
     "restartPolicy": "Always",
     "dnsPolicy": "ClusterFirst",
-    "terminationGracePeriodSeconds": 30,
+    "terminationGracePeriodSeconds": DEFAULT_GRACE_S,
     "schedulerName": "default-scheduler",
     "securityContext": {},
 }
@@ -55,7 +52,7 @@ _SPEC_DEFAULTS: dict[str, Object] = {
 
 
 def with_defaults(resource: Resource, object_: Object) -> Object:
-    """A copy with defaults; whatever has the wrong form is left for `check` to name."""
+    """A copy with defaults; whatever has the wrong form is left for `validation` to name."""
     if resource is SECRETS:
         return _secret(object_)
     spec = object_.get("spec")
@@ -93,7 +90,15 @@ def _pod_spec(spec: Object) -> Object:
     for field in ("initContainers", "containers"):
         if isinstance(spec.get(field), list):
             spec[field] = [_container(container) for container in spec[field]]
+    if isinstance(spec.get("volumes"), list):
+        spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
     return spec
+
+
+def _volume(volume: Any) -> Any:
+    if not isinstance(volume, dict) or volume.keys() - {"name"}:
+        return volume
+    return {**volume, "emptyDir": {}}
 
 
 def _container(container: Any) -> Any:
@@ -122,154 +127,6 @@ def _service_port(port: Any) -> Any:
 
 def _with(defaults: Object, item: Any) -> Any:
     return defaults | item if isinstance(item, dict) else item
-
-
-def check(resource: Resource, object_: Object) -> list[FieldError]:
-    """What would make a built-in object useless."""
-    if resource is PODS:
-        return _check_pod_spec(object_.get("spec"), "spec")
-    if resource is SERVICES:
-        return _check_service(object_.get("spec"))
-    if resource in _WITH_TEMPLATE:
-        return _check_template(resource, object_.get("spec"))
-    if resource is SECRETS:
-        return _check_secret(object_.get("data") or {})
-    return []
-
-
-def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
-    if not isinstance(spec, dict):
-        return [errors.required(path)]
-    containers = spec.get("containers")
-    if not isinstance(containers, list) or not containers:
-        return [errors.required(f"{path}.containers")]
-    faults = _check_containers(spec.get("initContainers") or [], f"{path}.initContainers")
-    faults += _check_containers(containers, f"{path}.containers")
-    policies = ("Always", "OnFailure", "Never")
-    if spec.get("restartPolicy") not in policies:
-        faults.append(
-            errors.unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), policies)
-        )
-    return faults + _check_volumes(spec, path)
-
-
-def _check_containers(containers: list[Any], path: str) -> list[FieldError]:
-    faults, names = [], set()
-    for index, container in enumerate(containers):
-        where = f"{path}[{index}]"
-        if not isinstance(container, dict) or not container.get("name"):
-            faults.append(errors.required(f"{where}.name"))
-            continue
-        if not container.get("image"):
-            faults.append(errors.required(f"{where}.image"))
-        if container["name"] in names:
-            faults.append(errors.duplicate(f"{where}.name", container["name"]))
-        names.add(container["name"])
-    return faults
-
-
-def _check_volumes(spec: Object, path: str) -> list[FieldError]:
-    """Every mount needs its volume."""
-    volumes = {volume.get("name") for volume in spec.get("volumes") or []}
-    return [
-        FieldError(
-            f"{path}.containers[{index}].volumeMounts[{mount_index}].name",
-            "FieldValueNotFound",
-            f"Not found: {errors.quoted(mount.get('name'))}",
-        )
-        for index, container in enumerate(spec["containers"])
-        if isinstance(container, dict)
-        for mount_index, mount in enumerate(container.get("volumeMounts") or [])
-        if mount.get("name") not in volumes
-    ]
-
-
-def _check_service(spec: Any) -> list[FieldError]:
-    if not isinstance(spec, dict):
-        return [errors.required("spec")]
-    faults = []
-    ports = spec.get("ports") or []
-    if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
-        faults.append(errors.required("spec.ports"))
-    for index, port in enumerate(ports):
-        number = port.get("port") if isinstance(port, dict) else None
-        if not isinstance(number, int) or not 0 < number < 65536:
-            why = "must be between 1 and 65535, inclusive"
-            faults.append(errors.invalid(f"spec.ports[{index}].port", number, why))
-        elif len(ports) > 1 and not port.get("name"):
-            faults.append(errors.required(f"spec.ports[{index}].name"))
-    return faults
-
-
-def _check_template(resource: Resource, spec: Any) -> list[FieldError]:
-    if not isinstance(spec, dict):
-        return [errors.required("spec")]
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        return [errors.required("spec.template")]
-    faults = _check_pod_spec(template.get("spec"), "spec.template.spec")
-    if resource not in _WITH_SELECTOR:
-        return faults
-    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
-    if not spec.get("selector"):
-        return [errors.required("spec.selector"), *faults]
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    if any(labels.get(name) != value for name, value in wanted.items()):
-        why = "`selector` does not match template `labels`"
-        faults.append(errors.invalid("spec.template.metadata.labels", labels, why))
-    replicas = spec.get("replicas", 0)
-    if not isinstance(replicas, int) or replicas < 0:
-        why = "must be an integer greater than or equal to 0"
-        faults.append(errors.invalid("spec.replicas", replicas, why))
-    return faults
-
-
-def _check_secret(data: Any) -> list[FieldError]:
-    if not isinstance(data, dict):
-        return [errors.invalid("data", "…", "must be a map of names to base64")]
-    return [
-        FieldError(f"data[{name}]", "FieldValueInvalid", "Invalid value: must be base64")
-        for name, value in data.items()
-        if not _is_base64(value)
-    ]
-
-
-def _is_base64(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        base64.b64decode(value, validate=True)
-    except ValueError:
-        return False
-    return True
-
-
-def check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
-    """What must not change once an object is there."""
-    old, new = current.get("spec") or {}, updated.get("spec") or {}
-    if resource in _WITH_SELECTOR and old.get("selector") != new.get("selector"):
-        return [errors.invalid("spec.selector", new.get("selector"), "field is immutable")]
-    if resource is PODS and _fixed(old) != _fixed(new | _binding(old)):
-        why = "pod updates may not change fields other than `image` and an unset `nodeName`"
-        return [errors.forbidden("spec", why)]
-    if resource is SECRETS and current.get("type") != updated.get("type"):
-        return [errors.invalid("type", updated.get("type"), "field is immutable")]
-    return []
-
-
-def _binding(old: Object) -> Object:
-    """A pod is bound to a node once: count that as no change."""
-    return {"nodeName": old.get("nodeName")} if not old.get("nodeName") else {}
-
-
-def _fixed(spec: Object) -> Object:
-    """What of a pod's spec never changes."""
-    changeable = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations")
-    fixed = {k: v for k, v in spec.items() if k not in changeable and v is not None}
-    for field in ("initContainers", "containers"):
-        if field in fixed:
-            fixed[field] = [{**container, "image": ""} for container in fixed[field]]
-    return fixed
 
 
 def keep_allocations(resource: Resource, current: Object, updated: Object) -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 import msgspec
 
 from common.logs import get_logger
+from common.tasks import TaskGroup
 from localcluster import kubeconfig
 from localcluster.addresses import AddressPool, Network, claim_network
 from localcluster.clock import Clock, utcnow
 from localcluster.collector import Collector
 from localcluster.containers import Image
-from localcluster.deployments import DeploymentController
+from localcluster.deployment_controller import DeploymentController
 from localcluster.errors import APIError, ClusterError, StateError
 from localcluster.kubelet import Kubelet, KubeletLogs, sweep_pod_directories
 from localcluster.kubelet_container import ContainerSettings
@@ -105,7 +106,7 @@ class Cluster:
             server.set_log_source(KubeletLogs(store, state.pods, kubelets))
             running = _describe(server, network, nodes)
             kubeconfig.write(state.kubeconfig, url=server.url, token=state.token())
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 makers = self._start_makers(tasks, store)
                 runners = self._start_runners(tasks, store, network, reaper, kubelets)
                 state.write_running(running)
@@ -118,7 +119,7 @@ class Cluster:
         finally:
             await server.close()
 
-    def _start_makers(self, tasks: asyncio.TaskGroup, store: Store) -> list[asyncio.Task[None]]:
+    def _start_makers(self, tasks: TaskGroup, store: Store) -> list[asyncio.Task[None]]:
         """What makes and removes objects: stopped first, so that nothing replaces what stops."""
         return [
             tasks.create_task(DeploymentController(store, now=self._now).run(), name="deployments"),
@@ -128,7 +129,7 @@ class Cluster:
 
     def _start_runners(
         self,
-        tasks: asyncio.TaskGroup,
+        tasks: TaskGroup,
         store: Store,
         network: Network,
         reaper: Reaper,

@@ -1,8 +1,7 @@
-"""Keeps the pods of Deployments: as many as wanted, of the newest template, one by one.
+"""What a Deployment's pods ought to be: as many as wanted, of the newest template, one by one.
 
-Joined by cluster. There are no ReplicaSets here: a Deployment owns its pods, which carry the hash
-of the template that they are made of. `plan` and `deployment_status` are pure; the controller
-carries them out. HorizontalPodAutoscalers may exist and do nothing.
+Pure; deployment_controller carries it out. There are no ReplicaSets here: a Deployment owns its
+pods, which carry the hash of the template that they are made of.
 """
 
 import hashlib
@@ -13,20 +12,13 @@ from typing import Any
 
 import msgspec
 
-from common.logs import get_logger
-from localcluster import clock, errors
-from localcluster.events import EventRecorder
+from localcluster import clock
 from localcluster.kubelet_status import is_ended, is_ready
-from localcluster.resources import DEPLOYMENTS, PODS, Object
-from localcluster.store import Change, Store
-from localcluster.worklist import Worklist
-
-log = get_logger(__name__)
+from localcluster.resources import DEPLOYMENTS, Object
+from localcluster.selectors import from_label_selector
 
 HASH_LABEL = "pod-template-hash"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words, and no 0, 1, 3
-
-_Key = tuple[str, str]  # namespace, name
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -123,11 +115,15 @@ def _roll(census: _Census, spec: Object, now: datetime) -> Plan:
     create = max(0, min(missing, room))
     if not census.old:
         return Plan(create=create)
-    new_available = sum(is_available(pod, spec, now) for pod in census.new)
     old_available = [pod for pod in census.old if is_available(pod, spec, now)]
     useless = [pod for pod in census.old if not is_available(pod, spec, now)]
-    spare = max(0, new_available + len(old_available) - limits.least_available)
-    return Plan(create, _names(useless) + _names(old_available[:spare]))
+    # Pods that are new and do not serve yet are counted on, so others wait for them.
+    kept = sum(is_available(pod, spec, now) for pod in census.new) - limits.least_available
+    delete = (
+        useless[: max(0, kept + len(census.old))]
+        + old_available[: max(0, kept + len(old_available))]
+    )
+    return Plan(create, _names(delete))
 
 
 def is_available(pod: Object, spec: Object, now: datetime) -> bool:
@@ -187,16 +183,7 @@ def new_pod(deployment: Object) -> Object:
             "namespace": metadata["namespace"],
             "labels": (given.get("labels") or {}) | {HASH_LABEL: hash_},
             "annotations": given.get("annotations") or {},
-            "ownerReferences": [
-                {
-                    "apiVersion": DEPLOYMENTS.group_version,
-                    "kind": DEPLOYMENTS.kind,
-                    "name": metadata["name"],
-                    "uid": metadata["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [owner_reference(deployment)],
         },
         "spec": template["spec"],
     }
@@ -312,73 +299,23 @@ def next_look_s(deployment: Object, pods: Sequence[Object], now: datetime) -> fl
     return max(0.1, min(waits)) if waits else None
 
 
-class DeploymentController:
-    """Carries out `plan` for every Deployment."""
+def is_matched(deployment: Object, pod: Object) -> bool:
+    """Whether a pod has the labels that make it one of the Deployment's.
 
-    def __init__(self, store: Store, *, now: clock.Clock = clock.utcnow) -> None:
-        self._store = store
-        self._now = now
-        self._events = EventRecorder(store, component="deployment-controller", now=now)
-        self._worklist: Worklist[_Key] = Worklist("deployments")
-
-    async def run(self) -> None:
-        unlisten = self._store.listen(self._changed)
-        try:
-            for deployment in self._store.list(DEPLOYMENTS).items:
-                self._worklist.add(_key(deployment))
-            await self._worklist.run(self._reconcile)
-        finally:
-            unlisten()
-
-    def _changed(self, change: Change) -> None:
-        if change.resource is DEPLOYMENTS:
-            self._worklist.add(_key(change.object))
-        elif change.resource is PODS and (owner := _owner(change.object)):
-            self._worklist.add((change.object["metadata"]["namespace"], owner["name"]))
-
-    async def _reconcile(self, key: _Key) -> float | None:
-        try:
-            deployment = self._store.get(DEPLOYMENTS, *key)
-        except errors.NotFound:
-            return None
-        if "deletionTimestamp" in deployment["metadata"]:
-            return None
-        step = plan(deployment, self._pods(deployment), self._now())
-        self._carry_out(deployment, step)
-        return self._write_status(deployment)
-
-    def _pods(self, deployment: Object) -> list[Object]:
-        uid = deployment["metadata"]["uid"]
-        pods = self._store.list(PODS, namespace=deployment["metadata"]["namespace"]).items
-        return [pod for pod in pods if (owner := _owner(pod)) and owner["uid"] == uid]
-
-    def _carry_out(self, deployment: Object, step: Plan) -> None:
-        namespace = deployment["metadata"]["namespace"]
-        for name in step.delete:
-            self._store.delete(PODS, namespace, name)
-            self._events.normal(deployment, "SuccessfulDelete", f"Deleted pod: {name}")
-        for _ in range(step.create):
-            pod = self._store.create(PODS, new_pod(deployment))
-            name = pod["metadata"]["name"]
-            self._events.normal(deployment, "SuccessfulCreate", f"Created pod: {name}")
-            log.info("pod created", deployment=deployment["metadata"]["name"], pod=name)
-
-    def _write_status(self, deployment: Object) -> float | None:
-        pods = self._pods(deployment)
-        status = deployment_status(deployment, pods, self._now())
-        if status != deployment.get("status"):
-            names = {name: deployment["metadata"][name] for name in ("namespace", "name", "uid")}
-            written = {"metadata": names, "status": status}
-            deployment = self._store.update(DEPLOYMENTS, written, subresource="status")
-        return next_look_s(deployment, pods, self._now())
+    Raises: errors.BadRequest for a selector that cannot be read
+    """
+    labels = pod["metadata"].get("labels") or {}
+    rules = from_label_selector(deployment["spec"]["selector"]) or ()
+    return bool(_hash(pod)) and all(rule.matches(labels) for rule in rules)
 
 
-def _owner(pod: Object) -> Object | None:
-    for owner in pod["metadata"].get("ownerReferences") or []:
-        if owner.get("controller") and owner["kind"] == DEPLOYMENTS.kind:
-            return dict(owner)
-    return None
-
-
-def _key(deployment: Object) -> _Key:
-    return deployment["metadata"]["namespace"], deployment["metadata"]["name"]
+def owner_reference(deployment: Object) -> Object:
+    """The ownerReference that makes a pod the Deployment's."""
+    return {
+        "apiVersion": DEPLOYMENTS.group_version,
+        "kind": DEPLOYMENTS.kind,
+        "name": deployment["metadata"]["name"],
+        "uid": deployment["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -8,11 +8,13 @@
         ├── Forbidden                403
         ├── NotFound                 404
         ├── MethodNotAllowed         405
+        ├── RequestTimeout           408
         ├── AlreadyExists, Conflict  409
         ├── Gone                     410, reason Expired: list again
         ├── TooLarge                 413
         ├── UnsupportedMediaType     415
         ├── Invalid                  422, with one cause per field
+        ├── Unprocessable            422
         ├── InternalError            500
         └── OutOfSpace               507, the state directory is full
 
@@ -81,11 +83,15 @@ class NotFound(APIError):
     @classmethod
     def named(cls, resource: Resource, name: str) -> "NotFound":
         message = f'{resource.group_resource} "{name}" not found'
-        return cls(message, _details(resource, name))
+        return cls(message, details(resource, name))
 
 
 class MethodNotAllowed(APIError):
     code, reason = 405, "MethodNotAllowed"
+
+
+class RequestTimeout(APIError):
+    code, reason = 408, "RequestTimeout"
 
 
 class AlreadyExists(APIError):
@@ -93,7 +99,7 @@ class AlreadyExists(APIError):
 
     def __init__(self, resource: Resource, name: str) -> None:
         message = f'{resource.group_resource} "{name}" already exists'
-        super().__init__(message, _details(resource, name))
+        super().__init__(message, details(resource, name))
 
 
 class Conflict(APIError):
@@ -101,7 +107,7 @@ class Conflict(APIError):
 
     def __init__(self, resource: Resource, name: str, why: str) -> None:
         message = f'Operation cannot be fulfilled on {resource.group_resource} "{name}": {why}'
-        super().__init__(message, _details(resource, name))
+        super().__init__(message, details(resource, name))
 
 
 class Gone(APIError):
@@ -155,6 +161,12 @@ def quoted(value: object) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
+class Unprocessable(APIError):
+    """A patch that does not fit what it is for."""
+
+    code, reason = 422, "Invalid"
+
+
 class Invalid(APIError):
     """The object has the right form and wrong content."""
 
@@ -164,13 +176,20 @@ class Invalid(APIError):
         listed = ", ".join(str(fault) for fault in faults)
         text = listed if len(faults) == 1 else f"[{listed}]"
         kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-        details = _details(resource, name) | {"kind": resource.kind}
-        details["causes"] = [
+        said = details(resource, name) | {"kind": resource.kind}
+        said["causes"] = [
             {"reason": fault.reason, "message": fault.detail, "field": fault.field}
             for fault in faults
         ]
-        super().__init__(f'{kind} "{name}" is invalid: {text}', details)
+        super().__init__(f'{kind} "{name}" is invalid: {text}', said)
         self.faults = tuple(faults)
+
+
+def invalid_options(verb: str, fault: FieldError) -> Invalid:
+    """What is wrong with a request beside its object; `verb` is Create, Update, Patch, Delete."""
+    kind = f"{verb}Options"
+    options = Resource(group="meta.k8s.io", version="v1", plural=kind.lower(), kind=kind)
+    return Invalid(options, "", [fault])
 
 
 class InternalError(APIError):
@@ -181,6 +200,7 @@ class OutOfSpace(APIError):
     code, reason = 507, "InsufficientStorage"
 
 
-def _details(resource: Resource, name: str) -> Object:
-    details: Object = {"name": name, "kind": resource.plural}
-    return details | {"group": resource.group} if resource.group else details
+def details(resource: Resource, name: str) -> Object:
+    """What a Status says of its object."""
+    said: Object = {"name": name, "kind": resource.plural}
+    return said | {"group": resource.group} if resource.group else said

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from common.logs import get_logger
+from common.tasks import TaskGroup
 from localcluster import errors
 from localcluster.events import EventRecorder
 from localcluster.kubelet_logs import LogWriter, read_log
@@ -53,7 +54,7 @@ class Kubelet:
         try:
             for pod in self._store.list(PODS, field_selector=f"spec.nodeName={self._node}").items:
                 self._worklist.add(_key(pod))
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 await self._worklist.run(lambda key: self._reconcile(key, tasks))
         finally:
             unlisten()
@@ -80,7 +81,7 @@ class Kubelet:
         if change.object["spec"].get("nodeName") == self._node:
             self._worklist.add(_key(change.object))
 
-    async def _reconcile(self, key: _Key, tasks: asyncio.TaskGroup) -> None:
+    async def _reconcile(self, key: _Key, tasks: TaskGroup) -> None:
         if self._stopping:
             return
         pod = self._find(key)
@@ -109,7 +110,7 @@ class Kubelet:
         if "deletionTimestamp" in metadata:
             running.terminate(float(metadata.get("deletionGracePeriodSeconds") or 0))
 
-    def _admit(self, pod: Object, tasks: asyncio.TaskGroup) -> None:
+    def _admit(self, pod: Object, tasks: TaskGroup) -> None:
         admitted = Pod(pod, self._host, node_ip=self._address, events=self._events)
         uid = pod["metadata"]["uid"]
         self._pods[uid] = admitted

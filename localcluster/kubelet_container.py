@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from common.logs import get_logger
+from common.tasks import TaskGroup
 from localcluster import kubelet_probes as probes
 from localcluster.clock import Clock, rfc3339
 from localcluster.containers import (
@@ -233,7 +234,7 @@ class Container:
             return
         if startup and not await self._is_started(startup, target, process):
             return
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             if readiness:
                 watch = probes.watch_probe(
                     readiness,

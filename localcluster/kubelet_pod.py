@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from common.logs import get_logger
+from common.tasks import TaskGroup
 from localcluster import errors
 from localcluster.addresses import AddressPool
 from localcluster.clock import Clock, rfc3339, utcnow
@@ -136,30 +137,31 @@ class Pod:
         return True
 
     async def _live(self) -> None:
-        self._set_waiting(self._inits or self._mains, "ContainerCreating")
+        first = self._inits or self._mains
+        self._set_waiting(first, "ContainerCreating")
         self._publish()
-        await self._mount()
+        await self._mount(first)
         for container in self._inits:
             if self._ending.is_set() or await container.run() != 0:
                 return
             self._publish()
         if self._inits:
             self._set_waiting(self._mains, "ContainerCreating")
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for container in self._mains:
                 name = f"{container.record.name} of {self._where}"
                 tasks.create_task(container.run(), name=name)
 
-    def _set_waiting(self, containers: Sequence[Container], reason: str) -> None:
+    def _set_waiting(self, containers: Sequence[Container], reason: str, message: str = "") -> None:
         """Those that never ran; the others of the pod wait for them."""
         for container in (*self._inits, *self._mains):
             record = container.record
             if "waiting" in record.state and not record.last_state:
                 is_next = container in containers
-                record.state = waiting(reason if is_next else "PodInitializing")
+                record.state = waiting(reason, message) if is_next else waiting("PodInitializing")
 
-    async def _mount(self) -> None:
-        """Wait until every volume is there."""
+    async def _mount(self, first: Sequence[Container]) -> None:
+        """Wait until every volume is there; `first` are the containers that wait with it."""
         delay_s, said = RETRY_FIRST_S, ""
         while not self._ending.is_set():
             try:
@@ -170,13 +172,18 @@ class Pod:
                     pod_ip=self._facts.pod_ip,
                     host_ip=self._facts.host_ip,
                 )
-                return
+                break
             except (MountError, ContainerConfigError, OSError) as error:
                 if str(error) != said:
                     said = str(error)
                     self._events.warning(self._object, "FailedMount", said)
+                    # Kubernetes shows this in Events alone; here, where no one prepares a node's
+                    # paths, whoever reads the status is told as well.
+                    self._set_waiting(first, "CreateContainerConfigError", said)
+                    self._publish()
             await self._pause(delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)
+        self._set_waiting(first, "ContainerCreating")
 
     async def _pause(self, delay_s: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -50,7 +50,8 @@ def apply(patch_type: PatchType, object_: Object, patch: Any, *, custom: bool = 
 
     Args:
         custom: the object is of a custom resource, so a server-side apply merges plainly
-    Raises: errors.BadRequest for a patch that is not one; errors.Invalid never
+    Raises: errors.BadRequest for a patch that is not one; errors.Unprocessable for one that
+        does not fit the object
     """
     if patch_type is PatchType.JSON:
         return apply_json_patch(object_, patch)
@@ -159,7 +160,7 @@ def _index_of(items: list[Any], merge_key: str, value: Any) -> int:
 def apply_json_patch(object_: Object, operations: Any) -> Object:
     """RFC 6902, all of its six operations.
 
-    Raises: errors.BadRequest naming the operation that cannot be done
+    Raises: errors.BadRequest; errors.Unprocessable naming the operation that cannot be done
     """
     if not isinstance(operations, list):
         raise errors.BadRequest("a JSON patch is a list of operations")
@@ -169,7 +170,7 @@ def apply_json_patch(object_: Object, operations: Any) -> Object:
             _OPERATIONS[operation["op"]](document, operation)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             why = error if isinstance(error, ValueError) else f"no such path ({error})"
-            raise errors.BadRequest(f"JSON patch operation {index}: {why}") from error
+            raise errors.Unprocessable(f"JSON patch operation {index}: {why}") from error
     result = document[""]
     if not isinstance(result, dict):
         raise errors.BadRequest("the JSON patch leaves no object")

@@ -166,10 +166,6 @@ class _VolumeWriter:
 def _host_path(name: str, source: Object) -> Path:
     """Checks what the type demands; makes only what it says to make."""
     path, kind = Path(str(source.get("path"))), str(source.get("type") or "")
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True)
-    if kind == "FileOrCreate":
-        path.touch(exist_ok=True)
     is_kind: dict[str, Callable[[], bool]] = {
         "Directory": path.is_dir,
         "DirectoryOrCreate": path.is_dir,
@@ -180,13 +176,25 @@ def _host_path(name: str, source: Object) -> Path:
     }
     if kind not in is_kind:
         raise MountError(f'volume "{name}": the local cluster has no hostPath type {kind}')
-    if not path.is_absolute() or not is_kind[kind]():
-        wanted = {"Directory": "directory", "Socket": "socket"}.get(kind, kind or "path")
-        raise MountError(
-            f'MountVolume.SetUp failed for volume "{name}": hostPath type check failed: '
-            f"{path} is not a {wanted.lower()}"
-        )
+    if not path.is_absolute():
+        raise MountError(f'volume "{name}": hostPath {path} must be absolute')
+    try:
+        _make_host_path(path, kind)
+    except OSError as error:
+        raise MountError(f'volume "{name}": hostPath {path}: {error.strerror}') from error
+    if not is_kind[kind]():
+        noun = kind.removesuffix("OrCreate").lower()
+        wrong = f"is not a {noun}" if path.exists() else f"does not exist, and must be a {noun}"
+        raise MountError(f'volume "{name}": hostPath type check failed: {path} {wrong}')
     return path
+
+
+def _make_host_path(path: Path, kind: str) -> None:
+    """Raises: OSError"""
+    if kind == "DirectoryOrCreate":
+        path.mkdir(parents=True, exist_ok=True)
+    elif kind == "FileOrCreate":
+        path.touch(exist_ok=True)
 
 
 def _write_file(directory: Path, name: str, content: bytes, mode: int, *, volume: str) -> None:

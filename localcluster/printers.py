@@ -216,8 +216,8 @@ def _endpoints(endpoints: Object, now: datetime) -> Cells:
     return [(",".join(addresses[:3]) or _NONE) + more, object_age(endpoints, now)]
 
 
-def _count(object_: Object, *fields: str) -> str:
-    return str(sum(len(object_.get(field) or ()) for field in fields))
+def _count(object_: Object, *fields: str) -> int:
+    return sum(len(object_.get(field) or ()) for field in fields)
 
 
 DEFAULT = Printer(_columns("Age"), lambda object_, now: [object_age(object_, now)])

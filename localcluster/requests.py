@@ -23,6 +23,7 @@ MAX_YAML_BYTES = 512 << 10
 _NO_SUCH_PATH = "the server could not find the requested resource"
 _YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", PatchType.APPLY)
 _TRUE = ("true", "True", "1", "t")
+_VERBS = {"POST": "Create", "PUT": "Update", "PATCH": "Patch", "DELETE": "Delete"}
 _OWN_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 
@@ -65,8 +66,9 @@ def _is_in_namespace(steps: list[str]) -> bool:
 class Options:
     """The query of a request; parameters that are not known are ignored."""
 
-    def __init__(self, query: Mapping[str, str]) -> None:
+    def __init__(self, query: Mapping[str, str], method: str) -> None:
         self._query = query
+        self._verb = _VERBS.get(method, "List")
 
     def text(self, name: str) -> str:
         return self._query.get(name, "")
@@ -85,7 +87,7 @@ class Options:
 
     @property
     def dry_run(self) -> bool:
-        return is_dry_run(self._query.get("dryRun"))
+        return is_dry_run(self._query.get("dryRun"), self._verb)
 
     @property
     def field_validation(self) -> str:
@@ -96,13 +98,13 @@ class Options:
         return mode
 
 
-def is_dry_run(value: Any) -> bool:
-    """Raises: errors.BadRequest for a value other than All."""
+def is_dry_run(value: Any, verb: str) -> bool:
+    """Raises: errors.Invalid for a value other than All."""
     if value in (None, "", []):
         return False
     if value in ("All", ["All"]):
         return True
-    raise errors.BadRequest(f"dryRun must be All, not {errors.quoted(value)}")
+    raise errors.invalid_options(verb, errors.unsupported("dryRun", value, ("All",)))
 
 
 class Body(msgspec.Struct, frozen=True):

@@ -17,6 +17,11 @@ _GROUPS_WITH_GENERATION = (
     "networking.k8s.io",
     "policy",
 )
+_NEVER_REPLACED_BLINDLY = (
+    "customresourcedefinitions.apiextensions.k8s.io",
+    "leases.coordination.k8s.io",
+    "poddisruptionbudgets.policy",
+)
 ALL_VERBS = (
     "create",
     "delete",
@@ -85,6 +90,11 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def has_generation(self) -> bool:
         """metadata.generation counts the changes of its objects, as in the groups that say so."""
         return self.custom or self.group in _GROUPS_WITH_GENERATION
+
+    @property
+    def is_replaced_blindly(self) -> bool:
+        """An update need not say which version it replaces."""
+        return not (self.custom or self.group_resource in _NEVER_REPLACED_BLINDLY)
 
     @property
     def subresources(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from typing import Any
 from localcluster import errors
 from localcluster.resources import Object, Resource, ScalePaths
 
+_SCALE = Resource(group="autoscaling", version="v1", plural="scales", kind="Scale")
+
 
 def of(resource: Resource, object_: Object) -> Object:
     """The Scale of an object whose resource has one."""
@@ -31,12 +33,15 @@ def of(resource: Resource, object_: Object) -> Object:
 def applied(resource: Resource, object_: Object, scale: Any) -> Object:
     """The object with the replicas that a Scale wants, and that Scale's preconditions.
 
-    Raises: errors.BadRequest for something that is no Scale
+    Raises: errors.BadRequest for something that is no Scale; errors.Invalid
     """
     spec = scale.get("spec") if isinstance(scale, dict) else None
     replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
-    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-        raise errors.BadRequest("Scale: spec.replicas must be an integer >= 0")
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise errors.BadRequest("Scale: spec.replicas must be an integer")
+    if replicas < 0:
+        fault = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise errors.Invalid(_SCALE, object_["metadata"]["name"], [fault])
     changed = copy.deepcopy(object_)
     metadata = scale.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None

@@ -117,11 +117,16 @@ class Scheduler:
             "reason": "Unschedulable",
             "message": message,
         }
-        before = (pod.get("status") or {}).get("conditions") or [{}]
-        if all(before[0].get(name) == value for name, value in condition.items()):
+        status = pod.get("status") or {}
+        conditions = status.get("conditions") or []
+        before: Object = next(
+            (each for each in conditions if each["type"] == condition["type"]), {}
+        )
+        if all(before.get(name) == value for name, value in condition.items()):
             return
         condition["lastTransitionTime"] = rfc3339(self._now())
-        pod["status"] = {"phase": "Pending", "conditions": [condition]}
+        others = [each for each in conditions if each is not before]
+        pod["status"] = status | {"conditions": [condition, *others]}
         self._store.update(PODS, pod, subresource="status")
         self._events.warning(pod, "FailedScheduling", message)
 

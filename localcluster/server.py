@@ -37,6 +37,22 @@ _VERSION: Object = {
 }
 
 
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a client may keep the server waiting. A watch keeps it waiting for as long as it
+    likes, and for watching.WRITE_TIMEOUT_S when it does not read."""
+
+    idle_s: float = 120.0
+    """With a connection without a request, or with an unfinished head. Clients that reuse theirs
+    give them up before (Go: 90 s), or one would be closed just when they use it."""
+    body_s: float = 30.0
+    """Between the head of a request and the end of its body."""
+    linger_s: float = 1.0
+    """For the rest of a body that is refused, so that its sender sees why."""
+
+
+PATIENCE = Patience()
+
+
 class Server:
     """A running API server."""
 
@@ -66,6 +82,7 @@ async def serve(
     port: int = 0,
     now: Clock = utcnow,
     bookmark_interval_s: float = 60.0,
+    patience: Patience = PATIENCE,
 ) -> Server:
     """Listen; port 0 takes a free one.
 
@@ -74,17 +91,21 @@ async def serve(
             first step of the path (so only letters, digits, "-" and "_"): a loopback address is
             shared by all users of a machine
         now: UTC, for the ages in tables
+        patience: with clients that send nothing
     Raises: errors.StateError for a host that is not loopback, or a port that is taken
     """
     if not ipaddress.ip_address(host).is_loopback:
         raise errors.StateError(f"{host} is not a loopback address: the API has no TLS")
     api = API(store, now=now, bookmark_interval_s=bookmark_interval_s)
+    front = _Front(store, api, token, body_s=patience.body_s)
     application = web.Application(client_max_size=MAX_BODY_BYTES)
-    application.router.add_route("*", "/{path:.*}", _Front(store, api, token).handle)
+    application.router.add_route("*", "/{path:.*}", front.handle)
     runner = web.AppRunner(
         application,
         access_log=None,
         handler_cancellation=True,
+        keepalive_timeout=patience.idle_s,
+        lingering_time=patience.linger_s,
         shutdown_timeout=SHUTDOWN_S,
     )
     await runner.setup()
@@ -99,16 +120,18 @@ async def serve(
 class _Front:
     """Every request comes in here: who is it, what does it want, what became of it."""
 
-    def __init__(self, store: Store, api: API, token: str) -> None:
+    def __init__(self, store: Store, api: API, token: str, *, body_s: float) -> None:
         self._registry = store.registry
         self._api = api
         self._token = token.encode()
+        self._body_s = body_s
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         path, is_known = self._identified(request)
         try:
             if not is_known and path not in _PUBLIC_PATHS:
                 raise errors.Unauthorized("Unauthorized: use the kubeconfig of this cluster")
+            await self._receive(request)
             return await self._routed(request, path)
         except errors.APIError as error:
             return _refusal(error)
@@ -133,6 +156,18 @@ class _Front:
             return slash + rest, True
         scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
         return path, scheme == "Bearer" and self._is_token(credential)
+
+    async def _receive(self, request: web.Request) -> None:
+        """The whole body, which `request.read()` then gives at once.
+
+        Raises: errors.RequestTimeout; web.HTTPRequestEntityTooLarge
+        """
+        try:
+            async with asyncio.timeout(self._body_s):
+                await request.read()
+        except TimeoutError as error:
+            why = f"the body of the request did not arrive within {self._body_s:g} s"
+            raise errors.RequestTimeout(why) from error
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(errors="surrogateescape"), self._token)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from common.logs import get_logger
+from common.tasks import TaskGroup
 from localcluster import errors
 from localcluster.addresses import AddressPool
 from localcluster.containers import selects
@@ -294,7 +295,7 @@ class _Listener:
             return
         up_reader, up_writer = upstream
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(_pump(reader, up_writer), name="to pod")
                 tasks.create_task(_pump(up_reader, writer), name="from pod")
             await asyncio.gather(_flushed(writer), _flushed(up_writer))

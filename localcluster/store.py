@@ -228,6 +228,7 @@ class Store:
         """
         current = self.get(resource, namespace, name)
         patched = patches.apply(patch_type, current, patch)
+        patched = strategy.as_update(resource, current, patched, subresource)
         return self.update(resource, patched, subresource=subresource, dry_run=dry_run)
 
     def delete(

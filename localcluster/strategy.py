@@ -2,7 +2,7 @@
 
 Pure: old object, new object and time in, object out. Called by `store` only, before a change is
 made durable. Knows the rules of metadata (uid, generation, finalizers, deletion), that a status
-is written apart, and asks `builtins` and `schemas` about the rest.
+is written apart, and asks `builtins`, `validation` and `schemas` about the rest.
 """
 
 import uuid
@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from localcluster import builtins, clock, crds, errors, schemas
+from localcluster import builtins, clock, crds, errors, schemas, validation
+from localcluster.builtins import DEFAULT_GRACE_S
 from localcluster.errors import FieldError
 from localcluster.metadata import add_finalizer, generated_name
 from localcluster.metadata import check as check_metadata
@@ -29,6 +30,11 @@ ORPHAN = "orphan"
 FINALIZE = "finalize"  # the subresource that lets a terminating namespace go
 PROPAGATION_FINALIZERS = {"Background": "", "Foreground": FOREGROUND, "Orphan": ORPHAN}
 
+_NO_VERSION = FieldError(
+    "metadata.resourceVersion",
+    "FieldValueInvalid",
+    "Invalid value: 0x0: must be specified for an update",
+)
 _STATUS_AT_CREATION = (NODES,)  # a kubelet registers its node together with its status
 
 
@@ -86,9 +92,10 @@ def prepare_update(
     updated = _identified(resource, object_)
     metadata = updated["metadata"]
     name = current["metadata"]["name"]
-    check_preconditions(
-        resource, current, metadata.get("uid") or "", metadata.get("resourceVersion") or ""
-    )
+    version = metadata.get("resourceVersion") or ""
+    if not version and not resource.is_replaced_blindly:
+        raise errors.Invalid(resource, name, [_NO_VERSION])
+    check_preconditions(resource, current, metadata.get("uid") or "", version)
     if subresource == "status":
         updated = {**current, "status": updated.get("status")}
         if updated["status"] is None:
@@ -113,6 +120,24 @@ def prepare_update(
     return updated
 
 
+def as_update(resource: Resource, current: Object, patched: Object, subresource: str) -> Object:
+    """What a patch has made of an object, fit to be an update of it.
+
+    Other than in an update the uid is no precondition: a patch cannot change it, and that of a
+    custom resource's status cannot even try.
+
+    Raises: errors.Invalid
+    """
+    metadata = patched.get("metadata")
+    uid = current["metadata"]["uid"]
+    if not isinstance(metadata, dict) or metadata.get("uid") in (None, uid):
+        return patched
+    if resource.custom and subresource == "status":
+        return {**patched, "metadata": {**metadata, "uid": uid}}
+    fault = errors.invalid("metadata.uid", metadata["uid"], "field is immutable")
+    raise errors.Invalid(resource, current["metadata"]["name"], [fault])
+
+
 def prepare_delete(
     resource: Resource,
     current: Object,
@@ -122,12 +147,12 @@ def prepare_delete(
 ) -> Object:
     """The object marked for deletion; `is_released` says whether it may go at once.
 
-    Raises: errors.BadRequest for an unknown propagation policy
+    Raises: errors.Invalid for an unknown propagation policy
     """
     if propagation not in PROPAGATION_FINALIZERS:
-        raise errors.BadRequest(
-            f'propagationPolicy "{propagation}" is not one of {", ".join(PROPAGATION_FINALIZERS)}'
-        )
+        policies = tuple(PROPAGATION_FINALIZERS)
+        fault = errors.unsupported("propagationPolicy", propagation, policies)
+        raise errors.invalid_options("Delete", fault)
     metadata = dict(current["metadata"])
     marked = {**current, "metadata": metadata}
     grace_s = _grace_period_s(resource, current, grace_period_s)
@@ -210,7 +235,10 @@ def _admitted(
         faults = _check(resource, object_, known)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # Nothing has decoded a built-in object into its type before, which would notice.
-        raise errors.BadRequest(f"the {resource.kind} is malformed: {error}") from error
+        named = f'{resource.kind} in version "{resource.version}"'
+        raise errors.BadRequest(
+            f"{named} cannot be handled as a {resource.kind}: {error}"
+        ) from error
     if faults and tolerated:
         known_faults = _check(resource, tolerated, known)
         faults = [fault for fault in faults if fault not in known_faults]
@@ -233,7 +261,7 @@ def _check(resource: Resource, object_: Object, known: Iterable[Resource]) -> li
     if resource is CUSTOMRESOURCEDEFINITIONS:
         return crds.check(object_, known)
     if resource.schema is None:
-        return builtins.check(resource, object_)
+        return validation.check(resource, object_)
     judged = {**resource.schema, "properties": _properties(resource.schema)}
     return schemas.validate(judged, object_)
 
@@ -277,19 +305,22 @@ def _content(resource: Resource, object_: Object) -> Object:
 
 
 def _grace_period_s(resource: Resource, current: Object, asked_s: int | None) -> int:
-    """Seconds that a running pod gets; nothing else is waited for."""
+    """Seconds that a running pod gets, a negative number counting as one; nothing else waits.
+
+    Source: Kubernetes since 1.22; its API accepts negative numbers, too.
+    """
     if resource is not PODS or not current["spec"].get("nodeName"):
         return 0
     if current.get("status", {}).get("phase") in ("Succeeded", "Failed") and asked_s is None:
         return 0
-    if asked_s is not None:
-        return max(asked_s, 0)
-    return int(current["spec"].get("terminationGracePeriodSeconds", 30))
+    given = current["spec"].get("terminationGracePeriodSeconds") if asked_s is None else asked_s
+    grace_s = given if isinstance(given, int) else DEFAULT_GRACE_S
+    return grace_s if grace_s >= 0 else 1
 
 
 def _check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
     old, new = current["metadata"], updated["metadata"]
-    faults = builtins.check_change(resource, current, updated)
+    faults = validation.check_change(resource, current, updated)
     if "deletionTimestamp" in old:
         added = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
         if added:

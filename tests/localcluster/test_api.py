@@ -1,7 +1,6 @@
 """The API over HTTP: who gets in, what comes back, how streams end."""
 
 import asyncio
-import base64
 import json
 import os
 import stat
@@ -20,12 +19,10 @@ from localcluster.podlogs import LogQuery
 from localcluster.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
-    DEPLOYMENTS,
-    NAMESPACES,
     PODS,
     Object,
 )
-from localcluster.server import Server, serve
+from localcluster.server import Patience, Server, serve
 from localcluster.store import Store
 from tests.localcluster.conftest import (
     TOKEN,
@@ -67,6 +64,62 @@ async def test_only_loopback_is_served(store: Store) -> None:
         await serve(store, token=TOKEN, host="0.0.0.0")
 
 
+# What a client may keep us waiting for
+
+
+@asynccontextmanager
+async def connection(url: str, sent: str) -> AsyncIterator[asyncio.StreamReader]:
+    """What comes back on a connection on which `sent`, and nothing more, is written."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(sent.encode())
+    try:
+        yield reader
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+async def impatient(store: Store) -> AsyncIterator[str]:
+    """URL of a server that waits for nobody."""
+    patience = Patience(idle_s=0.05, body_s=0.05, linger_s=0.05)
+    server = await serve(store, token=TOKEN, patience=patience)
+    yield server.url
+    await server.close()
+
+
+IDLE: dict[str, str] = {
+    "silence": "",
+    "half a head": "GET /api",
+    "after an answer": f"GET /{TOKEN}/api/v1/namespaces HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("case", IDLE)
+async def test_a_connection_without_a_request_is_closed(impatient: str, case: str) -> None:
+    async with connection(impatient, IDLE[case]) as reader:
+        answered = await asyncio.wait_for(reader.read(), 5)  # to the end of the connection
+    assert answered[:15] == (b"HTTP/1.1 200 OK" if case == "after an answer" else b"")
+
+
+async def test_a_body_that_does_not_come_is_a_408_and_the_end(impatient: str) -> None:
+    head = f"POST /{TOKEN}{CONFIGMAPS_PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+    async with connection(impatient, head + "{") as reader:
+        answered = await asyncio.wait_for(reader.read(), 5)
+    assert answered.startswith(b"HTTP/1.1 408 ")
+    assert b"did not arrive" in answered
+
+
+async def test_a_quiet_watch_outlives_an_idle_connection(impatient: str, store: Store) -> None:
+    path = f"/{TOKEN}{CONFIGMAPS_PATH}?watch=1"
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with connection(impatient, head) as watch, connection(impatient, "") as idle:
+        await asyncio.wait_for(watch.readuntil(b"\r\n\r\n"), 5)
+        assert await asyncio.wait_for(idle.read(), 5) == b""
+        store.create(CONFIGMAPS, configmap())
+        answered = await asyncio.wait_for(watch.readuntil(b"}\n"), 5)
+    assert b'"ADDED"' in answered
+
+
 async def test_a_port_that_is_taken_is_named(store: Store, api: Server) -> None:
     port = int(api.url.rpartition(":")[2])
     with pytest.raises(errors.StateError, match=f"cannot listen on 127.0.0.1:{port}"):
@@ -89,24 +142,6 @@ def test_the_kubeconfig_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[str, str, Any, str, int, str]] = {
     "no such path": ("GET", "/nowhere", None, "application/json", 404, "NotFound"),
-    "no such resource": ("GET", "/api/v1/gadgets", None, "application/json", 404, "NotFound"),
-    "no such group": ("GET", "/apis/x.io/v1/gadgets", None, "application/json", 404, "NotFound"),
-    "namespaced node": (
-        "GET",
-        "/api/v1/namespaces/default/nodes",
-        None,
-        "application/json",
-        404,
-        "NotFound",
-    ),
-    "no such subresource": (
-        "GET",
-        f"{CONFIGMAPS_PATH}/one/status",
-        None,
-        "application/json",
-        404,
-        "NotFound",
-    ),
     "exec": (
         "POST",
         "/api/v1/namespaces/default/pods/one/exec",
@@ -115,10 +150,7 @@ REFUSED: dict[str, tuple[str, str, Any, str, int, str]] = {
         404,
         "NotFound",
     ),
-    "method": ("PUT", CONFIGMAPS_PATH, {}, "application/json", 405, "MethodNotAllowed"),
     "method on discovery": ("POST", "/apis", {}, "application/json", 405, "MethodNotAllowed"),
-    "no JSON": ("POST", CONFIGMAPS_PATH, b"{", "application/json", 400, "BadRequest"),
-    "NaN": ("POST", CONFIGMAPS_PATH, b'{"a": NaN}', "application/json", 400, "BadRequest"),
     "deep JSON": (
         "POST",
         CONFIGMAPS_PATH,
@@ -127,7 +159,6 @@ REFUSED: dict[str, tuple[str, str, Any, str, int, str]] = {
         400,
         "BadRequest",
     ),
-    "no object": ("POST", CONFIGMAPS_PATH, b"[]", "application/json", 400, "BadRequest"),
     "no text": ("POST", CONFIGMAPS_PATH, b"\xff", "application/json", 400, "BadRequest"),
     "YAML aliases": (
         "POST",
@@ -145,15 +176,6 @@ REFUSED: dict[str, tuple[str, str, Any, str, int, str]] = {
         413,
         "RequestEntityTooLarge",
     ),
-    "too large": (
-        "POST",
-        CONFIGMAPS_PATH,
-        b" " * (4 << 20),
-        "application/json",
-        413,
-        "RequestEntityTooLarge",
-    ),
-    "media type": ("POST", CONFIGMAPS_PATH, b"x", "image/png", 415, "UnsupportedMediaType"),
     "protobuf of another kind": (
         "POST",
         CONFIGMAPS_PATH,
@@ -162,48 +184,7 @@ REFUSED: dict[str, tuple[str, str, Any, str, int, str]] = {
         415,
         "UnsupportedMediaType",
     ),
-    "protobuf cut off": (
-        "POST",
-        CONFIGMAPS_PATH,
-        b"k8s\x00\x0a\x7f\x0a",
-        "application/vnd.kubernetes.protobuf",
-        400,
-        "BadRequest",
-    ),
-    "other name in the body": (
-        "PUT",
-        f"{CONFIGMAPS_PATH}/one",
-        configmap("two"),
-        "application/json",
-        400,
-        "BadRequest",
-    ),
-    "selector": (
-        "GET",
-        f"{CONFIGMAPS_PATH}?labelSelector=a+in+b",
-        None,
-        "application/json",
-        400,
-        "BadRequest",
-    ),
     "limit": ("GET", f"{CONFIGMAPS_PATH}?limit=-1", None, "application/json", 400, "BadRequest"),
-    "dry run": (
-        "POST",
-        f"{CONFIGMAPS_PATH}?dryRun=Some",
-        configmap(),
-        "application/json",
-        400,
-        "BadRequest",
-    ),
-    "propagation": (
-        "DELETE",
-        "/api/v1/namespaces/default?propagationPolicy=Sideways",
-        None,
-        "application/json",
-        400,
-        "BadRequest",
-    ),
-    "missing object": ("GET", f"{CONFIGMAPS_PATH}/one", None, "application/json", 404, "NotFound"),
 }
 
 
@@ -213,12 +194,6 @@ async def test_refusal(client: Client, case: str) -> None:
     answer = await client(method, path, body, content_type=content_type)
     assert (answer.status, answer.body["code"], answer.body["reason"]) == (code, code, reason)
     assert answer.body["kind"] == "Status"
-
-
-async def test_yaml_is_read_as_kubernetes_does(client: Client) -> None:
-    text = b"metadata: {name: one}\ndata: {when: 2030-01-01}\n"
-    answer = await client("POST", CONFIGMAPS_PATH, text, content_type="application/yaml")
-    assert (answer.status, answer.body["data"]) == (201, {"when": "2030-01-01"})
 
 
 async def test_a_full_disk_is_a_507_and_reads_go_on(tmp_path: Path) -> None:
@@ -234,160 +209,7 @@ async def test_a_full_disk_is_a_507_and_reads_go_on(tmp_path: Path) -> None:
     store.close()
 
 
-# Strictness about fields
-
-
-async def test_unknown_fields(client: Client, store: Store) -> None:
-    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
-    typo = widget(colour="red", parts=[{"nam": "x"}])
-    strict = await client("POST", f"{WIDGETS_PATH}?fieldValidation=Strict", typo)
-    assert strict.status == 400
-    assert (
-        'unknown field "spec.colour", unknown field "spec.parts[0].nam"' in strict.body["message"]
-    )
-    warned = await client("POST", f"{WIDGETS_PATH}?fieldValidation=Warn&dryRun=All", typo)
-    assert warned.headers.getall("Warning") == [
-        '299 - "unknown field \\"spec.colour\\""',
-        '299 - "unknown field \\"spec.parts[0].nam\\""',
-    ]
-    ignored = await client("POST", f"{WIDGETS_PATH}?fieldValidation=Ignore", typo)
-    assert "Warning" not in ignored.headers
-    assert ignored.body["spec"] == {"size": 3, "replicas": 1, "parts": [{}]}
-
-
-@pytest.mark.parametrize(
-    ("text", "content_type"),
-    [
-        (b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}', "application/json"),
-        (b"metadata: {name: a}\ndata: {x: '1', x: '2'}", "application/yaml"),
-    ],
-)
-async def test_a_repeated_field_is_an_error_when_strict(
-    client: Client, text: bytes, content_type: str
-) -> None:
-    path = f"{CONFIGMAPS_PATH}?fieldValidation=Strict"
-    answer = await client("POST", path, text, content_type=content_type)
-    assert (answer.status, 'duplicate field "x"' in answer.body["message"]) == (400, True)
-
-
-async def test_an_invalid_object_names_each_field(client: Client, store: Store) -> None:
-    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
-    answer = await client("POST", WIDGETS_PATH, widget(size=0, color="blue"))
-    assert answer.status == 422
-    assert answer.body["message"].startswith('Widget.edgeai.io "one" is invalid: [spec.size: ')
-    causes = [(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]]
-    assert causes == [
-        ("spec.size", "FieldValueInvalid"),
-        ("spec.color", "FieldValueNotSupported"),
-    ]
-
-
-# Patches, scale, delete
-
-
-async def test_a_strategic_patch_is_for_built_in_kinds(client: Client, store: Store) -> None:
-    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
-    await client("POST", WIDGETS_PATH, widget())
-    patch_type = "application/strategic-merge-patch+json"
-    answer = await client("PATCH", f"{WIDGETS_PATH}/one", {}, content_type=patch_type)
-    assert answer.status == 415
-    store.create(CONFIGMAPS, configmap())
-    path = f"{CONFIGMAPS_PATH}/one"
-    answer = await client("PATCH", path, {"data": {"b": "2"}}, content_type=patch_type)
-    assert answer.body["data"] == {"a": "1", "b": "2"}
-
-
-async def test_apply_creates_and_then_merges(client: Client) -> None:
-    path = f"{CONFIGMAPS_PATH}/one?fieldManager=me"
-    apply = "application/apply-patch+yaml"
-    created = await client("PATCH", path, b"data: {a: '1'}", content_type=apply)
-    merged = await client("PATCH", path, b"data: {b: '2'}", content_type=apply)
-    assert (created.status, merged.status) == (201, 200)
-    assert merged.body["data"] == {"a": "1", "b": "2"}
-
-
-async def test_a_patch_with_a_stale_version_is_a_conflict(client: Client, store: Store) -> None:
-    store.create(CONFIGMAPS, configmap())
-    answer = await client(
-        "PATCH",
-        f"{CONFIGMAPS_PATH}/one",
-        {"metadata": {"resourceVersion": "1"}, "data": {"a": "2"}},
-        content_type="application/merge-patch+json",
-    )
-    assert (answer.status, answer.body["reason"]) == (409, "Conflict")
-
-
-async def test_scale_shows_and_sets_replicas(client: Client, store: Store) -> None:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
-    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-    store.create(DEPLOYMENTS, {"metadata": {"name": "w", "namespace": "default"}, "spec": spec})
-    path = "/apis/apps/v1/namespaces/default/deployments/w/scale"
-    scale = (await client("GET", path)).body
-    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == (
-        "Scale",
-        {"replicas": 1},
-        "a=b",
-    )
-    await client("PUT", path, {**scale, "spec": {"replicas": 4}})
-    assert store.get(DEPLOYMENTS, "default", "w")["spec"]["replicas"] == 4
-    assert (await client("PUT", path, {"spec": {"replicas": -1}})).status == 400
-
-
-async def test_delete_options_come_by_body_or_by_query(client: Client, store: Store) -> None:
-    store.create(CONFIGMAPS, configmap())
-    wrong = {"preconditions": {"uid": "another"}}
-    assert (await client("DELETE", f"{CONFIGMAPS_PATH}/one", wrong)).status == 409
-    store.create(PODS, pod("p", nodeName="edge-1"))
-    path = "/api/v1/namespaces/default/pods/p"
-    marked = await client("DELETE", f"{path}?gracePeriodSeconds=9")
-    assert marked.body["metadata"]["deletionGracePeriodSeconds"] == 9
-    await client("DELETE", path, {"gracePeriodSeconds": 0})
-    assert (await client("GET", path)).status == 404
-
-
-async def test_a_collection_is_deleted_by_selector(client: Client, store: Store) -> None:
-    store.create(CONFIGMAPS, configmap("a", labels={"x": "1"}))
-    store.create(CONFIGMAPS, configmap("b"))
-    answer = await client("DELETE", f"{CONFIGMAPS_PATH}?labelSelector=x=1")
-    assert [item["metadata"]["name"] for item in answer.body["items"]] == ["a"]
-    assert [item["metadata"]["name"] for item in store.list(CONFIGMAPS).items] == ["b"]
-
-
-# Protobuf
-
-
-def field(number: int, value: bytes) -> bytes:
-    return bytes([number << 3 | 2, len(value)]) + value
-
-
-async def test_protobuf_of_a_secret(client: Client) -> None:
-    type_meta = field(1, field(1, b"v1") + field(2, b"Secret"))
-    metadata = field(1, field(1, b"s") + field(11, field(1, b"k") + field(2, b"v")))
-    data = field(2, field(1, b"key") + field(2, b"\x00\xff"))
-    body = b"k8s\x00" + type_meta + field(2, metadata + data)
-    answer = await client(
-        "POST",
-        "/api/v1/namespaces/default/secrets",
-        body,
-        content_type="application/vnd.kubernetes.protobuf",
-    )
-    assert answer.status == 201
-    assert answer.body["data"] == {"key": base64.b64encode(b"\x00\xff").decode()}
-    assert answer.body["metadata"]["labels"] == {"k": "v"}
-
-
-# Lists, tables, discovery
-
-
-async def test_a_list_is_paged(client: Client, store: Store) -> None:
-    for name in "abc":
-        store.create(CONFIGMAPS, configmap(name))
-    first = (await client("GET", f"{CONFIGMAPS_PATH}?limit=2")).body
-    assert (len(first["items"]), first["metadata"]["remainingItemCount"]) == (2, 1)
-    token = first["metadata"]["continue"]
-    second = (await client("GET", f"{CONFIGMAPS_PATH}?limit=2&continue={token}")).body
-    assert [item["metadata"]["name"] for item in second["items"]] == ["c"]
-    assert "continue" not in second["metadata"]
+# Tables
 
 
 async def test_a_table_has_the_columns_of_the_crd(
@@ -460,41 +282,6 @@ async def test_the_table_says_how_a_pod_is(client: Client, store: Store, case: s
     assert table.body["rows"][0]["cells"][2] == word
 
 
-async def test_metadata_alone_can_be_listed(client: Client, store: Store) -> None:
-    store.create(CONFIGMAPS, configmap())
-    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    body = (await client("GET", CONFIGMAPS_PATH, Accept=accept)).body
-    assert body["kind"] == "PartialObjectMetadataList"
-    assert set(body["items"][0]) == {"kind", "apiVersion", "metadata"}
-
-
-async def test_discovery_names_a_custom_resource_in_both_forms(
-    client: Client, store: Store
-) -> None:
-    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
-    listed = (await client("GET", "/apis/edgeai.io/v1alpha1")).body["resources"]
-    assert [entry["name"] for entry in listed] == ["widgets", "widgets/status", "widgets/scale"]
-    assert listed[2]["group"] == "autoscaling"
-    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-    aggregated = await client("GET", "/apis", Accept=f"{accept},application/json")
-    assert aggregated.headers["Content-Type"] == accept
-    groups = {item["metadata"]["name"]: item for item in aggregated.body["items"]}
-    (entry,) = groups["edgeai.io"]["versions"][0]["resources"]
-    assert (entry["shortNames"], entry["scope"]) == (["wd"], "Namespaced")
-    names = [group["name"] for group in (await client("GET", "/apis")).body["groups"]]
-    assert "edgeai.io" in names
-
-
-async def test_every_document_of_the_openapi_index_is_served(client: Client, store: Store) -> None:
-    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
-    index = (await client("GET", "/openapi/v3")).body["paths"]
-    assert "apis/edgeai.io/v1alpha1" in index
-    for entry in index.values():
-        document = (await client("GET", entry["serverRelativeURL"])).body
-        assert document["openapi"] == "3.0.0"
-        assert document["paths"]
-
-
 # Streams
 
 
@@ -512,16 +299,6 @@ async def watching(client: Client, query: str, **headers: str) -> AsyncIterator[
         yield read
 
 
-async def test_a_watch_tells_changes_as_they_come(client: Client, store: Store) -> None:
-    store.create(CONFIGMAPS, configmap("a"))
-    async with watching(client, f"resourceVersion={store.resource_version}") as read:
-        store.create(CONFIGMAPS, configmap("b"))
-        store.delete(CONFIGMAPS, "default", "a")
-        events = [await read(), await read()]
-    names = [(event["type"], event["object"]["metadata"]["name"]) for event in events]
-    assert names == [("ADDED", "b"), ("DELETED", "a")]
-
-
 async def test_a_bookmark_says_where_to_resume(client: Client, store: Store) -> None:
     version = store.resource_version
     store.create(PODS, pod())  # another resource moves the version on
@@ -531,11 +308,6 @@ async def test_a_bookmark_says_where_to_resume(client: Client, store: Store) -> 
     assert bookmark["type"] == "BOOKMARK"
     assert bookmark["object"]["kind"] == "ConfigMap"
     assert bookmark["object"]["metadata"]["resourceVersion"] == str(store.resource_version)
-
-
-async def test_a_watch_ends_at_its_timeout(client: Client) -> None:
-    async with watching(client, "timeoutSeconds=0") as read:
-        assert await read() is None
 
 
 async def test_a_watch_from_before_the_history_is_told_to_list(
@@ -553,37 +325,6 @@ async def test_a_watch_from_before_the_history_is_told_to_list(
     assert event["object"]["reason"] == "Expired"
     await server.close()
     store.close()
-
-
-async def test_initial_events_end_with_a_marked_bookmark(client: Client, store: Store) -> None:
-    store.create(CONFIGMAPS, configmap("a"))
-    query = (
-        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-        f"&resourceVersion={store.resource_version}"
-    )
-    async with watching(client, query) as read:
-        added, mark = await read(), await read()
-    assert added["type"] == "ADDED"
-    annotations = mark["object"]["metadata"]["annotations"]
-    assert (mark["type"], annotations) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
-
-
-async def test_a_watched_table_names_its_columns_once(client: Client, store: Store) -> None:
-    store.create(CONFIGMAPS, configmap("a"))
-    async with watching(client, "", Accept=TABLE) as read:
-        first = await read()
-        store.create(CONFIGMAPS, configmap("b"))
-        second = await read()
-    assert [len(event["object"]["columnDefinitions"]) for event in (first, second)] == [3, 0]
-    assert second["object"]["rows"][0]["cells"] == ["b", "1", "0s"]
-
-
-async def test_one_object_can_be_watched_by_its_name(client: Client, store: Store) -> None:
-    store.create(CONFIGMAPS, configmap("a"))
-    store.create(CONFIGMAPS, configmap("b"))
-    query = "fieldSelector=metadata.name=b"
-    async with watching(client, query) as read:
-        assert (await read())["object"]["metadata"]["name"] == "b"
 
 
 async def test_closing_the_server_ends_its_watches(store: Store) -> None:
@@ -653,26 +394,6 @@ async def test_a_source_may_refuse(client: Client, store: Store, api: Server) ->
     store.create(PODS, pod())
     answer = await client("GET", "/api/v1/namespaces/default/pods/one/log")
     assert (answer.status, answer.body["message"]) == (400, "container main is waiting to start")
-
-
-async def test_a_namespace_is_emptied_over_http(client: Client, store: Store) -> None:
-    await client("POST", "/api/v1/namespaces", {"metadata": {"name": "lab"}})
-    await client("POST", "/api/v1/namespaces/lab/configmaps", configmap("a", namespace="lab"))
-    watch = store.watch(NAMESPACES, field_selector="metadata.name=lab")
-    await client("DELETE", "/api/v1/namespaces/lab")
-    async with asyncio.timeout(5):
-        while (await anext(watch)).type != "DELETED":
-            continue
-    assert (await client("GET", "/api/v1/namespaces/lab")).status == 404
-    assert store.list(CONFIGMAPS, namespace="lab").items == []
-
-
-async def test_whoever_has_the_token_may_do_everything(client: Client) -> None:
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}
-    answer = await client("POST", path, review)
-    assert (answer.status, answer.body["status"]) == (201, {"allowed": True})
-    assert (await client("GET", path)).status == 405
 
 
 WRONG: tuple[Any, ...] = (None, "x", -5, True, [], [1], {}, {"x": 1})

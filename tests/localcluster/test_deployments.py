@@ -1,6 +1,7 @@
 """Deployments: the plan as a table, then with real pods."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localcluster.clock import rfc3339
+from localcluster.deployment_controller import DeploymentController
 from localcluster.deployments import (
     HASH_LABEL,
-    DeploymentController,
     bounds,
     deployment_status,
     is_available,
@@ -67,6 +68,7 @@ def _pod(letter: str, index: int, owner: Object) -> Object:
 
 
 ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+LOOSE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}
 RECREATE = {"type": "Recreate"}
 
 
@@ -84,7 +86,9 @@ RECREATE = {"type": "Recreate"}
         pytest.param("OON", 2, ROLLING, 0, "O", id="roll: then one less"),
         pytest.param("ON", 2, ROLLING, 1, "", id="roll: and again"),
         pytest.param("ONN", 2, ROLLING, 0, "O", id="roll: the last old one"),
-        pytest.param("oo", 2, ROLLING, 1, "oo", id="roll: old ones that do not serve go"),
+        pytest.param("oo", 2, ROLLING, 1, "", id="roll: old ones wait, though they do not serve"),
+        pytest.param("ooN", 2, ROLLING, 0, "o", id="roll: they go as new ones serve"),
+        pytest.param("oO", 2, LOOSE, 1, "o", id="roll: they go first"),
         pytest.param("OO", 0, ROLLING, 0, "OO", id="scale to nothing"),
         pytest.param("OO", 2, RECREATE, 0, "OO", id="recreate: first all go"),
         pytest.param("ll", 2, RECREATE, 0, "", id="recreate: wait until they are gone"),
@@ -256,22 +260,56 @@ async def test_a_pod_of_an_unknown_node_stays_pending_and_can_be_deleted(tmp_pat
         await node.until_gone("p")
 
 
-async def test_a_pod_of_an_earlier_deployment_of_that_name_does_not_count(store: Store) -> None:
-    leftover = store.create(PODS, new_pod(store.create(DEPLOYMENTS, deployment(1))))
-    store.delete(DEPLOYMENTS, "default", "web")
-    present = store.create(DEPLOYMENTS, deployment(1))
-    controller = asyncio.create_task(DeploymentController(store).run(), name="deployments")
-    try:
-        await eventually(lambda: len(store.list(PODS).items) == 2)
-    finally:
-        controller.cancel()
-        await asyncio.wait([controller])
-    owners = {
-        pod["metadata"]["uid"]: pod["metadata"]["ownerReferences"][0]["uid"]
+# Whose a pod is
+
+
+@pytest.fixture
+async def controller(store: Store) -> AsyncIterator[None]:
+    """Runs, without anything that would run the pods."""
+    task = asyncio.create_task(DeploymentController(store).run(), name="deployments")
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def owners(store: Store) -> dict[str, list[str]]:
+    """Uid of each pod -> uids of its owners."""
+    return {
+        pod["metadata"]["uid"]: [
+            owner["uid"] for owner in pod["metadata"].get("ownerReferences") or []
+        ]
         for pod in store.list(PODS).items
     }
-    del owners[leftover["metadata"]["uid"]]
-    assert list(owners.values()) == [present["metadata"]["uid"]]
+
+
+async def test_a_pod_of_an_earlier_deployment_of_that_name_does_not_count(
+    store: Store, controller: None
+) -> None:
+    leftover = new_pod(deployment(1)) | {"apiVersion": "v1"}
+    leftover["metadata"]["ownerReferences"][0]["uid"] = "of-the-one-before"
+    left = store.create(PODS, leftover)["metadata"]["uid"]
+    present = store.create(DEPLOYMENTS, deployment(1))["metadata"]["uid"]
+    await eventually(lambda: len(owners(store)) == 2)
+    assert owners(store).pop(left) == ["of-the-one-before"]
+    assert [present] in owners(store).values()
+
+
+@pytest.mark.parametrize("label", ["app", HASH_LABEL])
+async def test_a_pod_that_is_labelled_otherwise_is_released_and_replaced(
+    store: Store, controller: None, label: str
+) -> None:
+    present = store.create(DEPLOYMENTS, deployment(1))["metadata"]["uid"]
+    await eventually(lambda: len(owners(store)) == 1)
+    (pod,) = store.list(PODS).items
+    another = {"apiVersion": "v1", "kind": "ConfigMap", "name": "another", "uid": "x"}
+    pod["metadata"]["ownerReferences"].append(another)
+    store.update(PODS, pod)
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    store.patch(PODS, "default", name, {"metadata": {"labels": {label: None}}})
+    await eventually(lambda: len(owners(store)) == 2)
+    found = owners(store)
+    assert found.pop(uid) == ["x"]
+    assert list(found.values()) == [[present]]
 
 
 # With real pods

@@ -345,8 +345,33 @@ async def test_a_pod_waits_for_its_host_path_and_says_so(node: Node, tmp_path: P
         return next((event for event in events if event["reason"] == "FailedMount"), None)
 
     assert str(data) in (await node.until(failed_mount))["message"]
+    waiting = main_status(await node.until_pod("p", is_misconfigured))["state"]["waiting"]
+    assert 'volume "v"' in waiting["message"]
+    assert f"{data} does not exist" in waiting["message"]
     data.mkdir()
     await node.until_phase("p", "Succeeded")
+
+
+async def test_the_containers_that_come_first_name_a_volume_that_fails(node: Node) -> None:
+    volumes = [{"name": "v", "hostPath": {"path": "/dev/null/x", "type": "DirectoryOrCreate"}}]
+    inits = [container("true", name="first")]
+    pod = new_pod("p", container("true"), initContainers=inits, volumes=volumes)
+    node.store.create(PODS, pod)
+    status = (await node.until_pod("p", is_misconfigured))["status"]
+    assert "/dev/null/x" in status["initContainerStatuses"][0]["state"]["waiting"]["message"]
+    assert main_status({"status": status})["state"]["waiting"] == {"reason": "PodInitializing"}
+
+
+def is_misconfigured(pod: Object) -> bool:
+    return "CreateContainerConfigError" in str(pod["status"])
+
+
+async def test_a_pod_with_a_negative_grace_can_be_deleted(node: Node) -> None:
+    pod = new_pod("p", container("sleep 60"), terminationGracePeriodSeconds=-5)
+    node.store.create(PODS, pod)
+    await node.until_phase("p", "Running")
+    node.store.delete(PODS, "default", "p")
+    await node.until_gone("p")
 
 
 async def test_a_pod_waits_for_its_config_map(node: Node) -> None:

@@ -150,7 +150,7 @@ def test_json_patch(case: str) -> None:
     ],
 )
 def test_an_impossible_operation_is_refused_by_its_number(operation: Any) -> None:
-    with pytest.raises(errors.BadRequest, match="operation 0"):
+    with pytest.raises(errors.Unprocessable, match="operation 0"):
         patches.apply(PatchType.JSON, {"a": 1, "list": []}, [operation])
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from localcluster import errors
 from localcluster.history import Event, Watch
-from localcluster.resources import CONFIGMAPS, PODS
+from localcluster.resources import CONFIGMAPS
 from localcluster.store import Store
-from tests.localcluster.conftest import configmap, pod
+from tests.localcluster.conftest import configmap
 
 
 def drain(watch: Watch) -> list[tuple[str, str]]:
@@ -20,60 +20,6 @@ def drain(watch: Watch) -> list[tuple[str, str]]:
     while event := watch.poll():
         events.append((event.type, event.object["metadata"]["name"]))
     return events
-
-
-def test_a_watch_without_version_begins_with_what_exists(store: Store) -> None:
-    store.create(CONFIGMAPS, configmap("a"))
-    watch = store.watch(CONFIGMAPS)
-    store.create(CONFIGMAPS, configmap("b"))
-    assert drain(watch) == [("ADDED", "a"), ("ADDED", "b")]
-    assert watch.settled
-
-
-def test_a_watch_resumes_after_any_version(store: Store) -> None:
-    start = store.resource_version
-    store.create(CONFIGMAPS, configmap("a"))
-    store.patch(CONFIGMAPS, "default", "a", {"data": {"a": "2"}})
-    store.delete(CONFIGMAPS, "default", "a")
-    everything = [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-    for seen in range(4):
-        assert drain(store.watch(CONFIGMAPS, since=start + seen)) == everything[seen:]
-
-
-def test_the_deleted_object_carries_a_version_of_its_own(store: Store) -> None:
-    created = store.create(CONFIGMAPS, configmap("a"))
-    watch = store.watch(CONFIGMAPS, since=store.resource_version)
-    store.delete(CONFIGMAPS, "default", "a")
-    event = watch.poll()
-    assert event is not None
-    assert int(event.object["metadata"]["resourceVersion"]) == event.resource_version
-    assert event.resource_version > int(created["metadata"]["resourceVersion"])
-
-
-def test_objects_enter_and_leave_what_a_selector_matches(store: Store) -> None:
-    watch = store.watch(CONFIGMAPS, label_selector="color=red")
-    store.create(CONFIGMAPS, configmap("a"))
-    for color in ("red", "red", "green"):
-        patch = {"metadata": {"labels": {"color": color}}, "data": {"n": color + "x"}}
-        store.patch(CONFIGMAPS, "default", "a", patch)
-        store.patch(CONFIGMAPS, "default", "a", {"data": {"n": color}})
-    types = [type_ for type_, _ in drain(watch)]
-    assert types == ["ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "DELETED"]
-
-
-def test_the_pods_of_one_node_can_be_watched(store: Store) -> None:
-    watch = store.watch(PODS, field_selector="spec.nodeName=edge-1")
-    store.create(PODS, pod("a"))
-    store.create(PODS, pod("b", nodeName="edge-2"))
-    store.patch(PODS, "default", "a", {"spec": {"nodeName": "edge-1"}})
-    assert drain(watch) == [("ADDED", "a")]
-
-
-def test_a_watch_of_a_namespace_sees_no_other(store: Store) -> None:
-    watch = store.watch(CONFIGMAPS, namespace="kube-system")
-    store.create(CONFIGMAPS, configmap("a"))
-    store.create(CONFIGMAPS, configmap("b", namespace="kube-system"))
-    assert drain(watch) == [("ADDED", "b")]
 
 
 def test_a_version_older_than_the_history_is_gone(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""asyncio.TaskGroup as it should be on every Python that edgeai runs on.
+
+Used in place of asyncio's wherever tasks are joined. When a task of a group fails while the group
+waits for them, Python before 3.13 cancels the task that waits and never takes that back
+(`cancelling()` stays 1). With the asyncio.timeout of 3.11.0 to 3.11.3 the next timeout of that
+task then raises CancelledError instead of TimeoutError, and the task ends as if it had been
+cancelled: Debian 12 has 3.11.2. And where the waiting task really was cancelled in that moment,
+nobody hears of it any more.
+"""
+
+import asyncio
+import sys
+from types import TracebackType
+from typing import Final, Self
+
+_TAKES_IT_BACK: Final = sys.version_info >= (3, 13)
+
+
+class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
+    """Like asyncio's; a cancellation from outside is never lost, its own leaves no trace."""
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._before = self._task.cancelling()
+        return await super().__aenter__()
+
+    async def __aexit__(
+        self,
+        et: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        # What was requested until now, asyncio's takes back itself.
+        in_body: bool = self._parent_cancel_requested  # type: ignore[attr-defined]
+        try:
+            await super().__aexit__(et, exc, tb)
+        except BaseExceptionGroup:
+            if not _TAKES_IT_BACK:
+                self._take_back(in_body=in_body)
+            raise
+
+    def _take_back(self, *, in_body: bool) -> None:
+        """Raises: CancelledError when the group's own request was not the only one"""
+        assert self._task is not None
+        if self._parent_cancel_requested and not in_body:  # type: ignore[attr-defined]
+            self._task.uncancel()
+        if self._task.cancelling() > self._before:
+            raise asyncio.CancelledError

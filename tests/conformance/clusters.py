@@ -1,0 +1,116 @@
+"""The two clusters that the suite runs on, behind one face."""
+
+import re
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import yaml
+
+from localcluster import process
+from tests.cluster import binaries
+from tests.cluster.controlplane import ControlPlane
+from tests.conformance.client import Client
+
+LOCAL_MINOR_VERSION: Final = 32
+KUBECTL_S: Final = 60.0
+
+
+class Cluster(Protocol):
+    """What the tests may know of a cluster, beside what its API says."""
+
+    name: str
+    client: Client
+    minor_version: int
+    """Of Kubernetes 1.x."""
+    has_kubelet: bool
+    """Somebody runs the containers of pods."""
+    has_service_accounts: bool
+    """A namespace is ready for pods when its default ServiceAccount is there."""
+
+    def kubectl(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str] | None":
+        """Run kubectl, `text` on its stdin; None: there is none for this cluster."""
+
+
+class _Kubectl:
+    def __init__(self, program: str | None, kubeconfig: Path, home: Path) -> None:
+        self._program, self._kubeconfig, self._home = program, kubeconfig, home
+
+    def kubectl(self, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str] | None:
+        if self._program is None:
+            return None
+        flags = ("--kubeconfig", str(self._kubeconfig), "--cache-dir", str(self._home / "cache"))
+        return subprocess.run(
+            [self._program, *flags, *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=KUBECTL_S,
+            check=False,
+            env={"HOME": str(self._home), "PATH": "/usr/bin:/bin"},
+        )
+
+
+class LocalCluster(_Kubectl):
+    """A process of its own, with one edge node."""
+
+    name = "local"
+    has_kubelet = True
+    has_service_accounts = False
+    minor_version = LOCAL_MINOR_VERSION
+
+    def __init__(self, running: process.ClusterProcess, home: Path) -> None:
+        super().__init__(shutil.which("kubectl"), running.kubeconfig, home)
+        config = yaml.safe_load(running.kubeconfig.read_text())
+        self.client = Client(running.api, token=config["users"][0]["user"]["token"])
+
+
+class RealCluster(_Kubectl):
+    """A genuine control plane, without nodes."""
+
+    name = "real"
+    has_kubelet = False
+    has_service_accounts = True
+
+    def __init__(self, control_plane: ControlPlane, programs: Path, home: Path) -> None:
+        super().__init__(str(programs / "kubectl"), control_plane.kubeconfig, home)
+        context = ssl.create_default_context(cafile=control_plane.ca)
+        token = control_plane.token
+        self.client = Client(control_plane.url, token=token, context=context)
+        self.minor_version = _minor_version(programs / "kube-apiserver")
+
+
+def _minor_version(api_server: Path) -> int:
+    said = subprocess.run([api_server, "--version"], capture_output=True, text=True, check=True)
+    version = re.search(r"v1\.(\d+)", said.stdout)
+    assert version is not None, f"kube-apiserver --version says {said.stdout!r}"
+    return int(version[1])
+
+
+@contextmanager
+def local_cluster(directory: Path) -> Iterator[Cluster]:
+    """Started a second time: a cluster that has a past can refuse what is too old."""
+    state = directory / "state"
+    process.start(state, nodes=["edge0"])
+    process.stop(state)
+    running = process.start(state, nodes=["edge0"])
+    try:
+        yield LocalCluster(running, directory)
+    finally:
+        process.stop(state)
+
+
+@contextmanager
+def real_cluster(directory: Path) -> Iterator[Cluster]:
+    programs = binaries.obtain()
+    control_plane = ControlPlane(programs, directory)
+    try:
+        control_plane.start()
+        yield RealCluster(control_plane, programs, directory)
+        control_plane.check_alive()
+    finally:
+        control_plane.stop()

@@ -1,0 +1,93 @@
+"""One cluster for the whole run, a namespace of its own for each test.
+
+- `pytest tests/conformance`: the local cluster
+- `pytest tests/conformance --cluster=real`: etcd, kube-apiserver and the controllers
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from edgeai.api import wait_until
+from tests.cluster import binaries
+from tests.conformance.clusters import Cluster, local_cluster, real_cluster
+from tests.conformance.objects import node, widget_crd
+from tests.conformance.space import Space
+
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
+READY_S: Final = 30.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cluster",
+        choices=("local", "real"),
+        default="local",
+        help="what tests/conformance runs on: the local cluster, or a real control plane",
+    )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A first build takes longer than a test may, so it is made before any test's clock runs."""
+    if _is_real(session.config) and session.items and not session.config.option.collectonly:
+        try:
+            binaries.obtain()
+        except binaries.Unavailable as error:
+            pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+def _is_real(config: pytest.Config) -> bool:
+    return bool(config.getoption("--cluster", default="local") == "real")
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Running, with our CRDs, that of widgets, and a node that nobody serves."""
+    run = real_cluster if _is_real(request.config) else local_cluster
+    with run(tmp_path_factory.mktemp("cluster")) as cluster:
+        crds = [widget_crd(), *(yaml.safe_load(file.read_text()) for file in CRDS.iterdir())]
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for crd in crds:
+            cluster.client("POST", path, crd).ok()
+        for crd in crds:
+            _wait_until_served(cluster, crd)
+        cluster.client("POST", "/api/v1/nodes", node()).ok()
+        yield cluster
+
+
+def _wait_until_served(cluster: Cluster, crd: dict[str, object]) -> None:
+    spec = crd["spec"]
+    assert isinstance(spec, dict)
+    versions = [version["name"] for version in spec["versions"]]
+    paths = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}" for version in versions]
+
+    def missing() -> str:
+        answers = (cluster.client("GET", path) for path in paths)
+        return "" if all(answer.status == 200 for answer in answers) else "no answer to a list"
+
+    wait_until(f"serving {paths[0]}", missing, timeout_s=READY_S, poll_s=0.05)
+
+
+@pytest.fixture
+def space(cluster: Cluster) -> Iterator[Space]:
+    """A fresh namespace, deleted afterwards."""
+    made = cluster.client("POST", "/api/v1/namespaces", {"metadata": {"generateName": "test-"}})
+    name = made.ok()["metadata"]["name"]
+    space = Space(cluster.client, name)
+    if cluster.has_service_accounts:
+        space.until("its ServiceAccount", lambda: space.find("serviceaccounts", "default"))
+    yield space
+    cluster.client("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def kubelet(cluster: Cluster) -> str:
+    """The name of a node whose kubelet runs containers."""
+    if not cluster.has_kubelet:
+        pytest.skip(f"the {cluster.name} cluster has no node that would run a container")
+    return "edge0"

@@ -1,0 +1,156 @@
+"""Builders of what the tests create. None of it makes a container run, unless a test says so."""
+
+from typing import Any, Final
+
+from tests.conformance.client import Object
+
+GROUP: Final = "conformance.test"
+UNSERVED_NODE: Final = "unserved0"
+_NOWHERE: Final = {"conformance.test/nowhere": "true"}
+
+
+def widget_crd(plural: str = "widgets", kind: str = "Widget", **version: Any) -> Object:
+    """A namespaced kind with status, scale, printer columns and a strict little schema."""
+    spec = {
+        "type": "object",
+        "required": ["size"],
+        "properties": {
+            "size": {"type": "integer", "minimum": 1},
+            "replicas": {"type": "integer", "default": 1},
+            "color": {"type": "string", "enum": ["red", "green"], "description": "Its paint."},
+            "code": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 4},
+            "parts": {
+                "type": "array",
+                "maxItems": 2,
+                "items": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {
+                        "name": {"type": "string"},
+                        "weight": {"type": "number", "default": 1.5},
+                    },
+                },
+            },
+            "share": {"x-kubernetes-int-or-string": True},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            "note": {"type": "string", "nullable": True},
+            "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    }
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "required": ["spec"],
+                "properties": {"spec": spec, "status": status},
+            }
+        },
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+            },
+        },
+        "additionalPrinterColumns": [
+            {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+            {
+                "name": "Ready",
+                "type": "string",
+                "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
+            },
+        ],
+        **version,
+    }
+    names = {"plural": plural, "kind": kind, "shortNames": [f"{plural[:2]}x"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [served],
+        },
+    }
+
+
+def widget(name: str = "one", *, kind: str = "Widget", **spec: Any) -> Object:
+    return {
+        "apiVersion": f"{GROUP}/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"size": 3, **spec},
+    }
+
+
+def configmap(name: str = "one", **metadata: Any) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, **metadata},
+        "data": {"a": "1"},
+    }
+
+
+def pod_spec(**spec: Any) -> Object:
+    """Of a pod that no scheduler places, and that waits for no token."""
+    return {
+        "automountServiceAccountToken": False,
+        "nodeSelector": _NOWHERE,
+        "containers": [{"name": "main", "image": "registry.test/main:1"}],
+        **spec,
+    }
+
+
+def pod(name: str = "one", *, labels: dict[str, str] | None = None, **spec: Any) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": pod_spec(**spec),
+    }
+
+
+def bound_pod(name: str = "one", **spec: Any) -> Object:
+    """Of a node whose kubelet never comes: it is deleted only by force."""
+    return pod(name, nodeName=UNSERVED_NODE, **spec)
+
+
+def deployment(replicas: int = 2, **spec: Any) -> Object:
+    """Of pods that stay pending."""
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": pod_spec()}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": template,
+            **spec,
+        },
+    }
+
+
+def node(name: str = UNSERVED_NODE) -> Object:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+
+
+def owned_by(*owners: Object, **reference: Any) -> list[Object]:
+    return [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            **reference,
+        }
+        for owner in owners
+    ]
