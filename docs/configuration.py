@@ -23,9 +23,9 @@ In flags and variables a list is `a,b` and a map `key=value,key=value`; in the f
 
 def table(title: str, settings: type[msgspec.Struct]) -> str:
     rows = [
-        f"| `{field.flag}` | `{field.env}` | `{field.key}` | {field.type_text()} | "
+        f"| `{field.flag}` | `{field.env}` | `{field.key}` | {_cell(field.type_text())} | "
         f"{'**required**' if field.is_required else _code(field.default)} | "
-        f"{field.setting.help.replace('|', '&#124;')} |"
+        f"{_cell(field.setting.help)} |"
         for field in fields_of(settings)
     ]
     head = [
@@ -38,6 +38,10 @@ def table(title: str, settings: type[msgspec.Struct]) -> str:
 def _code(default: object) -> str:
     text = ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
     return f"`{text}`" if text and default != {} else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "&#124;")
 
 
 def page() -> str:

@@ -129,11 +129,15 @@ def _globalmanager(tuning: Tuning) -> Object:
             *("--kubeconfig", "/etc/edgeai/kubeconfig"),
             *("--edge-address", f"$(POD_IP):{EDGE_PORT}"),
             *("--http-address", f"$(POD_IP):{HTTP_PORT}"),
-            *("--edge-auth", "token", "--edge-token-file", "/etc/edgeai/edge-tokens"),
+            *("--edge-auth", "token"),
+            *("--edge-token-file", "/etc/edgeai/edge-tokens", "--edge-plaintext", "allow"),
             *("--worker-api-port", str(WORKER_PORT)),
             *tuning.globalmanager_flags,
         ],
-        "env": [_field("POD_IP", "status.podIP")],
+        "env": [
+            _field("POD_IP", "status.podIP"),
+            _field("EDGEAI_REPLICA_NAME", "metadata.name"),  # a restart leads at once
+        ],
         "ports": [{"containerPort": EDGE_PORT}, {"containerPort": HTTP_PORT}],
         # The Service must reach it before it is ready: edges are told to wait by itself.
         "readinessProbe": {"tcpSocket": {"port": HTTP_PORT}, "periodSeconds": 1},
@@ -153,7 +157,8 @@ def _localcontroller(node: str, api_url: str, node_dir: Path, tuning: Tuning) ->
         "command": ["python3", "-m", "localcontroller"],
         "args": [
             *("--node-name", "$(NODENAME)"),
-            *("--global-manager", address, "--state-dir", "/var/lib/edgeai"),
+            *("--global-manager", address, "--edge-plaintext", "allow"),
+            *("--state-dir", "/var/lib/edgeai"),
             *("--worker-address", f"$(HOST_IP):{WORKER_PORT}"),
             *("--status-address", f"$(HOST_IP):{STATUS_PORT}"),
             *("--token-file", "/etc/edgeai/token"),

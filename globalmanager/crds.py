@@ -50,12 +50,14 @@ def crd(kind: Kind, type_: ResourceType) -> dict[str, Any]:
 
 
 def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:
+    short_names = list(kind.short_names.get(type_.group, ()))
     return {
         "plural": type_.plural,
         "singular": kind.singular,
         "kind": type_.kind,
         "listKind": f"{type_.kind}List",
-        "shortNames": list(kind.short_names.get(type_.group, ())),
+        # The API server drops an empty list, and `kubectl apply` would write it each time.
+        **({"shortNames": short_names} if short_names else {}),
         "categories": [CATEGORY],
     }
 

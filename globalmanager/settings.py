@@ -27,11 +27,32 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         "127.0.0.1:9001"
     )
     edge_auth: Annotated[
-        Literal["token"], Setting("how a node proves who it is: a secret of its own")
+        Literal["token", "serviceaccount", "mtls"],
+        Setting(
+            "how a node proves who it is: a secret of its own, its pod's projected token, or a "
+            "client certificate"
+        ),
     ] = "token"
     edge_token_file: Annotated[
         str, Setting("file of lines `<node> <sha256 hex of its token>`; re-read when it changes")
     ] = ""
+    edge_service_account: Annotated[
+        str, Setting("NAMESPACE/NAME of the LocalControllers' ServiceAccount; no other is let in")
+    ] = "edgeai-system/localcontroller"
+    edge_client_ca: Annotated[
+        str, Setting("PEM file of the CAs of client certificates; re-read when it changes")
+    ] = ""
+    edge_tls_certificate: Annotated[
+        str, Setting("PEM file of the edge port's certificate; re-read when it changes")
+    ] = ""
+    edge_tls_key: Annotated[str, Setting("PEM file of that certificate's key")] = ""
+    edge_plaintext: Annotated[
+        Literal["refuse", "allow"],
+        Setting("allow: ws without TLS, on loopback or behind a proxy that ends TLS"),
+    ] = "refuse"
+    edge_review_s: Annotated[
+        float, Setting("a live session's credential is looked at again after so many seconds")
+    ] = 60.0
     admissions_per_s: Annotated[
         float, Setting("edge connections admitted per second; beyond it they are told to retry")
     ] = 100.0
@@ -54,4 +75,20 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     contact_grace_s: Annotated[
         float, Setting("seconds without a session after which a node is out of contact")
     ] = 40.0
+    replica_name: Annotated[
+        str,
+        Setting(
+            "name of this replica that it keeps when it is restarted and no other has, its pod's; "
+            "then the next process leads at once where the last one did; empty: host and process"
+        ),
+    ] = ""
+    lease_duration_s: Annotated[
+        float, Setting("another replica takes over when it saw no renewal for so many seconds")
+    ] = 15.0
+    lease_renew_deadline_s: Annotated[
+        float, Setting("the leader writes for so many seconds after its last renewal, and no more")
+    ] = 10.0
+    lease_retry_s: Annotated[
+        float, Setting("seconds between two renewals of the Lease, or two looks at it")
+    ] = 1.5
     log_level: Annotated[LogLevel, Setting("least level that is logged")] = "info"

@@ -1,8 +1,11 @@
 """Stands between the parts that answer at once and the engine that comes to be later.
 
-Until the Kubernetes API has given the worker key and the epoch there is no engine, yet /readyz
-must say what is missing. Built and filled by app; asked by REST and the edge server.
+Until the Kubernetes API has given the worker key there is no engine, and until it has told of the
+other replicas no edge is served; /readyz must say what is missing. Built and filled by app; asked
+by REST and the edge server.
 """
+
+from collections.abc import Callable, Sequence
 
 from common.ids import NodeName, TaskKey, Uid
 from globalmanager.edge.upstream import FoldAndWrite, Outcome, Retry
@@ -15,9 +18,14 @@ STARTING = "starting"
 
 
 class Startup:
-    """The engine once it has joined; before that, why it has not."""
+    """The engine once it has joined; before that, why it has not.
 
-    def __init__(self) -> None:
+    Args:
+        must_wait_for: what is not known of the other replicas yet
+    """
+
+    def __init__(self, must_wait_for: Callable[[], Sequence[str]] = tuple) -> None:
+        self._must_wait_for = must_wait_for
         self._engine: Engine | None = None
         self._fold: FoldAndWrite | None = None
         self._problem = STARTING
@@ -42,7 +50,8 @@ class Startup:
     def health(self) -> Health:
         if self._engine is None:
             return Health(ready=False, reasons=(self._problem,))
-        return self._engine.health()
+        health, missing = self._engine.health(), self._must_wait_for()
+        return Health(health.ready and not missing, (*missing, *health.reasons))
 
     def is_populated(self) -> bool:
         return self._engine is not None and self._engine.initially_reconciled.is_set()
@@ -51,7 +60,17 @@ class Startup:
 
     def edges_must_wait(self) -> Reasons:
         """Why no session can be served yet: what a node must hold is not known."""
-        return [] if self.is_populated() else [*self.health().reasons] or [STARTING]
+        if self.is_populated() and not self._must_wait_for():
+            return []
+        return [*self.health().reasons] or [STARTING]
+
+    # ---- for the elector ----
+
+    def lead(self) -> None:
+        if self._engine is not None:
+            self._engine.lead()
+
+    # ---- for the sessions ----
 
     def contact_changed(self, node: NodeName) -> None:
         if self._engine is not None:

@@ -18,6 +18,8 @@ from common.errors import SettingsError
 from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
+from common.tasks import TaskGroup
+from localcontroller.credentials import Credentials
 from localcontroller.ledger import Ledger
 from localcontroller.link import Endpoint, Link, default_delays
 from localcontroller.metrics import Metrics
@@ -87,7 +89,7 @@ async def _run_with(
     status_api = StatusApi(ledger, link, metrics).app()
     await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
     await _serve(status_api, settings.status_address, "flag --status-address", stack)
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         tasks = [
             group.create_task(link.run(), name="link"),
             group.create_task(watch_heartbeats(ledger, heartbeats), name="heartbeats"),
@@ -104,10 +106,12 @@ def _link(settings: Settings, ledger: Ledger, metrics: Metrics) -> Link:
     endpoint = Endpoint(
         url=settings.global_manager_url,
         node=settings.node_name,
-        token_file=settings.token_file,
-        ca_file=settings.ca_file,
-        cert_file=settings.cert_file,
-        key_file=settings.key_file,
+        credentials=Credentials(
+            token_file=settings.token_file,
+            ca_file=settings.ca_file,
+            client_certificate=settings.client_certificate,
+            client_key=settings.client_key,
+        ),
     )
     delays = default_delays(min_s=settings.reconnect_min_s, max_s=settings.reconnect_max_s)
     return Link(endpoint, ledger, metrics, timing=settings.timing, delays=delays)

@@ -19,6 +19,7 @@ from common.edge_session import EdgeSession, ReportAcked, Welcomed
 from common.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from common.logs import get_logger
 from common.session import Closed, Timing
+from common.tasks import TaskGroup
 from localcontroller.ledger import CloudFrame, Ledger
 
 log = get_logger(__name__)
@@ -75,7 +76,7 @@ class Conversation:
     async def run(self) -> NoReturn:
         """Until either side ends it. Raises: HungUp, ProtocolError, Unavailable, …"""
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 group.create_task(self._receive(), name="link-receive")
                 group.create_task(self._commit(), name="link-commit")
                 group.create_task(self._send(), name="link-send")

@@ -5,17 +5,15 @@ goes wrong is a reason to wait, never to end; losing the cloud stops nothing els
 """
 
 import asyncio
-import re
 import ssl
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from common import wire
@@ -25,6 +23,7 @@ from common.errors import EdgeAIError
 from common.logs import get_logger
 from common.session import Timing
 from localcontroller.conversation import CLOSE_S, Conversation, HungUp
+from localcontroller.credentials import CredentialError, Credentials
 from localcontroller.ledger import Ledger, utc_now
 from localcontroller.metrics import Metrics
 from localcontroller.settings import is_loopback
@@ -32,7 +31,6 @@ from localcontroller.settings import is_loopback
 log = get_logger(__name__)
 
 NODE_HEADER: Final = "Edgeai-Node"  # a hint for logs; who we are is in the credential
-TOKEN: Final = re.compile(r"[!-~]+")
 FLOOR_S: Final = 0.2  # a lucky draw is no hot loop
 MAX_RETRY_AFTER_S: Final = 300.0
 
@@ -42,10 +40,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     node: str
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
+    credentials: Credentials = Credentials()
 
 
 class LinkState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -77,7 +72,7 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     replaced: Backoff
     """After another LocalController with this node's name took over: they must not alternate."""
     credential_s: float
-    """Least delay after a rejected credential, which a person has to put right."""
+    """Least delay after a rejected credential, unless it has been replaced meanwhile."""
 
 
 def default_delays(*, min_s: float, max_s: float) -> Delays:
@@ -107,6 +102,7 @@ class Link:
         self._timing = timing
         self._delays = delays
         self._now = now
+        self._shown = b""  # digest of the credential that was shown last
         self.state = LinkState(connected=False, since=self._timestamp())
 
     async def run(self) -> None:
@@ -143,7 +139,7 @@ class Link:
                 )
                 return self._delays.replaced.next_s()
             case HungUp(code=wire.Close.REVOKED):
-                return self._delays.usual.next_s(at_least_s=self._delays.credential_s)
+                return self._delays.usual.next_s(at_least_s=self._credential_s())
             case Unwelcome():
                 return self._delays.usual.next_s(at_least_s=error.at_least_s)
         return self._delays.usual.next_s()
@@ -153,15 +149,15 @@ class Link:
     async def _dial(self) -> ClientConnection:
         """Raises: Unwelcome; what websockets and sockets raise"""
         endpoint = self._endpoint
-        url = urlsplit(endpoint.url)
+        headers, tls = self._read_credentials()
         try:
             ws = await connect(
                 endpoint.url,
                 subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
                 compression=None,
-                additional_headers=self._headers(),
-                ssl=_tls(endpoint) if url.scheme == "wss" else None,
-                proxy=None if is_loopback(url.hostname or "") else True,
+                additional_headers=headers,
+                ssl=tls,
+                proxy=None if is_loopback(urlsplit(endpoint.url).hostname or "") else True,
                 open_timeout=self._timing.opening_s,
                 ping_interval=None,  # Beats watch both ways
                 close_timeout=CLOSE_S,
@@ -169,28 +165,31 @@ class Link:
             )
         except InvalidStatus as error:
             raise self._refused(error) from error
+        except ssl.SSLError as error:
+            raise Unwelcome(_tls_problem(endpoint.url, error)) from error
+        except (InvalidMessage, ConnectionError) as error:
+            raise self._cut(error) from error
         if ws.subprotocol != wire.SUBPROTOCOL:
             ws.transport.abort()
             raise Unwelcome(f"{endpoint.url} speaks no {wire.SUBPROTOCOL}; is it a GlobalManager?")
         return ws
 
-    def _headers(self) -> dict[str, str]:
-        headers = {NODE_HEADER: self._endpoint.node}
-        if self._endpoint.token_file is not None:
-            headers["Authorization"] = f"Bearer {self._read_token(self._endpoint.token_file)}"
-        return headers
-
-    def _read_token(self, file: Path) -> str:
-        """Read for each connection: it may be rotated, or put right. Raises: Unwelcome"""
+    def _read_credentials(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
+        """Headers and TLS, read for each connection: files are rotated. Raises: Unwelcome"""
+        endpoint = self._endpoint
         try:
-            token = file.read_text(encoding="ascii").strip()
-            problem = "" if TOKEN.fullmatch(token) else "it is not one word of printable ASCII"
-        except (OSError, UnicodeDecodeError) as error:
-            problem = str(error)
-        if problem:
-            log.error("cannot use token file", file=str(file), reason=problem)
-            raise Unwelcome(f"token file {file}: {problem}", at_least_s=self._delays.credential_s)
-        return token
+            self._shown = endpoint.credentials.digest()
+            headers = {NODE_HEADER: endpoint.node, **endpoint.credentials.headers()}
+            is_secure = urlsplit(endpoint.url).scheme == "wss"
+            return headers, endpoint.credentials.tls() if is_secure else None
+        except CredentialError as error:
+            log.error("cannot use a credential of this node", problem=str(error))
+            raise Unwelcome(str(error), at_least_s=self._delays.credential_s) from error
+
+    def _credential_s(self) -> float:
+        """How long to stay away after a rejection: not at all, should there be a new credential."""
+        is_new = self._endpoint.credentials.digest() != self._shown
+        return 0.0 if is_new else self._delays.credential_s
 
     def _refused(self, error: InvalidStatus) -> Unwelcome:
         status = error.response.status_code
@@ -199,11 +198,21 @@ class Link:
             return Unwelcome(
                 f"GlobalManager rejects the credential of this node with {status}; check "
                 "--token-file or the client certificate",
-                at_least_s=self._delays.credential_s,
+                at_least_s=self._credential_s(),
             )
         return Unwelcome(
             f"GlobalManager answers the handshake with {status}",
             at_least_s=_retry_after_s(error.response.headers.get("Retry-After", "")),
+        )
+
+    def _cut(self, error: InvalidMessage | ConnectionError) -> Unwelcome:
+        """The connection ended without an answer, as TLS 1.3 ends one whose client is not liked."""
+        url, certificate = self._endpoint.url, self._endpoint.credentials.client_certificate
+        if certificate is None or not isinstance(error, InvalidMessage | ConnectionResetError):
+            return Unwelcome(f"{url}: {error}")
+        return Unwelcome(
+            f"{url} ended the connection without an answer; it has too many at once, or does not "
+            f"accept the client certificate {certificate}: see the log of the GlobalManager"
         )
 
     # ---- what the conversation tells ------------------------------------------------------------
@@ -252,13 +261,17 @@ class Link:
         return self._now().isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _tls(endpoint: Endpoint) -> ssl.SSLContext:
-    """Read for each connection, for certificates are rotated. Raises: OSError, ssl.SSLError"""
-    context = ssl.create_default_context(cafile=endpoint.ca_file)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if endpoint.cert_file is not None:
-        context.load_cert_chain(endpoint.cert_file, endpoint.key_file)
-    return context
+def _tls_problem(url: str, error: ssl.SSLError) -> str:
+    """Which side does not like the other, and why."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"this node does not accept the certificate of {url}: {error.verify_message}; check "
+            "--ca-file, and that --global-manager has a name of the certificate"
+        )
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if " alert " in reason:
+        return f"{url} does not accept this node's TLS: {reason}; check --client-certificate"
+    return f"no TLS with {url}: {reason}; is it a GlobalManager with TLS?"
 
 
 def _retry_after_s(text: str) -> float:

@@ -6,7 +6,7 @@ this struct. `check` finds what a type alone cannot say.
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from common.errors import SettingsError
@@ -21,7 +21,8 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     global_manager: Annotated[
         str,
         Setting(
-            "address of the GlobalManager: ws://HOST:PORT, wss://HOST:PORT or HOST:PORT",
+            "address of the GlobalManager: wss://HOST:PORT or HOST:PORT; ws:// with "
+            "--edge-plaintext allow",
             env="GM_ADDRESS",
         ),
     ]
@@ -38,10 +39,14 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     ca_file: Annotated[
         Path | None, Setting("PEM file of the CA of a wss:// GlobalManager; default: the system's")
     ] = None
-    cert_file: Annotated[
+    client_certificate: Annotated[
         Path | None, Setting("PEM file of the client certificate for a wss:// GlobalManager")
     ] = None
-    key_file: Annotated[Path | None, Setting("PEM file of the client certificate's key")] = None
+    client_key: Annotated[Path | None, Setting("PEM file of the client certificate's key")] = None
+    edge_plaintext: Annotated[
+        Literal["refuse", "allow"],
+        Setting("allow: ws:// without TLS, on loopback or up to a proxy that speaks TLS"),
+    ] = "refuse"
     log_level: Annotated[LogLevel, Setting("least severe level that is logged")] = "info"
     pods_api: Annotated[
         str,
@@ -91,8 +96,22 @@ def check(settings: Settings) -> None:
     if not is_loopback(host):
         raise _wrong("status_address", f"{host!r} is no loopback address; use 127.0.0.1 or ::1")
     _check_numbers(settings)
-    if (settings.cert_file is None) != (settings.key_file is None):
-        raise _wrong("cert_file", "and --key-file must be given together")
+    _check_tls(settings)
+
+
+def _check_tls(settings: Settings) -> None:
+    if (settings.client_certificate is None) != (settings.client_key is None):
+        raise _wrong("client_certificate", "and --client-key must be given together")
+    if urlsplit(settings.global_manager_url).scheme == "wss":
+        return
+    if settings.edge_plaintext == "refuse":
+        raise _wrong(
+            "global_manager",
+            "ws:// would carry the credential in clear; use wss://HOST:PORT, or say "
+            "--edge-plaintext allow",
+        )
+    if settings.client_certificate is not None:
+        raise _wrong("client_certificate", "is of no use with ws://; use wss://HOST:PORT")
 
 
 def _check_numbers(settings: Settings) -> None:
@@ -111,7 +130,7 @@ def _check_numbers(settings: Settings) -> None:
 
 
 def _with_scheme(address: str) -> str:
-    return address if "://" in address else f"ws://{address}"
+    return address if "://" in address else f"wss://{address}"
 
 
 def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:

@@ -22,11 +22,25 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     unauthenticated_per_address: int = 16
     """… of which from one IP address."""
     open_s: float = 10.0
-    """From the TCP connection to the answered handshake."""
+    """From the TCP connection to the answered handshake, TLS included."""
     busy_retry_s: float = 10.0
     """Mean of Retry-After while there is no room."""
     cold_retry_s: float = 5.0
     """Mean of Retry-After until this replica knows what its nodes must hold."""
+
+
+class Visit:
+    """One connection's place in the lobby."""
+
+    def __init__(self, address: str, left: Callable[[str], None]) -> None:
+        self.address = address
+        self._left: Callable[[str], None] | None = left
+
+    def leave(self) -> None:
+        """Make room; again and again is as once."""
+        if self._left is not None:
+            self._left(self.address)
+            self._left = None
 
 
 class Lobby:
@@ -39,14 +53,14 @@ class Lobby:
     def __len__(self) -> int:
         return self._waiting.total()
 
-    def enter(self, address: str) -> bool:
-        """False: there is no room. Who has entered must leave, once."""
+    def enter(self, address: str) -> Visit | None:
+        """None: there is no room. Who has entered must leave."""
         if len(self) >= self._total or self._waiting[address] >= self._per_address:
-            return False
+            return None
         self._waiting[address] += 1
-        return True
+        return Visit(address, self._leave)
 
-    def leave(self, address: str) -> None:
+    def _leave(self, address: str) -> None:
         self._waiting[address] -= 1
         if not self._waiting[address]:
             del self._waiting[address]

@@ -1,29 +1,19 @@
-"""Who is calling: turns a handshake's credential into the name of a node.
+"""Who is calling: what a connection shows of itself, and who turns that into a node's name.
 
-Called by the server before any frame of a connection is read. The name comes from the credential
-alone; a header may repeat it, but never decides it. Further ways (ServiceAccount tokens, client
-certificates) are further Authenticators in AUTHENTICATORS.
+The server calls an Authenticator before any frame of a connection is read, and again while the
+session lives. The name comes from the credential alone; a header may repeat it, but never decides
+it. The ways: node_tokens (a secret of each node), service_accounts (a pod's projected token),
+certificates (mutual TLS).
 """
 
-import hashlib
-import hmac
-import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from common.errors import EdgeAIError, SettingsError
-from common.ids import NodeName, is_subdomain
-from common.logs import get_logger
-
-log = get_logger(__name__)
+from common.errors import EdgeAIError
+from common.ids import NodeName
 
 NODE_HEADER: Final = "Edgeai-Node"  # optional; what the peer believes its node to be
-
-_SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
-_NO_DIGEST: Final = "0" * 64  # compared with when there is nothing to compare with
 
 
 class Unauthenticated(EdgeAIError):
@@ -32,6 +22,19 @@ class Unauthenticated(EdgeAIError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"not authenticated: {reason}")
+
+
+class PeerCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to know of a client certificate that TLS has verified."""
+
+    common_names: tuple[str, ...]
+    """CN of its subject."""
+    dns_names: tuple[str, ...]
+    """DNS names of its subjectAltName."""
+    expires_at: float
+    """When the first certificate of its chain expires, Unix seconds."""
+    anchor: bytes
+    """SHA-256 of the CA certificate that its chain ends in."""
 
 
 class Handshake(msgspec.Struct, frozen=True):
@@ -43,6 +46,8 @@ class Handshake(msgspec.Struct, frozen=True):
     """The NODE_HEADER, "" without one."""
     peer_address: str
     """IP address of the peer, for logs; never an identity."""
+    certificate: PeerCertificate | None = None
+    """None without mutual TLS, or where the peer sent none."""
 
 
 class Authenticator(Protocol):
@@ -54,101 +59,8 @@ class Authenticator(Protocol):
             Unavailable: it cannot be told now
         """
 
-
-class FileStamp(NamedTuple):
-    """Tells one content of a file from the next without reading it."""
-
-    mtime_ns: int
-    size_bytes: int
-    inode: int
-
-
-class TokenAuthenticator:
-    """Bearer tokens, one for each node, hashed at rest.
-
-    The file has lines `<node> <sha256 hex of the token>`; blank lines and lines that begin with
-    "#" say nothing. A node may stand on several lines, so that its token can be rotated without
-    a gap. The file is looked at with each handshake and read again when it changed; a changed
-    file that cannot be used is logged and the table read before stays in force.
-
-    Raises: SettingsError when the file cannot be used at the start
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stamp = stamp(path)
-        self._nodes = read_tokens(path)  # sha256 hex -> node
-
-    async def authenticate(self, handshake: Handshake) -> NodeName:
-        self._reload_if_changed()
-        digest = sha256_hex(bearer_token(handshake.authorization))
-        node = self._nodes.get(digest)
-        # The dict is keyed by digests, so its timing says nothing of a token; the comparison
-        # keeps an unknown token as slow as a known one.
-        known = digest if node is not None else _NO_DIGEST
-        if not hmac.compare_digest(known, digest) or node is None:
-            raise Unauthenticated("unknown token")
-        if handshake.claimed_node and handshake.claimed_node != node:
-            raise Unauthenticated(f"{NODE_HEADER} names another node than the token")
-        return node
-
-    def _reload_if_changed(self) -> None:
-        try:
-            now = stamp(self._path)
-            if now == self._stamp:
-                return
-            self._stamp = now
-            self._nodes = read_tokens(self._path)
-        except SettingsError as error:
-            log.error("edge token file kept as it was before", problem=str(error))
-        else:
-            log.info("edge token file read", path=str(self._path), nodes=len(self.nodes()))
-
-    def nodes(self) -> frozenset[NodeName]:
-        return frozenset(self._nodes.values())
-
-
-def stamp(path: Path) -> FileStamp:
-    """Raises: SettingsError"""
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise _unusable(path, f"cannot be read: {error.strerror}") from error
-    return FileStamp(stat.st_mtime_ns, stat.st_size, stat.st_ino)
-
-
-def read_tokens(path: Path) -> Mapping[str, NodeName]:
-    """Token digest (sha256 hex) -> node. Raises: SettingsError that names the line"""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise _unusable(path, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise _unusable(path, "is not UTF-8 text") from error
-    nodes: dict[str, NodeName] = {}
-    for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        node, digest = _parse_line(path, number, text)
-        if nodes.setdefault(digest, node) != node:
-            raise _unusable(path, f"line {number}: the token of node {node!r} has another node too")
-    return nodes
-
-
-def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
-    # The text of a bad line is not repeated: it may hold a token that was not hashed.
-    node, _, digest = text.partition(" ")
-    digest = digest.strip().lower()
-    if not is_subdomain(node):
-        raise _unusable(path, f"line {number}: the first word is no name of a node")
-    if not _SHA256_HEX.match(digest):
-        raise _unusable(
-            path,
-            f"line {number}: node {node!r} needs the sha256 of its token, 64 hex digits "
-            "(printf %s TOKEN | sha256sum)",
-        )
-    return NodeName(node), digest
+    async def review(self, handshake: Handshake) -> NodeName:
+        """As `authenticate`, for a session that lives, and not from memory: is it still good?"""
 
 
 def bearer_token(authorization: str) -> str:
@@ -159,16 +71,7 @@ def bearer_token(authorization: str) -> str:
     return token.strip()
 
 
-def sha256_hex(token: str) -> str:
-    # Header bytes that are no ASCII come as surrogates; such a token is unknown, not an error.
-    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
-
-
-def _unusable(path: Path, problem: str) -> SettingsError:
-    return SettingsError(f"edge token file {path}", problem)
-
-
-AUTHENTICATORS: Final[Mapping[str, Callable[[Path], Authenticator]]] = {
-    "token": TokenAuthenticator,
-}
-"""Setting `edge_auth` -> how to build it from `edge_token_file`."""
+def check_claim(handshake: Handshake, node: NodeName) -> None:
+    """Raises: Unauthenticated when the peer believes to be another node than its credential"""
+    if handshake.claimed_node and handshake.claimed_node != node:
+        raise Unauthenticated(f"{NODE_HEADER} names another node than the credential")

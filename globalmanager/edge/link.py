@@ -26,6 +26,7 @@ from common.cloud_session import (
 from common.ids import NodeName, TaskKey
 from common.logs import get_logger
 from common.session import WINDOW, Timing
+from common.tasks import TaskGroup
 from globalmanager.edge.metrics import EdgeMetrics
 
 log = get_logger(__name__)
@@ -99,11 +100,14 @@ class Link:
         """What the edge is known to hold."""
         return self._session.held
 
+    def is_on(self, websocket: ServerConnection) -> bool:
+        return self._websocket is websocket
+
     async def run(self) -> None:
         """Serve until the connection is over."""
         self._timer = self._loop.call_at(self._session.next_tick(), self._on_timer)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 writer = tasks.create_task(self._write(), name=f"edge writer {self.node}")
                 await self._read()
                 writer.cancel()

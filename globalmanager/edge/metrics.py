@@ -21,6 +21,12 @@ class EdgeMetrics:
         self.ended = Counter(
             "edgeai_edge_sessions_ended", "Ended sessions by code", ["code"], registry=registry
         )
+        self.reviews = Counter(
+            "edgeai_edge_reviews",
+            "Reviews of live sessions' credentials by outcome",
+            ["outcome"],
+            registry=registry,
+        )
         frames = Counter(
             "edgeai_edge_messages", "WebSocket messages", ["direction"], registry=registry
         )

@@ -1,99 +1,41 @@
 """The WebSocket server for LocalControllers: who may come in, and the way out.
 
 Built and run by app. It answers handshakes (health, admission, identity) and gives each
-authenticated connection to Sessions; it knows nothing of frames. Until a handshake is answered
-with 101, not one byte behind the request is read as a frame.
+authenticated connection to Sessions; it knows nothing of frames. While a session lives, its
+credential is reviewed.
 """
 
 import asyncio
 import functools
 import http
 import socket
-import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
-from websockets.protocol import CONNECTING
 from websockets.typing import Subprotocol
 
 from common import wire
 from common.errors import Overloaded, Unavailable
-from common.ids import NodeName
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
 from globalmanager.edge.admission import AdmissionLimits, Lobby, retry_after
+from globalmanager.edge.connection import CLOSE_TIMEOUT_S, EdgeConnection
+from globalmanager.edge.entrance import Entrance, TlsGate
 from globalmanager.edge.identity import NODE_HEADER, Authenticator, Handshake, Unauthenticated
 from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.reviews import Admitted, Reviews
 from globalmanager.edge.sessions import Sessions
+from globalmanager.edge.tls import ServerTls, peer_certificate
 
 log = get_logger(__name__)
 
 SESSION_PATH: Final = "/"
 HEALTH_PATH: Final = "/healthz"
-MAX_HEAD_BYTES: Final = 16 * 1024  # request line and headers; a ServiceAccount token has 1-2 KiB
 USER_TIMEOUT_S: Final = 30.0  # TCP gives up on a peer that acknowledges nothing
-CLOSE_TIMEOUT_S: Final = 0.8  # a peer that was turned away is cut within a second
 STOP_TIMEOUT_S: Final = 5.0
 QUEUED_MESSAGES: Final = 4  # received but not yet taken by the session; then TCP pushes back
-MAX_UNREAD_BYTES: Final = 1024 * 1024  # sends wait at 32 KiB: only pongs nobody reads go beyond
-
-
-class EdgeConnection(ServerConnection):
-    """A connection that enters by the lobby and is not listened to until it was answered."""
-
-    def __init__(
-        self, *args: Any, lobby: Lobby, everyone: "set[EdgeConnection]", **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self.node: NodeName | None = None
-        self._lobby = lobby
-        self._everyone = everyone  # all connections of the server, this one while it lasts
-        self._address = ""  # the peer's, as it was entered in the lobby
-        self._in_lobby = False
-        self._head = b""
-
-    @property
-    def peer_address(self) -> str:
-        peer = self.transport.get_extra_info("peername")
-        return str(peer[0]) if peer else ""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._everyone.add(self)
-        self._address = self.peer_address
-        self._in_lobby = self._lobby.enter(self._address)
-        if not self._in_lobby:
-            self.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._everyone.discard(self)
-        self.leave_lobby()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self.protocol.state is CONNECTING and self._speaks_early(data):
-            # RFC 6455 §4.1: a client sends nothing until it has the answer to its handshake.
-            self.transport.abort()
-            return
-        super().data_received(data)
-        if self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            self.transport.abort()
-
-    def _speaks_early(self, data: bytes) -> bool:
-        """Whether something follows the request, or the request is too long."""
-        self._head += data
-        if len(self._head) > MAX_HEAD_BYTES:
-            return True
-        _, _, rest = self._head.partition(b"\r\n\r\n")
-        return bool(rest)
-
-    def leave_lobby(self) -> None:
-        self._head = b""
-        if self._in_lobby:
-            self._in_lobby = False
-            self._lobby.leave(self._address)
 
 
 class EdgeServer:
@@ -102,6 +44,7 @@ class EdgeServer:
     Args:
         not_ready: why sessions cannot be served yet; empty when they can
         tls: None where TLS ends in front of the GlobalManager
+        review_s: the credential of a live session is looked at again so often
     """
 
     def __init__(
@@ -114,7 +57,8 @@ class EdgeServer:
         not_ready: Callable[[], Sequence[str]],
         metrics: EdgeMetrics,
         limits: AdmissionLimits = AdmissionLimits(),  # noqa: B008 - frozen
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
+        review_s: float = 60.0,
     ) -> None:
         self._host, self._port = host, port
         self._sessions = sessions
@@ -122,10 +66,10 @@ class EdgeServer:
         self._not_ready = not_ready
         self._metrics = metrics
         self._limits = limits
-        self._tls = tls
-        self._bucket = TokenBucket(
-            qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="edge server"
-        )
+        self._gate = None if tls is None else self._tls_gate(tls)
+        self._bucket = self._admissions(max_wait_s=0.0)
+        self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
+        self._reviewing: asyncio.Task[None] | None = None
         self._lobby = Lobby(
             total=limits.unauthenticated, per_address=limits.unauthenticated_per_address
         )
@@ -155,16 +99,12 @@ class EdgeServer:
             compression=None,
             process_request=self._process_request,
             server_header=None,
-            open_timeout=self._limits.open_s,
+            open_timeout=self._phase_s,
             ping_interval=None,  # the session beats, both ways
             close_timeout=CLOSE_TIMEOUT_S,
             max_size=wire.MAX_FRAME_BYTES,
             max_queue=QUEUED_MESSAGES,
-            create_connection=cast(
-                type[ServerConnection],
-                functools.partial(EdgeConnection, lobby=self._lobby, everyone=self._connections),
-            ),
-            ssl=self._tls,
+            create_connection=cast(type[ServerConnection], self._entrance),
             start_serving=False,
         )
         for listener in server.sockets:  # what it accepts inherits the option
@@ -173,12 +113,18 @@ class EdgeServer:
             )
         await server.start_serving()
         self._server = server
+        self._reviewing = asyncio.create_task(self._reviews.run(), name="review of credentials")
         log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
 
     async def stop(self) -> None:
         """Close all sessions with GOING_AWAY; a peer that does not answer is cut."""
         if self._server is None:
             return
+        if self._reviewing is not None:
+            self._reviewing.cancel()
+            await asyncio.gather(self._reviewing, return_exceptions=True)
+        if self._gate is not None:
+            await self._gate.close()
         for connection in [one for one in self._connections if one.node is None]:
             connection.transport.abort()
         self._server.close(code=wire.Close.GOING_AWAY, reason="GlobalManager is stopping")
@@ -197,15 +143,46 @@ class EdgeServer:
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
 
+    # ---- connections ----
+
+    @property
+    def _phase_s(self) -> float:
+        """For TLS, and again for the request, so that both keep within `open_s`."""
+        return self._limits.open_s if self._gate is None else self._limits.open_s / 2
+
+    def _admissions(self, *, max_wait_s: float) -> TokenBucket:
+        limits = self._limits
+        return TokenBucket(
+            qps=limits.per_s, burst=limits.burst, max_wait_s=max_wait_s, what="edge server"
+        )
+
+    def _tls_gate(self, tls: ServerTls) -> TlsGate:
+        return TlsGate(
+            tls,
+            pace=self._admissions(max_wait_s=self._limits.open_s / 4),
+            open_s=self._limits.open_s / 2,
+            failed=self._metrics.handshakes.labels("no TLS").inc,
+        )
+
+    def _entrance(self, *args: Any, **kwargs: Any) -> Entrance:
+        guest = EdgeConnection(*args, everyone=self._connections, **kwargs)
+        return Entrance(guest, lobby=self._lobby, gate=self._gate)
+
     async def _handle(self, websocket: ServerConnection) -> None:
         connection = cast(EdgeConnection, websocket)
-        if connection.node is None:
+        node, shown = connection.node, connection.shown
+        if node is None or shown is None:
             raise AssertionError("a connection without a node was accepted")
+        connection.forget_handshake()
+        admitted = Admitted(node, shown, functools.partial(self._sessions.revoke, node, connection))
+        self._reviews.add(admitted)
         try:
-            await self._sessions.serve(connection.node, connection)
+            await self._sessions.serve(node, connection)
         except Exception:  # a fault in one session must not stop the server
-            log.exception("session failed", node=connection.node)
+            log.exception("session failed", node=node)
             connection.transport.abort()
+        finally:
+            self._reviews.discard(admitted)
 
     # ---- handshake ----
 
@@ -246,6 +223,7 @@ class EdgeServer:
             authorization=request.headers.get("Authorization", ""),
             claimed_node=request.headers.get(NODE_HEADER, ""),
             peer_address=connection.peer_address,
+            certificate=peer_certificate(connection.transport.get_extra_info("ssl_object")),
         )
         try:
             node = await self._authenticator.authenticate(handshake)
@@ -258,7 +236,7 @@ class EdgeServer:
         wait_s = self._sessions.must_wait_s(node)
         if wait_s is not None:
             return unavailable(connection, str(wait_s))
-        connection.node = node
+        connection.node, connection.shown = node, handshake
         connection.leave_lobby()
         return None
 

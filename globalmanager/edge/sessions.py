@@ -1,5 +1,7 @@
 """One live session for each node: who is connected, since when, and what it holds.
 
+What other replicas serve comes in as claims, and each session here is one: the newest wins.
+
 The server gives each authenticated connection to `serve`. The engine reads `contacts` and hears
 of changes; the REST server reads `snapshot`. The newer connection of a node wins; nodes whose
 connections keep replacing each other (two LocalControllers with one name) are held off.
@@ -19,6 +21,7 @@ from common import wire
 from common.cloud_session import Desired
 from common.ids import NodeName, TaskKey
 from common.logs import bind, get_logger
+from globalmanager.claims import Claim, Claims, fingerprint
 from globalmanager.edge.desired import DesiredSets
 from globalmanager.edge.link import Link, LinkTiming
 from globalmanager.edge.metrics import EdgeMetrics
@@ -33,6 +36,11 @@ FLAP_RETRY_AFTER_S: Final = 30
 REMEMBERED_INSTANCES: Final = 8  # of each node, among which one that comes back is looked for
 
 NodeCallback = Callable[[NodeName], None]
+
+
+def nowhere(_node: NodeName) -> Claim | None:
+    """The `elsewhere` of a GlobalManager without other replicas."""
+    return None
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +97,9 @@ class Sessions:
     Args:
         epoch: the GlobalManager's fencing epoch, asked at each welcome
         contact_changed: a node has got its first session, or lost its last
+        claims_changed: `claims` shows others than before
         duplicate_node: two LocalControllers use this node's name
+        elsewhere: the newest claim of another replica on a node
         utcnow: UTC
     """
 
@@ -102,6 +112,8 @@ class Sessions:
         contact_changed: NodeCallback,
         duplicate_node: NodeCallback,
         metrics: EdgeMetrics,
+        elsewhere: Callable[[NodeName], Claim | None] = nowhere,
+        claims_changed: Callable[[], None] = lambda: None,
         timing: LinkTiming = LinkTiming(),  # noqa: B008 - frozen
         utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -110,11 +122,15 @@ class Sessions:
         self._epoch = epoch
         self._contact_changed = contact_changed
         self._duplicate_node = duplicate_node
+        self._elsewhere = elsewhere
+        self._claims_changed = claims_changed
         self._metrics = metrics
         self._timing = timing
         self._utcnow = utcnow
         self._opening: dict[NodeName, Link] = {}  # connected, Hello not received yet
         self._open: dict[NodeName, Link] = {}
+        self._claims: dict[NodeName, Claim] = {}
+        self._clashes: dict[NodeName, int] = {}
         self._contacts: dict[NodeName, Contact] = {}
         self._replacements = Replacements()
         self._rivals = Rivals()
@@ -124,6 +140,17 @@ class Sessions:
     def contacts(self) -> Mapping[NodeName, Contact]:
         """Every node that ever had a session here; a live view, read-only."""
         return MappingProxyType(self._contacts)
+
+    def claims(self) -> Claims:
+        """One for each live session; a live view, read-only."""
+        return MappingProxyType(self._claims)
+
+    def claimed_elsewhere(self, node: NodeName, claim: Claim) -> None:
+        """Another replica has a newer session of `node`: the one here is over."""
+        link = self._open.get(node)
+        if link is not None and link.is_live:
+            self._rivals.note(node, older=fingerprint(link.instance), newer=claim.instance)
+            link.close(wire.Close.REPLACED, "a newer session of this node at another replica")
 
     def snapshot(self) -> Iterator[SessionInfo]:
         """The live sessions, in no order."""
@@ -159,12 +186,19 @@ class Sessions:
             finally:
                 self._remove(link)
 
+    def revoke(self, node: NodeName, websocket: ServerConnection) -> None:
+        """End the session on this connection: what it was admitted with is no longer good."""
+        for link in (self._opening.get(node), self._open.get(node)):
+            if link is not None and link.is_on(websocket):
+                link.close(wire.Close.REVOKED, "the credential is no longer good")
+
     # ---- what a link tells ----
 
     def on_hello(self, link: Link) -> None:
         # A link that was replaced is closed and says no more: this is the one that is opening.
         del self._opening[link.node]
         self._take_over(self._open.get(link.node), link)
+        self._claim(link)
         self._open[link.node] = link
         link.welcome(epoch=self._epoch(), desired=self._desired.for_node(link.node))
         self._metrics.sessions.set(len(self._open))
@@ -188,10 +222,34 @@ class Sessions:
     def _take_over(self, older: Link | None, newer: Link) -> None:
         if older is None or not older.is_live:
             return
-        if self._rivals.note(newer.node, older=older.instance, newer=newer.instance):
-            log.warning("two LocalControllers use one name", node=newer.node)
-            self._duplicate_node(newer.node)
+        self._note_rival(newer, older=fingerprint(older.instance))
         self._replace(older, newer.node)
+
+    def _note_rival(self, newer: Link, *, older: str) -> None:
+        if self._rivals.note(newer.node, older=older, newer=fingerprint(newer.instance)):
+            log.warning("two LocalControllers use one name", node=newer.node)
+            self._clash(newer.node)
+
+    def _clash(self, node: NodeName) -> None:
+        self._clashes[node] = self._clashes.get(node, 0) + 1
+        claim = self._claims.get(node)
+        if claim is not None:
+            self._claims[node] = msgspec.structs.replace(claim, clashes=self._clashes[node])
+            self._claims_changed()
+        self._duplicate_node(node)
+
+    def _claim(self, link: Link) -> None:
+        """Say that the node's session is here; whoever has an older one ends that."""
+        known, before = self._elsewhere(link.node), self._claims.get(link.node)
+        if known is not None:
+            self._note_rival(link, older=known.instance)
+        self._claims[link.node] = Claim(
+            order=1 + max((each.order for each in (known, before) if each), default=0),
+            since=int(self._utcnow().timestamp()),
+            instance=fingerprint(link.instance),
+            clashes=self._clashes.get(link.node, 0),
+        )
+        self._claims_changed()
 
     def _replace(self, older: Link | None, node: NodeName) -> None:
         if older is None or not older.is_live:
@@ -199,7 +257,7 @@ class Sessions:
         older.close(wire.Close.REPLACED, "a newer session of this node took over")
         if self._replacements.note(node, asyncio.get_running_loop().time()):
             log.warning("sessions of one node keep replacing each other", node=node)
-            self._duplicate_node(node)
+            self._clash(node)
 
     def _remove(self, link: Link) -> None:
         self._inbox.drop(link)
@@ -210,6 +268,8 @@ class Sessions:
             del self._opening[link.node]
         if self._open.get(link.node) is link:
             del self._open[link.node]
+            del self._claims[link.node]
+            self._claims_changed()
             self._metrics.sessions.set(len(self._open))
             self._set_contact(link.node, connected=False)
 

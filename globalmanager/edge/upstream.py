@@ -24,6 +24,7 @@ from common.errors import ProtocolError
 from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.logs import get_logger
 from common.session import WINDOW
+from common.tasks import TaskGroup
 from globalmanager.edge.desired import Binding
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.model import WorkerReport
@@ -155,7 +156,7 @@ class Inbox:
 
     async def run(self) -> None:
         """Serve until cancelled. What waits then was not acknowledged, so it comes again."""
-        async with asyncio.TaskGroup() as workers:
+        async with TaskGroup() as workers:
             for number in range(self._limits.workers):
                 workers.create_task(self._work(), name=f"inbox worker {number}")
 

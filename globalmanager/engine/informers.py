@@ -4,11 +4,11 @@ Called by loop. What edgeai created is watched by label, so that a cluster's oth
 nothing; job resources and what they refer to are watched as a whole.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from common import logs
+from common.tasks import TaskGroup
 from globalmanager.engine.informer import Informer, InformerSettings
 from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
@@ -55,12 +55,12 @@ class Informers:
         self._on_settled = on_settled
         self._on_open = on_open
         self._by_scope: dict[Scope, Informer] = {}
-        self._tasks: asyncio.TaskGroup | None = None
+        self._tasks: TaskGroup | None = None
 
     def __iter__(self) -> Iterator[Informer]:
         return iter(tuple(self._by_scope.values()))
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
+    def start(self, tasks: TaskGroup) -> None:
         """Run all that are known, and those to come, in `tasks`."""
         self._tasks = tasks
         for scope, informer in self._by_scope.items():
@@ -94,5 +94,5 @@ class Informers:
             self._launch(self._tasks, scope, informer)
         return informer
 
-    def _launch(self, tasks: asyncio.TaskGroup, scope: Scope, informer: Informer) -> None:
+    def _launch(self, tasks: TaskGroup, scope: Scope, informer: Informer) -> None:
         tasks.create_task(informer.run(), name=f"informer {scope.type} {scope.label_selector}")

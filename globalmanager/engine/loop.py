@@ -1,5 +1,7 @@
 """The engine: turns every change into a key, and every key into observe, plan, apply.
 
+Every replica has one that observes and says what each node must hold; only the leader's plans.
+
 Built by app; the edge server and REST ask it for objects and write status through it. One
 Engine serves all kinds. It keeps nothing that it could not see again after a restart, and no
 resource's fault reaches another: whatever a kind or the API raises ends in that key's backoff.
@@ -16,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid
+from common.tasks import TaskGroup
 from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.health import health_of
@@ -29,7 +32,8 @@ from globalmanager.engine.status import StatusWriter
 from globalmanager.engine.store import Store, by_controller_uid, by_uid_label
 from globalmanager.engine.workqueue import QueueClosed, WorkQueue
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict
+from globalmanager.kube.errors import Conflict, NotLeading
+from globalmanager.kube.fence import Fence
 from globalmanager.model import (
     NODES,
     PODS,
@@ -76,6 +80,7 @@ class Engine:
         sink: told what each node must hold, before the plan is carried out
         contacts: asked for the sessions of the nodes
         workers: settings that shape workers; handed to the kinds
+        fence: open while this replica leads; None: it is the only one, and always does
         metrics: made with the registry that is served
         now: UTC
     """
@@ -89,10 +94,12 @@ class Engine:
         contacts: ContactBook,
         workers: WorkerSettings,
         settings: EngineSettings | None = None,
+        fence: Fence | None = None,
         metrics: EngineMetrics | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._settings = settings or EngineSettings()
+        self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
         self._sink = sink
         self._contacts = contacts
@@ -115,24 +122,40 @@ class Engine:
         self.initially_reconciled = asyncio.Event()
         """Set once every job resource that was there at the start was given to the sink: before
         that, what a node must hold is not known, so no session may be admitted."""
-        self.recorder = Recorder(client, now=now, on_drop=self._metrics.events_dropped.inc)
+        leading = client if fence is None else client.fenced(fence)
+        self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
         """Records Events; also for others, e.g. two LocalControllers of one name."""
         self.status_writer = StatusWriter(client, self._informers.all_of)
-        """Writes .status by merge patch, of exactly one uid."""
-        self._applier = Applier(client, self._informers.managed, self.status_writer, self.recorder)
+        """Writes .status by merge patch, of exactly one uid; what edges report, on any replica."""
+        self._applier = Applier(
+            leading,
+            self._informers.managed,
+            self.status_writer.through(leading),
+            self.recorder,
+        )
         self._open_informers()
 
     async def run(self) -> None:
         """Until cancelled."""
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 self._informers.start(tasks)
                 tasks.create_task(self.recorder.run(), name="events")
                 for number in range(self._settings.workers):
                     tasks.create_task(self._work(), name=f"reconciler {number}")
         finally:
             self._queue.close()
+
+    @property
+    def leads(self) -> bool:
+        return self._fence is None or self._fence.left_s() > 0
+
+    def lead(self) -> None:
+        """This replica leads from now on: plan for every job resource."""
+        for type_ in self._kinds:
+            for object_ in self._store(type_).list():
+                self._queue.add(ref_of(type_, object_))
 
     # ---- asked by others ------------------------------------------------------------------------
 
@@ -249,6 +272,8 @@ class Engine:
             requeue_after_s = await self._reconcile(ref)
         except Conflict:
             return "conflict", 0.0  # somebody else wrote; the store is about to show it
+        except NotLeading:
+            return "deposed", None  # the leader plans; should that be this one again, so does it
         except EdgeAIError as error:
             if self._queue.failures(ref) == 0:  # one line for an outage, not one for each try
                 log.warning("not reconciled, trying again", problem=str(error))
@@ -278,6 +303,8 @@ class Engine:
             self._assign(ref, kind.assignments(observed))
         finally:
             self._seen(ref)  # even if the kind failed: one resource must not shut out all edges
+        if not self.leads:
+            return None
         if not self._can_plan(ref):
             self._parked.add(ref)
             return None

@@ -17,7 +17,7 @@ class EngineMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reconciles = Counter(
             "edgeai_reconciles_total",
-            "Reconciliations by kind and result: ok, conflict, refused, unavailable, bug",
+            "Reconciliations by kind and result: ok, conflict, deposed, refused, unavailable, bug",
             ("kind", "result"),
             registry=registry,
         )
@@ -35,6 +35,16 @@ class EngineMetrics:
         )
         self.queue_depth = Gauge(
             "edgeai_queue_depth", "Job resources that wait to be reconciled", registry=registry
+        )
+        self.leading = Gauge(
+            "edgeai_leading",
+            "1 while this replica is the one that reconciles",
+            registry=registry,
+        )
+        self.epoch = Gauge(
+            "edgeai_epoch",
+            "Highest epoch seen: grows when another replica begins to lead",
+            registry=registry,
         )
         self.stale_s = Gauge(
             "edgeai_informer_stale_seconds",

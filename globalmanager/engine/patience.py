@@ -1,4 +1,4 @@
-"""Waits at start for an API server that is not there yet; only epoch and rootkey do."""
+"""Waits at start for an API server that is not there yet; only rootkey does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

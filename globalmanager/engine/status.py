@@ -30,6 +30,12 @@ class StatusWriter:
         self._store_of = store_of
         self._locks: WeakValueDictionary[ObjectRef, asyncio.Lock] = WeakValueDictionary()
 
+    def through(self, client: KubeClient) -> "StatusWriter":
+        """Another one that writes by `client`, but is the same writer of an object."""
+        other = StatusWriter(client, self._store_of)
+        other._locks = self._locks
+        return other
+
     async def write(self, ref: ObjectRef, uid: Uid, patch: Mapping[str, Any]) -> None:
         """Merge `patch` into the .status of the object that has `uid`; nothing new, no request.
 

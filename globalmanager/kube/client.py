@@ -5,8 +5,9 @@ cached, retried or logged here, and bodies (Secrets among them) appear in no err
 """
 
 import asyncio
+import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,6 +17,7 @@ import msgspec
 from common.ids import Uid
 from common.ratelimit import TokenBucket
 from globalmanager.kube import errors
+from globalmanager.kube.fence import Fence, Shut
 from globalmanager.kube.lines import LineSplitter, LineTooLong
 from globalmanager.kube.transport import Transport, open_transport
 from globalmanager.model import Object, ObjectRef, ResourceType, ref_of
@@ -79,6 +81,7 @@ class KubeClient:
         self._settings = settings
         self._on_request = on_request
         self._bucket = TokenBucket(qps=settings.qps, burst=settings.burst)
+        self._fence: Fence | None = None
 
     @classmethod
     async def from_kubeconfig(
@@ -93,6 +96,22 @@ class KubeClient:
         Raises: SettingsError naming the file and what is wrong with it
         """
         return cls(await open_transport(path), settings, on_request=on_request)
+
+    def fenced(self, fence: Fence) -> Self:
+        """The same client, connections and rate; but its writes pass `fence`, or raise NotLeading.
+
+        It is looked at immediately before a request is sent, after all waiting for the rate.
+        """
+        fenced = copy.copy(self)
+        fenced._fence = fence
+        return fenced
+
+    def apart(self, settings: ClientSettings) -> Self:
+        """The same connections, with a rate of its own: heartbeats do not queue behind work."""
+        apart = copy.copy(self)
+        apart._settings = settings
+        apart._bucket = TokenBucket(qps=settings.qps, burst=settings.burst)
+        return apart
 
     async def __aenter__(self) -> Self:
         return self
@@ -244,17 +263,27 @@ class KubeClient:
         """
         await self._bucket.acquire()
         try:
-            async with asyncio.timeout(deadline_s) as deadline, self._send(attempt) as response:
+            async with (
+                self._passage(attempt),
+                asyncio.timeout(deadline_s) as deadline,
+                self._send(attempt) as response,
+            ):
                 if not 200 <= response.status < 300:
                     raise await self._refusal(attempt, response)
                 if endless:
                     deadline.reschedule(None)
                 yield response
+        except Shut as error:
+            raise attempt.failed(errors.NotLeading, "this replica is not the leader") from error
         except TimeoutError as error:
             problem = f"no answer within {deadline_s:g} s"
             raise attempt.failed(errors.Unreachable, problem) from error
         except ConnectionError as error:
             raise attempt.failed(errors.Unreachable, str(error)) from error
+
+    def _passage(self, attempt: Attempt) -> AbstractAsyncContextManager[None]:
+        is_read = attempt.method == "GET"
+        return nullcontext() if self._fence is None or is_read else self._fence.passage()
 
     @asynccontextmanager
     async def _send(self, attempt: Attempt) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -8,6 +8,7 @@ ApiError                the request had no success; any status without a class o
 ├── Conflict            409: the object changed since it was read, or is another one (uid)
 ├── Gone                410: the resourceVersion is too old; list again
 ├── Invalid             422: the object breaks its schema; trying again does not help
+├── NotLeading          not sent, or given up: only the leader may write this, and it is another
 ├── Malformed           an answer that is none of a Kubernetes API, e.g. a proxy's HTML page
 ├── TooManyRequests     429, also Unavailable
 ├── ServerError         5xx, also Unavailable
@@ -81,6 +82,10 @@ class Gone(ApiError):
 
 
 class Invalid(ApiError):
+    pass
+
+
+class NotLeading(ApiError):
     pass
 
 

@@ -187,7 +187,7 @@ class Api:
         return NodeView(
             name=name,
             in_cluster=in_cluster,
-            connected=info is not None,
+            connected=info is not None or (contact is not None and contact.connected),
             since=None if contact is None else contact.since,
             tasks_desired=self._sessions.desired_count(name),
             tasks_held=None if info is None else info.held,

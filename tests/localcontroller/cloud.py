@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -33,6 +33,7 @@ class Cloud:
         self.sockets: list[ServerConnection] = []
         self.sessions: list[CloudSession] = []
         self.greeting: bytes | str | None = None  # sent instead of Welcome
+        self.on_request: Callable[[], None] = lambda: None  # before it is answered
         self.port = 0
         self._server: Server | None = None
 
@@ -68,6 +69,7 @@ class Cloud:
 
     def _on_request(self, connection: ServerConnection, request: Request) -> Response | None:
         self.requests.append(dict(request.headers.raw_items()))
+        self.on_request()
         if not self.answers:
             return None
         status, headers = self.answers.pop(0)

@@ -12,6 +12,7 @@ from common import wire
 from common.backoff import Backoff
 from common.session import Timing
 from localcontroller import conversation
+from localcontroller.credentials import Credentials
 from localcontroller.ledger import Ledger
 from localcontroller.link import Delays, Endpoint, Link, LinkState, default_delays
 from localcontroller.metrics import Metrics
@@ -45,7 +46,7 @@ def quick_delays() -> Delays:
 async def linked(ledger: Ledger, cloud: Cloud, **fields: Any) -> AsyncIterator[Link]:
     delays = fields.pop("delays", None) or quick_delays()
     timing = fields.pop("timing", TIMING)
-    endpoint = Endpoint(url=cloud.url, node="edge-1", **fields)
+    endpoint = Endpoint(url=cloud.url, node="edge-1", credentials=Credentials(**fields))
     link = Link(endpoint, ledger, Metrics(), timing=timing, delays=delays)
     task = asyncio.create_task(link.run(), name="link")
     try:
@@ -232,6 +233,37 @@ async def test_a_rejected_credential_is_tried_again_slowly(
     state = await refused_state(ledger, cloud)
     assert f"credential of this node with {status}" in state.last_error
     assert state.retry_in_s >= 30
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_rejected_token_that_was_rotated_meanwhile_is_tried_again_soon(
+    status: int, ledger: Ledger, cloud: Cloud, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("first")
+
+    def rotate() -> None:  # after the token was read, before it is rejected
+        token_file.write_text("second")
+
+    cloud.answers, cloud.on_request = [(status, {})], rotate
+    async with linked(ledger, cloud, token_file=token_file):
+        await cloud.until_synced()
+    assert [r["Authorization"] for r in cloud.requests] == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize("rotated", [False, True], ids=["same credential", "rotated"])
+async def test_a_revoked_session_is_opened_again_slowly_but_with_a_new_credential(
+    rotated: bool, ledger: Ledger, cloud: Cloud, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("first")
+    async with linked(ledger, cloud, token_file=token_file) as link:
+        await cloud.until_synced()
+        if rotated:
+            await asyncio.to_thread(token_file.write_text, "second")
+        await cloud.sockets[-1].close(wire.Close.REVOKED, "the credential is no longer good")
+        await until(lambda: link.state.failures)
+        assert (link.state.retry_in_s < 1) == rotated
 
 
 async def test_retry_after_is_honoured(ledger: Ledger, cloud: Cloud) -> None:

@@ -28,7 +28,7 @@ def command(state_dir: Path, *flags: str) -> list[str]:
     return [
         *(sys.executable, "-m", "localcontroller"),
         *("--node-name", "edge-1"),
-        *("--global-manager", NOWHERE),
+        *("--global-manager", NOWHERE, "--edge-plaintext", "allow"),
         *("--state-dir", str(state_dir)),
         *("--worker-address", "127.0.0.1:0"),
         *("--status-address", "127.0.0.1:0"),
@@ -135,7 +135,12 @@ WRONG_FLAGS = {
     "a port that is none": (("--worker-address", "127.0.0.1:70000"), "--worker-address"),
     "status for everybody": (("--status-address", "0.0.0.0:9101"), "--status-address"),
     "a number that is none": (("--ledger-max-bytes", "lots"), "--ledger-max-bytes"),
-    "half a certificate": (("--cert-file", "x.pem"), "--key-file"),
+    "half a certificate": (("--client-certificate", "x.pem"), "--client-key"),
+    "plaintext that nobody allowed": (("--edge-plaintext", "refuse"), "--edge-plaintext allow"),
+    "a certificate without TLS": (
+        ("--client-certificate", "x", "--client-key", "y"),
+        "--client-certificate",
+    ),
 }
 
 

@@ -120,6 +120,7 @@ def global_manager(running: Environment, api: str, directory: Path) -> Iterator[
             *(sys.executable, "-m", "globalmanager", "--system-namespace", "default"),
             *("--kubeconfig", str(write(directory / "kubeconfig", kubeconfig))),
             *("--edge-token-file", str(write(directory / "tokens", ""))),
+            *("--edge-plaintext", "allow"),
             *("--edge-address", f"{host}:9000", "--http-address", f"{host}:9001"),
             *("--namespace", "elsewhere"),
         ],
@@ -277,7 +278,7 @@ def second_local_controller(
             *("--global-manager", f"ws://{service['spec']['clusterIP']}:{system.EDGE_PORT}"),
             *("--state-dir", str(directory / "state"), "--token-file", str(token)),
             *("--worker-address", f"{host}:9100", "--status-address", f"{host}:9101"),
-            *QUICK,
+            *("--edge-plaintext", "allow", *QUICK),
         ],
         stderr=subprocess.DEVNULL,
     )

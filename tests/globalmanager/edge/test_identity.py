@@ -9,12 +9,8 @@ import pytest
 
 from common.errors import SettingsError
 from common.ids import NodeName
-from globalmanager.edge.identity import (
-    AUTHENTICATORS,
-    Handshake,
-    TokenAuthenticator,
-    Unauthenticated,
-)
+from globalmanager.edge.identity import Handshake, Unauthenticated
+from globalmanager.edge.node_tokens import TokenAuthenticator
 
 HASH = hashlib.sha256(b"one").hexdigest()
 
@@ -35,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 
 
 async def test_a_token_gives_the_node(file: Path) -> None:
-    authenticator = AUTHENTICATORS["token"](file)
+    authenticator = TokenAuthenticator(file)
     assert await authenticator.authenticate(shown("Bearer one")) == "node-1"
     assert await authenticator.authenticate(shown("bearer  two ", "node-2")) == "node-2"
 

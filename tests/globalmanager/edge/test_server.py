@@ -13,7 +13,8 @@ from websockets.exceptions import InvalidStatus
 
 from common import wire
 from globalmanager.edge.admission import AdmissionLimits
-from globalmanager.edge.server import MAX_HEAD_BYTES, USER_TIMEOUT_S
+from globalmanager.edge.connection import MAX_HEAD_BYTES
+from globalmanager.edge.server import USER_TIMEOUT_S
 from tests.globalmanager.edge.world import A, B, World, dial, eventually, token
 
 UPGRADE = (
@@ -182,6 +183,14 @@ async def test_sessions_leave_the_lobby(tmp_path: Path) -> None:
         await eventually(lambda: peer.is_synced)
         async with world.peer(B) as other:
             await eventually(lambda: other.is_synced)
+
+
+async def test_a_session_keeps_no_header_of_its_handshake(world: World) -> None:
+    async with world.peer() as peer:
+        await eventually(lambda: peer.is_synced)
+        (connection,) = world.server._connections
+        assert connection.request is not None
+        assert not list(connection.request.headers.raw_items())
 
 
 async def test_accepted_sockets_give_up_on_a_peer_that_acknowledges_nothing(world: World) -> None:

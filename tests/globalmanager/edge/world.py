@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 import msgspec
@@ -20,13 +21,16 @@ from common import wire
 from common.edge_session import EdgeSession, Outgoing, ReportAcked, Welcomed
 from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.session import Timing
+from globalmanager.claims import Claim
 from globalmanager.edge.admission import AdmissionLimits
 from globalmanager.edge.desired import DesiredSets
-from globalmanager.edge.identity import TokenAuthenticator
+from globalmanager.edge.identity import Authenticator
 from globalmanager.edge.link import LinkTiming
 from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.node_tokens import TokenAuthenticator
 from globalmanager.edge.server import EdgeServer
 from globalmanager.edge.sessions import Sessions
+from globalmanager.edge.tls import ServerTls
 from globalmanager.edge.upstream import Done, Inbox, InboxLimits, Outcome, Refused
 from globalmanager.model import Assignment, WorkerReport
 
@@ -129,6 +133,9 @@ class World:
         send_s: float = 10.0,
         limits: AdmissionLimits | None = None,
         inbox: InboxLimits = QUICK_RETRY,
+        authenticator: Authenticator | None = None,
+        tls: ServerTls | None = None,
+        review_s: float = 60.0,
     ) -> None:
         token_file.write_text(
             "".join(
@@ -141,6 +148,7 @@ class World:
         self.desired = DesiredSets()
         self.contact_changes: list[NodeName] = []
         self.duplicates: list[NodeName] = []
+        self.elsewhere: dict[NodeName, Claim] = {}  # claims of other replicas
         self.not_ready: list[str] = []
         self.epoch = 7
         self.inbox = Inbox(
@@ -155,6 +163,7 @@ class World:
             epoch=lambda: self.epoch,
             contact_changed=self.contact_changes.append,
             duplicate_node=self.duplicates.append,
+            elsewhere=self.elsewhere.get,
             metrics=self.metrics,
             timing=LinkTiming(session=timing, send_s=send_s, close_s=0.5),
         )
@@ -162,11 +171,14 @@ class World:
             "127.0.0.1",
             0,
             sessions=self.sessions,
-            authenticator=TokenAuthenticator(token_file),
+            authenticator=authenticator or TokenAuthenticator(token_file),
             not_ready=lambda: self.not_ready,
             metrics=self.metrics,
             limits=limits or AdmissionLimits(),
+            tls=tls,
+            review_s=review_s,
         )
+        self._scheme = "ws" if tls is None else "wss"
 
     def assign(self, n: int, *nodes: NodeName, **fields: Any) -> None:
         """Give task `n` to `nodes`; its object exists from then on."""
@@ -179,7 +191,7 @@ class World:
 
     @property
     def url(self) -> str:
-        return "ws://{}:{}/".format(*self.server.address)
+        return "{}://{}:{}/".format(self._scheme, *self.server.address)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["World"]:
@@ -193,8 +205,10 @@ class World:
             yield websocket
 
     @contextlib.asynccontextmanager
-    async def peer(self, node: NodeName = A, **fields: Any) -> AsyncIterator["Peer"]:
-        async with self.socket(node) as websocket:
+    async def peer(
+        self, node: NodeName = A, *, ssl: SSLContext | None = None, **fields: Any
+    ) -> AsyncIterator["Peer"]:
+        async with self.socket(node, ssl=ssl) as websocket:
             peer = Peer(websocket, **fields)
             async with beside(peer.run(), f"peer {node}"):
                 yield peer

@@ -15,6 +15,7 @@ from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
+from globalmanager.kube.fence import Fence
 from globalmanager.model import (
     Assignment,
     Contact,
@@ -160,6 +161,7 @@ async def run_manager(
     *,
     kinds: Sequence[Kind] = (GADGET,),
     settings: EngineSettings | None = None,
+    fence: Fence | None = None,
 ) -> AsyncIterator[Manager]:
     requests: list[tuple[str, str]] = []
     async with await KubeClient.from_kubeconfig(
@@ -174,6 +176,7 @@ async def run_manager(
             contacts=edge,
             workers=WorkerSettings(root_key=bytes(32)),
             settings=settings or EngineSettings(informer=FAST, workers=4),
+            fence=fence,
             metrics=EngineMetrics(registry),
         )
         task = asyncio.create_task(engine.run(), name="engine")

@@ -1,4 +1,4 @@
-"""What is claimed at start: an epoch above all others, and one key for all replicas."""
+"""What a start gets from the API, or waits for: one key for all replicas."""
 
 import asyncio
 import base64
@@ -6,36 +6,13 @@ import base64
 import pytest
 
 from common.errors import SettingsError
-from globalmanager.engine.epoch import LEASES, claim_epoch
 from globalmanager.engine.patience import insist
 from globalmanager.engine.rootkey import SECRET_NAME, get_root_key
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Forbidden, Unreachable
-from globalmanager.model import SECRETS, ObjectRef
+from globalmanager.model import SECRETS
 from tests.globalmanager.engine.cluster import Cluster
-
-LEASE = ObjectRef(LEASES, "default", "edgeai-globalmanager")
-
-
-async def claim(kube: KubeClient) -> int:
-    return await claim_epoch(kube, namespace="default", identity="me")
-
-
-async def test_each_start_has_a_higher_epoch(kube: KubeClient) -> None:
-    assert [await claim(kube) for _ in range(3)] == [1, 2, 3]
-    lease = await kube.get(LEASE)
-    assert lease["spec"]["leaseTransitions"] == 3
-    assert lease["spec"]["holderIdentity"] == "me"
-
-
-async def test_two_that_start_at_once_have_different_epochs(kube: KubeClient) -> None:
-    epochs = await asyncio.gather(*(claim(kube) for _ in range(6)))
-    assert sorted(epochs) == [1, 2, 3, 4, 5, 6]
-
-
-async def test_a_lease_without_a_count_begins_at_one(kube: KubeClient) -> None:
-    await kube.create(LEASES, {"metadata": {"name": LEASE.name, "namespace": "default"}})
-    assert await claim(kube) == 1
+from tests.globalmanager.waiting import until
 
 
 async def test_all_replicas_and_restarts_share_one_key(kube: KubeClient) -> None:
@@ -66,10 +43,13 @@ async def test_an_api_that_comes_late_is_waited_for(
     bare_cluster: Cluster, kube: KubeClient
 ) -> None:
     await bare_cluster.stop()
-    claiming = asyncio.create_task(claim(kube), name="claim")
-    await asyncio.sleep(0.1)
+    problems: list[str] = []
+    getting = asyncio.create_task(
+        get_root_key(kube, namespace="default", on_problem=problems.append), name="key"
+    )
+    await until(lambda: problems)
     await bare_cluster.start()
-    assert await claiming == 1
+    assert len(await getting) == 32
 
 
 @pytest.mark.looptime
@@ -81,7 +61,7 @@ async def test_patience_is_endless_and_tells_why() -> None:
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(600):
-            await insist("epoch", fail, on_problem=problems.append)
+            await insist("key", fail, on_problem=problems.append)
     assert set(problems) == {"get leases: no route"}
     # Delays of 2.5 s on average once the backoff has grown.
     assert 150 < len(problems) < 400
@@ -92,4 +72,4 @@ async def test_what_waiting_does_not_mend_is_not_waited_for() -> None:
         raise Forbidden("get", "leases", message="no right")
 
     with pytest.raises(Forbidden):
-        await insist("epoch", fail)
+        await insist("key", fail)

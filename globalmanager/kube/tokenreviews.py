@@ -1,0 +1,44 @@
+"""Answers for the edge server whose token it was shown: TokenReviews, and the pods of tokens.
+
+Given to the edge's authenticator by app, as its port Cluster. Whatever keeps the API from
+answering is Unavailable: only an answer may turn a node away. Keeps and logs nothing.
+"""
+
+from typing import Any, Final
+
+from common.errors import Unavailable
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import ApiError, NotFound
+from globalmanager.model import PODS, Object, ObjectRef, ResourceType
+
+TOKEN_REVIEWS: Final = ResourceType(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
+)
+
+
+class TokenReviews:
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def review_token(self, token: str, audience: str) -> Object:
+        """The status of a TokenReview. Raises: Unavailable"""
+        review = {"metadata": {}, "spec": {"token": token, "audiences": [audience]}}
+        try:
+            answer = await self._client.create(TOKEN_REVIEWS, review)
+        except Unavailable:
+            raise
+        except ApiError as error:  # a missing right, too: it is not the node's fault
+            raise Unavailable(str(error)) from error
+        status: Any = answer.get("status")
+        return status if isinstance(status, dict) else {}
+
+    async def find_pod(self, namespace: str, name: str) -> Object | None:
+        """None: there is none. Raises: Unavailable"""
+        try:
+            return await self._client.get(ObjectRef(PODS, namespace, name))
+        except NotFound:
+            return None
+        except Unavailable:
+            raise
+        except ApiError as error:
+            raise Unavailable(str(error)) from error

@@ -1,0 +1,84 @@
+"""An engine that does not lead: it knows all that the leader knows, and writes what edges say."""
+
+import math
+
+import pytest
+
+from common.ids import Uid
+from globalmanager.engine.leader import LEASES
+from globalmanager.kube.fence import Fence
+from globalmanager.model import Event, ObjectRef, Severity
+from tests.globalmanager.engine.cluster import Cluster, User, run_manager
+from tests.globalmanager.engine.gadgets import CONFIGMAPS, gadget
+from tests.globalmanager.engine.objects import GADGETS
+from tests.globalmanager.waiting import until
+
+
+async def test_it_writes_nothing_but_knows_what_each_node_must_hold(
+    cluster: Cluster, user: User
+) -> None:
+    await user.create(GADGETS, gadget("a", node="n1", data="x"))
+    async with run_manager(cluster.kubeconfig, fence=Fence()) as follower:
+        await until(follower.engine.initially_reconciled.is_set)
+        await user.create(GADGETS, gadget("b", node="n1", data="x"))
+        await until(lambda: follower.edge.nodes_of("b"))
+        assert follower.edge.nodes_of("a") == ["n1"]
+        assert follower.engine.health().ready
+        assert follower.writes == []
+
+
+async def test_who_begins_to_lead_does_what_was_left_undone(cluster: Cluster, user: User) -> None:
+    await user.create(GADGETS, gadget("a", node="n1", data="x"))
+    fence = Fence()
+    async with run_manager(cluster.kubeconfig, fence=fence) as manager:
+        await until(lambda: manager.edge.nodes_of("a"))
+        fence.open_until(math.inf)
+        manager.engine.lead()
+        await until(lambda: manager.phase("a") == "Ready")
+
+
+async def test_who_was_deposed_writes_nothing_more_and_is_ready_to_lead_again(
+    cluster: Cluster, user: User
+) -> None:
+    fence = Fence()
+    fence.open_until(math.inf)
+    async with run_manager(cluster.kubeconfig, fence=fence) as manager:
+        await user.create(GADGETS, gadget("a", node="n1", data="x"))
+        # The child, the status and the Event.
+        await until(lambda: [code for _, code in manager.writes] == ["201", "200", "201"])
+        fence.close()
+        written = len(manager.writes)
+        await user.delete(CONFIGMAPS, "a-config")
+        await user.change_spec("a", node="n2")
+        await until(lambda: manager.edge.nodes_of("a") == ["n2"])
+        assert manager.writes[written:] == []
+        fence.open_until(math.inf)
+        manager.engine.lead()
+        await until(lambda: len(manager.writes) > written)
+
+
+async def test_an_event_of_a_deposed_leader_is_dropped(cluster: Cluster, user: User) -> None:
+    async with run_manager(cluster.kubeconfig, fence=Fence()) as follower:
+        about = await user.create(GADGETS, gadget("a", node="n1"))
+        follower.engine.recorder.record(about, Event(Severity.WARNING, "Reason", "words"))
+        name = "edgeai_events_dropped_total"
+        await until(lambda: follower.registry.get_sample_value(name))
+        assert follower.writes == []
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
+async def test_what_an_edge_reports_is_written_by_the_replica_that_serves_it(
+    cluster: Cluster, user: User, leads: bool
+) -> None:
+    fence = Fence()
+    fence.open_until(math.inf if leads else -math.inf)
+    made = await user.create(GADGETS, gadget("a", node="n1"))
+    async with run_manager(cluster.kubeconfig, fence=fence) as manager:
+        await until(lambda: manager.edge.nodes_of("a"))
+        report = {"workers": {"w": {"status": "running"}}}
+        ref, uid = ObjectRef(GADGETS, "default", "a"), Uid(made["metadata"]["uid"])
+        await manager.engine.status_writer.write(ref, uid, report)
+        stored = await user.get(GADGETS, "a")
+        assert stored is not None
+        assert stored["status"]["workers"] == report["workers"]
+        assert await user.get(LEASES, "edgeai-globalmanager") is None

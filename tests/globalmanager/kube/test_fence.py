@@ -1,0 +1,98 @@
+"""A fenced client: reads pass, writes pass only while the fence is open, and end when it shuts."""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import NotLeading
+from globalmanager.kube.fence import Fence, elapsed
+from globalmanager.model import PODS, ObjectRef
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.globalmanager.waiting import until
+
+POD: Final = ObjectRef(PODS, "default", "p")
+WRITES = {
+    "create": lambda client: client.create(PODS, {"metadata": {"name": "p"}}),
+    "replace": lambda client: client.replace(PODS, {"metadata": {"name": "p"}}),
+    "patch": lambda client: client.merge_patch(POD, {"status": {}}, subresource="status"),
+    "delete": lambda client: client.delete(POD),
+}
+
+
+class Clock:
+    now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_a_shut_fence_lets_no_write_out(
+    scripted: ScriptedApi, scripted_client: KubeClient, write: object
+) -> None:
+    assert callable(write)
+    scripted.others = [scripted.json({"metadata": {"name": "p"}})]
+    fence = Fence()
+    client = scripted_client.fenced(fence)
+    with pytest.raises(NotLeading, match="not the leader"):
+        await write(client)
+    assert scripted.seen == []
+    await client.get(POD)
+    await write(scripted_client)
+    assert len(scripted.seen) == 2
+
+
+async def test_it_shuts_by_the_clock_alone(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """As for a process that was frozen: nobody had time to shut it."""
+    scripted.others = [scripted.json({"metadata": {"name": "p"}})]
+    clock = Clock()
+    fence = Fence(clock)
+    fence.open_until(60.0)
+    client = scripted_client.fenced(fence)
+    await client.create(PODS, {"metadata": {"name": "p"}})
+    clock.now = 60.0
+    with pytest.raises(NotLeading):
+        await client.create(PODS, {"metadata": {"name": "p"}})
+
+
+async def test_what_is_under_way_ends_when_it_is_shut(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.hang()]
+    fence = Fence()
+    fence.open_until(elapsed() + 100)
+    writing = asyncio.create_task(
+        scripted_client.fenced(fence).create(PODS, {"metadata": {"name": "p"}}), name="write"
+    )
+    await until(lambda: scripted.seen)
+    fence.close()
+    with pytest.raises(NotLeading):
+        await writing
+
+
+async def test_a_longer_reign_holds_for_what_is_under_way(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    released = asyncio.Event()
+    answered = scripted.json({"metadata": {"name": "p"}})
+
+    async def late(request: object) -> object:
+        await released.wait()
+        return await answered(request)  # type: ignore[arg-type]
+
+    scripted.others = [late]  # type: ignore[list-item]
+    clock = Clock()
+    fence = Fence(clock)
+    fence.open_until(clock.now + 0.05)
+    writing = asyncio.create_task(
+        scripted_client.fenced(fence).create(PODS, {"metadata": {"name": "p"}}), name="write"
+    )
+    await until(lambda: scripted.seen)
+    fence.open_until(clock.now + 100)
+    await asyncio.sleep(0.1)
+    released.set()
+    assert await writing

@@ -1,0 +1,231 @@
+"""The link over TLS: against the GlobalManager's own port, and what is said when that fails."""
+
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.backoff import Backoff
+from globalmanager.edge.certificates import CertificateAuthenticator
+from globalmanager.edge.tls import ServerTls, TlsFiles
+from localcontroller.credentials import CredentialError, Credentials
+from localcontroller.ledger import Ledger
+from localcontroller.link import Delays, Endpoint, Link
+from localcontroller.metrics import Metrics
+from tests.certificates import Authority, Pair
+from tests.globalmanager.edge.world import World, beside
+from tests.localcontroller.builders import TIMING, until
+from tests.localcontroller.test_link import quick_delays
+
+NODE = "node-0"
+
+
+class Keys:
+    def __init__(self, directory: Path) -> None:
+        self.ca = Authority(directory)
+        self.other_ca = Authority(directory, "other-ca", subject="/CN=other-ca")
+        self.server = self.ca.issue("server", alternative="IP:127.0.0.1", usage="serverAuth")
+        self.elsewhere = self.ca.issue("elsewhere", alternative="DNS:gm", usage="serverAuth")
+        self.expired_server = self.ca.issue(
+            "late", alternative="IP:127.0.0.1", usage="serverAuth", lasts=timedelta(hours=-1)
+        )
+        self.client = self.ca.issue("client", subject=f"/CN=system:node:{NODE}")
+        self.renewed = self.ca.issue("renewed", subject=f"/CN=system:node:{NODE}")
+        self.stranger = self.other_ca.issue("stranger", subject=f"/CN=system:node:{NODE}")
+        self.nobody = self.ca.issue("nobody")
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    return Keys(tmp_path_factory.mktemp("keys"))
+
+
+@contextlib.asynccontextmanager
+async def world_of(
+    tmp_path: Path, keys: Keys, server: Pair | None = None, **fields: Any
+) -> AsyncIterator[World]:
+    certificate, key = server or keys.server
+    tls = ServerTls(TlsFiles(certificate=certificate, key=key, client_ca=keys.ca.certificate))
+    authenticator = CertificateAuthenticator(tls.trusts)
+    world = World(tmp_path / "tokens", tls=tls, authenticator=authenticator, **fields)
+    async with world.running():
+        yield world
+
+
+def credentials(keys: Keys, client: Pair | None = None, **fields: Any) -> Credentials:
+    certificate, key = client or keys.client
+    files = {"ca_file": keys.ca.certificate, "client_certificate": certificate, "client_key": key}
+    return Credentials(**{**files, **fields})
+
+
+@contextlib.asynccontextmanager
+async def linked(
+    ledger: Ledger, url: str, credentials: Credentials, delays: Delays | None = None
+) -> AsyncIterator[Link]:
+    endpoint = Endpoint(url=url, node=NODE, credentials=credentials)
+    link = Link(endpoint, ledger, Metrics(), timing=TIMING, delays=delays or quick_delays())
+    async with beside(link.run(), "link") as task:
+        yield link
+        assert not task.done()  # it never dies
+
+
+async def test_a_certificate_opens_a_session(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
+    async with (
+        world_of(tmp_path, keys) as world,
+        linked(ledger, world.url, credentials(keys)) as link,
+    ):
+        await until(lambda: link.state.connected)
+        assert list(world.sessions.contacts()) == [NODE]
+
+
+async def said(ledger: Ledger, url: str, credentials: Credentials) -> str:
+    """What is wrong, after more than one try."""
+    async with linked(ledger, url, credentials) as link:
+        await until(lambda: link.state.failures >= 1)
+        return link.state.last_error
+
+
+async def test_an_unknown_ca_is_this_nodes_complaint(
+    ledger: Ledger, tmp_path: Path, keys: Keys
+) -> None:
+    async with world_of(tmp_path, keys) as world:
+        shown = credentials(keys, ca_file=keys.other_ca.certificate)
+        problem = await said(ledger, world.url, shown)
+    assert "this node does not accept the certificate of wss://127.0.0.1" in problem
+    assert "self-signed certificate in certificate chain" in problem
+    assert "--ca-file" in problem
+
+
+async def test_the_name_of_the_server_is_checked(
+    ledger: Ledger, tmp_path: Path, keys: Keys
+) -> None:
+    async with world_of(tmp_path, keys, keys.elsewhere) as world:
+        problem = await said(ledger, world.url, credentials(keys))
+    assert "this node does not accept" in problem
+    assert "IP address mismatch" in problem
+
+
+async def test_an_expired_server_is_named(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
+    async with world_of(tmp_path, keys, keys.expired_server) as world:
+        problem = await said(ledger, world.url, credentials(keys))
+    assert "certificate has expired" in problem
+
+
+async def test_a_client_certificate_that_is_not_accepted_is_named(
+    ledger: Ledger, tmp_path: Path, keys: Keys
+) -> None:
+    async with world_of(tmp_path, keys) as world:
+        problem = await said(ledger, world.url, credentials(keys, keys.stranger))
+    assert "ended the connection without an answer" in problem
+    assert f"accept the client certificate {keys.stranger.certificate}" in problem
+
+
+async def test_a_certificate_of_nobody_is_a_rejected_credential(
+    ledger: Ledger, tmp_path: Path, keys: Keys
+) -> None:
+    async with world_of(tmp_path, keys) as world:
+        problem = await said(ledger, world.url, credentials(keys, keys.nobody))
+    assert "rejects the credential of this node with 401" in problem
+
+
+async def test_a_port_without_tls_is_named(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
+    async with World(tmp_path / "tokens").running() as world:
+        url = world.url.replace("ws://", "wss://")
+        problem = await said(ledger, url, credentials(keys))
+    assert f"no TLS with {url}" in problem or "ended the connection without an answer" in problem
+
+
+UNUSABLE: dict[str, dict[str, Any]] = {
+    "no certificate": {"client_certificate": Path("/nowhere/tls.crt")},
+    "no key": {"client_key": Path("/nowhere/tls.key")},
+    "no CA": {"ca_file": Path("/nowhere/ca.crt")},
+}
+
+
+@pytest.mark.parametrize("changed", UNUSABLE.values(), ids=UNUSABLE.keys())
+async def test_a_file_that_cannot_be_used_is_named_and_tried_again(
+    ledger: Ledger, tmp_path: Path, keys: Keys, changed: dict[str, Any]
+) -> None:
+    async with world_of(tmp_path, keys) as world:
+        problem = await said(ledger, world.url, credentials(keys, **changed))
+    assert "/nowhere/" in problem
+    assert "No such file" in problem
+
+
+async def test_files_are_read_at_each_dial(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
+    """A rejected certificate is replaced while the link waits; the session then comes about."""
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    put(certificate, keys.nobody.certificate)
+    put(key, keys.nobody.key)
+    quick = Backoff(base_s=0.01, max_s=0.05)
+    delays = Delays(usual=quick, replaced=quick, credential_s=0.2)
+    shown = credentials(keys, Pair(certificate, key))
+    async with (
+        world_of(tmp_path, keys) as world,
+        linked(ledger, world.url, shown, delays) as link,
+    ):
+        await until(lambda: link.state.failures)
+        put(certificate, keys.renewed.certificate)
+        put(key, keys.renewed.key)
+        await until(lambda: link.state.connected)
+
+
+async def test_a_session_that_outlived_its_credential_goes_on_with_the_new_one_at_once(
+    ledger: Ledger, tmp_path: Path, keys: Keys
+) -> None:
+    """As with a token that has been rotated before it expired."""
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    put(certificate, keys.stranger.certificate)
+    put(key, keys.stranger.key)
+    bundle = tmp_path / "clients.crt"
+    bundle.write_bytes(keys.ca.certificate.read_bytes() + keys.other_ca.certificate.read_bytes())
+    tls = ServerTls(
+        TlsFiles(certificate=keys.server.certificate, key=keys.server.key, client_ca=bundle)
+    )
+    world = World(
+        tmp_path / "tokens",
+        tls=tls,
+        authenticator=CertificateAuthenticator(tls.trusts),
+        review_s=0.05,
+    )
+    shown = credentials(keys, Pair(certificate, key))
+    async with world.running(), linked(ledger, world.url, shown) as link:
+        await until(lambda: link.state.connected)
+        put(certificate, keys.renewed.certificate)
+        put(key, keys.renewed.key)
+        put(bundle, keys.ca.certificate)  # the CA of the first is trusted no more
+        await until(lambda: link.state.failures)
+        assert "4003" in link.state.last_error
+        assert link.state.retry_in_s < 1
+        await until(lambda: link.state.connected)
+
+
+def put(path: Path, source: Path) -> None:
+    new = path.with_suffix(".new")
+    new.write_bytes(source.read_bytes())
+    os.replace(new, path)
+
+
+def test_a_key_with_a_password_is_no_prompt_and_no_secret_is_told(
+    keys: Keys, tmp_path: Path
+) -> None:
+    locked = tmp_path / "locked.key"
+    locked.write_text(
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\ns3cr3t\n-----END ENCRYPTED PRIVATE KEY-----\n"
+    )
+    with pytest.raises(CredentialError) as raised:
+        credentials(keys, client_key=locked).tls()
+    assert str(locked) in str(raised.value)
+    assert "s3cr3t" not in str(raised.value)
+
+
+def test_tls_is_modern_and_checks_names(keys: Keys) -> None:
+    context = credentials(keys).tls()
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
