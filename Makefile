@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types crds bench clean lock
+.PHONY: help demo test cluster-test e2e lint types crds bench clean lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,13 +9,20 @@ USE := $(VENV)/.runtime
 DEVELOP := $(VENV)/.develop
 
 help: ## Show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
 
 demo: $(USE) ## Watch joint inference at work: a cloud, two edge nodes, real data
 	@$(BIN)/edgeai demo joint-inference
 
 test: $(DEVELOP) ## Run the tests
 	@$(BIN)/pytest
+
+cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
+	@$(BIN)/pytest tests/cluster
+	@$(BIN)/pytest tests/conformance --cluster=real
+
+e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
+	@$(BIN)/pytest tests/e2e
 
 lint: $(DEVELOP) ## Check style and the import rules
 	@$(BIN)/ruff check .
@@ -25,8 +32,9 @@ lint: $(DEVELOP) ## Check style and the import rules
 types: $(DEVELOP) ## Check types, strictly
 	@$(BIN)/mypy
 
-crds: $(USE) ## Write deploy/crds from the types
+crds: $(USE) ## Write deploy/crds and the GlobalManager's rights from the types
 	@$(BIN)/python -m globalmanager.crds deploy/crds
+	@$(BIN)/python -m globalmanager.rbac deploy/base/globalmanager/rbac.yaml
 
 bench: $(USE) ## Measure; prints one JSON object
 	@$(BIN)/python -m tests.bench
@@ -37,6 +45,8 @@ clean: ## Remove what the other targets made
 lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml -q --python-version 3.11 --universal --extra demo --extra build \
 	  --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+	uv pip compile pyproject.toml -q --python-version 3.11 --universal -c requirements.lock \
+	  --generate-hashes --no-emit-index-url --no-header -o requirements-runtime.lock
 	uv pip compile pyproject.toml -q --python-version 3.11 --universal --extra demo --extra build \
 	  --extra dev -c requirements.lock --generate-hashes --no-emit-index-url --no-header \
 	  -o requirements-dev.lock

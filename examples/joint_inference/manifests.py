@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+IN_IMAGE: Final = (Path("/opt/venv/bin/python3"), Path("/opt/edgeai"))  # deploy/containers
 TEMPLATE: Final = Path(__file__).with_name("joint_inference.yaml")
 
 
@@ -21,8 +22,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the placeholders, see the head of joint_inference.yaml."""
 
     files: Path
-    python: Path
-    checkout: Path
+    python: Path = Path(sys.executable)
+    checkout: Path = Path(__file__).parents[2]
+    image: str = "edgeai/example"
     edge_node: str
     cloud_node: str
     namespace: str = "default"
@@ -47,14 +49,24 @@ def main() -> None:
     parser.add_argument("files", type=Path, help="directory that train.py wrote")
     parser.add_argument("--edge-node", default="edge0", help="default: %(default)s")
     parser.add_argument("--cloud-node", default="cloud0", help="default: %(default)s")
+    parser.add_argument("--namespace", default="default", help="default: %(default)s")
+    parser.add_argument("--image", help="built from deploy/containers; not for the local cluster")
+    parser.add_argument(
+        "--stream-rate", type=float, default=0, help="images per second; default: no limit"
+    )
     chosen = parser.parse_args()
     placement = Placement(
         files=chosen.files.absolute(),
-        python=Path(sys.executable),
-        checkout=Path(__file__).parents[2],
         edge_node=chosen.edge_node,
         cloud_node=chosen.cloud_node,
+        namespace=chosen.namespace,
+        stream_rate=chosen.stream_rate,
     )
+    if chosen.image:
+        python, checkout = IN_IMAGE
+        placement = msgspec.structs.replace(
+            placement, image=chosen.image, python=python, checkout=checkout
+        )
     print(render(placement))
 
 

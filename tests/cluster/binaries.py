@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ PROGRAMS: Final = (
     "kube-scheduler",
     "kubectl",
 )
-_NODE_PROGRAMS: Final = ("kubelet", "kube-proxy")  # built along: they share most of the tree
+NODE_PROGRAMS: Final = ("kubelet", "kube-proxy")  # built along: they share most of the tree
 _ASSETS: Final = "KUBEBUILDER_ASSETS"
 _OTHERWISE: Final = f"or set {_ASSETS} to a directory that holds {', '.join(PROGRAMS)}"
 _REFLECT: Final = "src/github.com/modern-go/reflect2"
@@ -39,19 +39,19 @@ class Unavailable(Exception):
     """There are no binaries, and here none can be made; the message says what to do."""
 
 
-def obtain() -> Path:
-    """The directory that holds PROGRAMS; a first build takes minutes.
+def obtain(programs: Sequence[str] = PROGRAMS) -> Path:
+    """The directory that holds `programs`; a first build takes minutes, and makes all.
 
     Raises: Unavailable
     """
     if given := os.environ.get(_ASSETS):
-        return _given(Path(given))
+        return _given(Path(given), programs)
     target = cache_directory()
-    if not _missing(target):
+    if not _missing(target, programs):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.parent / f"{target.name}.lock"):
-        if _missing(target):  # still: whoever had the lock may have built it
+    with locked(target.parent / f"{target.name}.lock"):
+        if _missing(target, programs):  # still: whoever had the lock may have built it
             _build(target)
     return target
 
@@ -61,8 +61,8 @@ def cache_directory() -> Path:
     return Path(home) / "edgeai" / f"kubernetes-{VERSION}"
 
 
-def _given(directory: Path) -> Path:
-    if missing := _missing(directory):
+def _given(directory: Path, programs: Sequence[str]) -> Path:
+    if missing := _missing(directory, programs):
         raise Unavailable(
             f"{_ASSETS}={directory} lacks {', '.join(missing)}: add them, or unset the variable "
             f"to use {cache_directory()}"
@@ -70,17 +70,18 @@ def _given(directory: Path) -> Path:
     return directory
 
 
-def _missing(directory: Path) -> list[str]:
-    return [name for name in PROGRAMS if not os.access(directory / name, os.X_OK)]
+def _missing(directory: Path, programs: Sequence[str]) -> list[str]:
+    return [name for name in programs if not os.access(directory / name, os.X_OK)]
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """While nobody else, in this process or another, has the lock of this file."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"another build is under way; waiting for {path}")
+            say(f"another build is under way; waiting for {path}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield  # closing the file unlocks it, also when this process is killed
 
@@ -98,7 +99,7 @@ def _build(target: Path) -> None:
             Build(Path(scratch)).run(target)
         except subprocess.CalledProcessError as error:
             raise Unavailable(_failure(error)) from error
-    _say(f"Kubernetes {VERSION} is in {target} after {time.monotonic() - started:.0f} s")
+    say(f"Kubernetes {VERSION} is in {target} after {time.monotonic() - started:.0f} s")
 
 
 def _failure(error: subprocess.CalledProcessError) -> str:
@@ -122,14 +123,14 @@ class Build:
 
     def run(self, target: Path) -> None:
         """Raises: CalledProcessError, Unavailable"""
-        _say(f"building Kubernetes {VERSION} from Debian's source package; this takes minutes")
+        say(f"building Kubernetes {VERSION} from Debian's source package; this takes minutes")
         self._prepare_apt()
         self._fetch_packages()
         self._fetch_source()
-        _say("generating the API's OpenAPI definitions")
+        say("generating the API's OpenAPI definitions")
         self._generate_openapi()
-        _say("compiling the control plane")
-        names = [*PROGRAMS[1:], *_NODE_PROGRAMS]
+        say("compiling the control plane")
+        names = [*PROGRAMS[1:], *NODE_PROGRAMS]
         self._compile(*(f"{_KUBERNETES}/cmd/{name}" for name in names))
         shutil.copy2(self._root / "usr/bin/etcd", self._output / "etcd")
         shutil.rmtree(target, ignore_errors=True)  # it was incomplete
@@ -148,7 +149,7 @@ class Build:
             raise Unavailable(f"apt has no sources configured: configure Debian 12, {_OTHERWISE}")
         entries = [f"{kind} {line}\n" for line in lines for kind in ("deb", "deb-src")]
         (self._scratch / "sources.list").write_text("".join(entries))
-        _say("reading the lists of packages")
+        say("reading the lists of packages")
         self._apt("apt-get", "update", "-qq", "--error-on=any")
 
     def _fetch_packages(self) -> None:
@@ -162,13 +163,13 @@ class Build:
             "etcd-server",
             "golang-github-modern-go-reflect2-dev",
         )
-        _say(f"fetching {', '.join(names)}")
+        say(f"fetching {', '.join(names)}")
         self._apt("apt-get", "download", "-qq", *names)
         for package in self._scratch.glob("*.deb"):
             _run(["dpkg-deb", "-x", str(package), str(self._root)])
 
     def _fetch_source(self) -> None:
-        _say("fetching and unpacking the source")
+        say("fetching and unpacking the source")
         self._apt("apt-get", "source", "--download-only", "-qq", "kubernetes")
         (description,) = self._scratch.glob("kubernetes_*.dsc")
         if VERSION not in description.name:
@@ -263,7 +264,7 @@ def _output(command: list[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _say(message: str) -> None:
+def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 

@@ -9,6 +9,7 @@ import pytest
 from edgeai.api import Object
 from tests.cluster import binaries
 from tests.cluster.client import Client
+from tests.cluster.cluster import Cluster
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
 
@@ -44,11 +45,11 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows what the control plane and the GlobalManager said last."""
+    """A failure shows what Kubernetes and the GlobalManager said last."""
     report = yield
     if report.failed:
         for fixture in getattr(item, "funcargs", {}).values():
-            if isinstance(fixture, ControlPlane | GlobalManager):
+            if isinstance(fixture, ControlPlane | GlobalManager | Cluster):
                 report.sections.append((type(fixture).__name__, fixture.logs()))
     return report
 

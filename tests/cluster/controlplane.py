@@ -1,7 +1,7 @@
 """A Kubernetes control plane of its own: etcd, API server, controller manager and scheduler.
 
-Started by the fixtures of this folder, on free ports of 127.0.0.1, in a directory of its own. No
-node runs: pods are made, and stay pending.
+Started by the fixtures of this folder, on free ports, in a directory of its own. Without nodes it
+is on loopback, and pods that are made stay pending; cluster.py gives it nodes that run them.
 """
 
 import base64
@@ -10,7 +10,9 @@ import re
 import secrets
 import subprocess
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
@@ -20,13 +22,17 @@ from tests.cluster.programs import Program, free_port
 
 START_S: Final = 60.0
 _HOST: Final = "127.0.0.1"
-_SERVICES: Final = "10.96.0.0/16"
+SERVICES: Final = "10.96.0.0/16"
 _FIRST_SERVICE: Final = "10.96.0.1"  # the API server's own
-_ADVERTISED: Final = "192.0.2.1"  # must not be loopback; nobody connects to it
+_ADVERTISED: Final = "192.0.2.1"  # must not be loopback; nobody connects to it, without nodes
 _WITHOUT_INSECURE_PORTS: Final = 24  # minor version since which their flags are gone
 _REGISTRY: Final = "/registry/"
 # The control plane's own heartbeats.
 _HEARTBEATS: Final = ("/registry/leases/", "/registry/masterleases/")
+
+_ADMIN: Final = "admin"
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+_HEARD_FROM_NODE_S: Final = 10  # without a word for so long, a node is NotReady
 
 Object = dict[str, Any]
 
@@ -35,32 +41,50 @@ class ControlPlane:
     """Args:
     binaries: directory of the programs (tests.cluster.binaries)
     directory: empty; gets keys, data and logs
+    address: where nodes find the API server; None: there are none, it is on loopback
+    users: whom it knows besides the admin: name -> group, which may be ""
     """
 
-    def __init__(self, binaries: Path, directory: Path) -> None:
+    def __init__(
+        self,
+        binaries: Path,
+        directory: Path,
+        *,
+        address: str | None = None,
+        users: Mapping[str, str] = _NOBODY,
+    ) -> None:
         self._binaries = binaries
         self._directory = directory
-        self._token = secrets.token_hex(16)
+        self._address = address or _HOST
+        self._has_nodes = address is not None
+        self._groups = {_ADMIN: "system:masters", **users}
+        self._tokens = {user: secrets.token_hex(16) for user in self._groups}
+        self.token = self._tokens[_ADMIN]
         self._etcd_url = f"http://{_HOST}:{free_port()}"
-        self._port = free_port()
-        self._keys = _Keys(directory)
-        self.url = f"https://{_HOST}:{self._port}"
+        self._port = free_port(self._address)
+        self._keys = _Keys(directory, self._address)
+        self.url = f"https://{self._address}:{self._port}"
+        self.ca = self._keys.ca
         self.kubeconfig = directory / "kubeconfig"
         self._programs: list[Program] = []
 
     # ---- life ----------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, *, with_controllers: bool = True) -> None:
         """Until the API server is ready. Raises: AssertionError with the log of what failed"""
         self._keys.make()
         self._write_credentials()
-        self.client = Client(self.url, token=self._token, ca=self._keys.ca)
+        self.client = Client(self.url, token=self.token, ca=self._keys.ca)
         legacy = self._minor_version() < _WITHOUT_INSECURE_PORTS
         self._etcd = self._program("etcd", self._etcd_flags())
         self._api_server = self._program("kube-apiserver", self._api_server_flags(legacy=legacy))
         self._start_program(self._etcd)
         self._start_program(self._api_server)
         self.wait_until_ready()
+        if with_controllers:
+            self._start_controllers(legacy=legacy)
+
+    def _start_controllers(self, *, legacy: bool) -> None:
         for name, flags in (
             ("kube-controller-manager", self._controller_manager_flags(legacy=legacy)),
             ("kube-scheduler", self._scheduler_flags(legacy=legacy)),
@@ -139,18 +163,26 @@ class ControlPlane:
     def _write_credentials(self) -> None:
         tokens = self._directory / "tokens.csv"
         tokens.touch(mode=0o600)
-        tokens.write_text(f'{self._token},admin,admin,"system:masters"\n')
-        self.kubeconfig.touch(mode=0o600)
-        self.kubeconfig.write_text(yaml.safe_dump(self._kubeconfig()))
+        lines = [
+            f'{self._tokens[user]},{user},{user},"{self._groups[user]}"' for user in self._groups
+        ]
+        tokens.write_text("\n".join(lines))
+        self.write_kubeconfig(self.kubeconfig)
 
-    def _kubeconfig(self) -> Object:
-        cluster = {"server": self.url, "certificate-authority": str(self._keys.ca)}
+    def write_kubeconfig(self, path: Path, *, user: str = _ADMIN) -> None:
+        """For one of `users`, to a file that only its owner reads."""
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(self._kubeconfig(user)))
+
+    def _kubeconfig(self, user: str) -> Object:
+        authority = base64.b64encode(self._keys.ca.read_bytes()).decode()
+        cluster = {"server": self.url, "certificate-authority-data": authority}
         return {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {"token": self._token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "users": [{"name": user, "user": {"token": self._tokens[user]}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
             "current-context": "test",
         }
 
@@ -174,18 +206,22 @@ class ControlPlane:
         keys = self._keys
         return [
             f"--etcd-servers={self._etcd_url}",
-            f"--bind-address={_HOST}",
+            f"--bind-address={self._address}",
             f"--secure-port={self._port}",
-            f"--advertise-address={_ADVERTISED}",
+            f"--advertise-address={self._address if self._has_nodes else _ADVERTISED}",
             f"--tls-cert-file={keys.server_certificate}",
             f"--tls-private-key-file={keys.server_key}",
             f"--token-auth-file={self._directory / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC",
-            f"--service-cluster-ip-range={_SERVICES}",
+            f"--service-cluster-ip-range={SERVICES}",
             f"--service-account-key-file={keys.service_account_public_key}",
             f"--service-account-signing-key-file={keys.service_account_key}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--allow-privileged=true",
+            "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-client-certificate={keys.kubelet_client_certificate}",
+            f"--kubelet-client-key={keys.kubelet_client_key}",
             *(["--insecure-port=0"] if legacy else []),
         ]
 
@@ -195,8 +231,16 @@ class ControlPlane:
             f"--root-ca-file={self._keys.ca}",
             f"--service-account-private-key-file={self._keys.service_account_key}",
             "--use-service-account-credentials",
-            # There are no kubelets, whose silence it would write into every Node.
-            "--controllers=*,-nodelifecycle",
+            *self._node_lifecycle_flags(),
+        ]
+
+    def _node_lifecycle_flags(self) -> list[str]:
+        if not self._has_nodes:  # no kubelets, whose silence it would write into every Node
+            return ["--controllers=*,-nodelifecycle"]
+        return [
+            "--node-monitor-period=1s",
+            f"--node-monitor-grace-period={_HEARD_FROM_NODE_S}s",
+            "--node-startup-grace-period=20s",
         ]
 
     def _scheduler_flags(self, *, legacy: bool) -> list[str]:
@@ -214,16 +258,19 @@ class ControlPlane:
 class _Keys:
     """A CA, the API server's certificate and the key of ServiceAccount tokens, by openssl."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, address: str) -> None:
         self._directory = directory
+        self._address = address
         self.ca = directory / "ca.crt"
         self.server_certificate = directory / "server.crt"
         self.server_key = directory / "server.key"
+        self.kubelet_client_certificate = directory / "kubelet-client.crt"
+        self.kubelet_client_key = directory / "kubelet-client.key"
         self.service_account_key = directory / "serviceaccount.key"
         self.service_account_public_key = directory / "serviceaccount.pub"
 
     def make(self) -> None:
-        names = f"IP:{_HOST},IP:{_FIRST_SERVICE},IP:{_ADVERTISED},DNS:kubernetes.default.svc"
+        names = f"IP:{self._address},IP:{_FIRST_SERVICE},DNS:kubernetes.default.svc"
         self._certificate(
             "ca",
             "/CN=test-ca",
@@ -236,6 +283,13 @@ class _Keys:
             "basicConstraints=critical,CA:FALSE",
             f"subjectAltName={names}",
             "extendedKeyUsage=serverAuth",
+            signed_by="ca",
+        )
+        self._certificate(
+            "kubelet-client",
+            "/O=system:masters/CN=kube-apiserver-kubelet-client",
+            "basicConstraints=critical,CA:FALSE",
+            "extendedKeyUsage=clientAuth",
             signed_by="ca",
         )
         self._key(self.service_account_key)

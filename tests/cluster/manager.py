@@ -3,7 +3,9 @@
 import hashlib
 import http.client
 import json
+import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,7 @@ from tests.cluster.programs import Program, free_port
 
 _HOST: Final = "127.0.0.1"
 _READY_S: Final = 30.0
+TOKENS: Final = {"edge0": "secret of edge0"}
 
 
 class GlobalManager:
@@ -18,18 +21,30 @@ class GlobalManager:
     kubeconfig: of the control plane
     system_namespace: exists
     directory: empty; gets its token file and log
+    tokens: of nodes, by name
+    flags: further ones; they win
     """
 
-    def __init__(self, *, kubeconfig: Path, system_namespace: str, directory: Path) -> None:
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path,
+        system_namespace: str,
+        directory: Path,
+        tokens: Mapping[str, str] = TOKENS,
+        flags: Sequence[str] = (),
+    ) -> None:
         self._http_port = free_port()
-        tokens = directory / "tokens"
-        tokens.write_text(f"edge0 {hashlib.sha256(b'secret of edge0').hexdigest()}\n")
+        self.edge_address = f"{_HOST}:{free_port()}"
+        token_file = directory / "edge-tokens"
+        token_file.write_text("".join(f"{n} {_digest(token)}\n" for n, token in tokens.items()))
         argv = [
             *(sys.executable, "-m", "globalmanager", "--kubeconfig", str(kubeconfig)),
-            *("--system-namespace", system_namespace, "--edge-token-file", str(tokens)),
-            *("--edge-address", f"{_HOST}:{free_port()}"),
+            *("--system-namespace", system_namespace, "--edge-token-file", str(token_file)),
+            *("--edge-address", self.edge_address, "--edge-plaintext", "allow"),
             *("--http-address", f"{_HOST}:{self._http_port}"),
             *("--framework-images", "tensorflow:1.18=registry.test/tensorflow:1.18"),
+            *flags,
         ]
         self._program = Program(argv, log=directory / "globalmanager.log")
 
@@ -37,9 +52,16 @@ class GlobalManager:
         self._program.start()
         self.wait_until_ready()
 
-    def stop(self) -> int:
+    def launch(self) -> None:
+        """Without waiting until it is ready."""
+        self._program.start()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Its exit status."""
-        return self._program.stop()
+        return self._program.stop(how)
+
+    def send(self, number: signal.Signals) -> None:
+        self._program.send(number)
 
     def wait_until_ready(self) -> None:
         self._program.wait_until(
@@ -48,15 +70,27 @@ class GlobalManager:
 
     def readyz(self) -> tuple[bool, list[str]]:
         """Whether it is ready, and what it says about that."""
-        connection = http.client.HTTPConnection(_HOST, self._http_port, timeout=5)
         try:
-            connection.request("GET", "/readyz")
-            answer = json.load(connection.getresponse())
+            answer = json.loads(self.get("/readyz"))
         except (OSError, http.client.HTTPException) as error:
             return False, [str(error)]
+        return answer["ready"], answer.get("reasons", [])
+
+    def get(self, path: str) -> str:
+        """What its REST API answers, whatever the status. Raises: OSError, HTTPException"""
+        connection = http.client.HTTPConnection(_HOST, self._http_port, timeout=5)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
         finally:
             connection.close()
-        return answer["ready"], answer.get("reasons", [])
+
+    def resident_kib(self) -> float:
+        return self._program.resident_kib()
 
     def logs(self) -> str:
         return self._program.last_words()
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -18,6 +18,7 @@ from edgeai.api import wait_until
 STOP_S: Final = 15.0
 _SHOWN_LINES: Final = 25
 _INFORMATION: Final = re.compile(r"I\d{4} ")
+_TRACE: Final = "goroutine "  # of a Go program that gives up, long, after what it says about that
 
 
 class Program:
@@ -38,6 +39,11 @@ class Program:
     @property
     def name(self) -> str:
         return self._log.stem
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} is not running"
+        return self._process.pid
 
     def start(self) -> None:
         with self._log.open("ab") as log:
@@ -63,6 +69,9 @@ class Program:
             process.kill()
             return process.wait()
 
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
     def wait_until(
         self, what: str, missing: str, is_so: Callable[[], bool], *, timeout_s: float
     ) -> None:
@@ -79,16 +88,25 @@ class Program:
         status = None if self._process is None else self._process.poll()
         assert status is None, f"{self.name} ended with status {status}:\n{self.last_words()}"
 
+    def resident_kib(self) -> float:
+        """Its memory: the resident set."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert resident is not None, status
+        return float(resident.group(1))
+
     def last_words(self) -> str:
         """The end of its log, without what Kubernetes' programs say for information only."""
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        log = self._log.read_text(errors="replace") if self._log.exists() else ""
+        lines = log.partition(f"\n{_TRACE}")[0].splitlines()
         telling = [line for line in lines if not _INFORMATION.match(line)]
         return "\n".join(telling[-_SHOWN_LINES:])
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on; whoever asks binds it soon."""
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port of `host` that nobody listens on; whoever asks binds it soon."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((host, 0))
         port: int = listener.getsockname()[1]
         return port

@@ -182,13 +182,6 @@ def test_a_patch_of_the_status_with_a_stale_version_conflicts(
     assert caught.value.code == 409
 
 
-def test_a_patch_of_the_status_for_another_uid_conflicts(client: Client, digits: Object) -> None:
-    other = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}}
-    with pytest.raises(ApiError) as caught:
-        client.patch(f"{path_of(digits)}/status", {**other, "status": {"phase": "Running"}})
-    assert caught.value.code == 409
-
-
 # ---- manners -----------------------------------------------------------------------------------
 
 

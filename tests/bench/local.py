@@ -1,10 +1,4 @@
-"""`make bench`: how long things take on the local cluster; prints one JSON object.
-
-    python -m tests.bench
-
-Machines are shared and noisy, so each figure comes with its spread and beside the cost of a bare
-request to the same API in the same run. docs/performance.md says what the figures mean.
-"""
+"""How long an assignment takes on the local cluster, beside a bare request to the same API."""
 
 import http.client
 import json
@@ -13,36 +7,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from edgeai import environment, system
-from edgeai.api import Object, collection_of, path_of
+from edgeai.api import collection_of, path_of
 from edgeai.environment import Environment
+from tests.bench.samples import config_map, service
+from tests.bench.spread import spread
 
 SAMPLES: Final = 200
 EDGE_NODE: Final = "edge0"
 DEADLINE_S: Final = 10.0
-
-
-def service(number: int) -> Object:
-    """A JointInferenceService whose models do not exist: assigned to the edge, nothing started."""
-    container = {"name": "worker", "image": "none", "command": ["true"]}
-    template = {"spec": {"nodeName": EDGE_NODE, "containers": [container]}}
-    return {
-        "apiVersion": "edgeai.io/v1alpha1",
-        "kind": "JointInferenceService",
-        "metadata": {"name": f"bench-{number}", "namespace": "default"},
-        "spec": {
-            "edgeWorker": {"model": {"name": "none"}, "template": template},
-            "cloudWorker": {"model": {"name": "none"}, "template": template},
-        },
-    }
-
-
-def config_map(number: int) -> Object:
-    """Something that nobody watches."""
-    metadata = {"name": f"bench-{number}", "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}
 
 
 def timed_ms(action: Callable[[], object]) -> float:
@@ -72,7 +47,7 @@ class Edge:
 
 def cr_to_edge_ms(running: Environment, edge: Edge, number: int) -> float:
     """From the API's answer until the assignment is durable on the edge."""
-    wanted = service(number)
+    wanted = service(number, "default", EDGE_NODE)
     created = running.api.create(collection_of(wanted), wanted)
     taken_ms = timed_ms(lambda: edge.wait_for(created["metadata"]["uid"]))
     running.api.delete(path_of(wanted))
@@ -80,17 +55,12 @@ def cr_to_edge_ms(running: Environment, edge: Edge, number: int) -> float:
 
 
 def api_create_ms(running: Environment, number: int) -> float:
-    wanted = config_map(number)
+    wanted = config_map(number, "default")
     return timed_ms(lambda: running.api.create(collection_of(wanted), wanted))
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    cuts = statistics.quantiles(values, n=100)
-    figures = {"min": min(values), "median": cuts[49], "p99": cuts[98], "max": max(values)}
-    return {name: round(value, 2) for name, value in figures.items()}
-
-
-def main() -> None:
+def measure() -> dict[str, Any]:
+    """Figures of docs/performance.md, "The local cluster"."""
     state_dir = Path(tempfile.mkdtemp(prefix="edgeai-bench-"))
     try:
         running = environment.up(state_dir)
@@ -103,7 +73,7 @@ def main() -> None:
     finally:
         environment.down(state_dir)
     to_edge, create = ([pair[side] for pair in pairs] for side in (0, 1))
-    figures = {
+    return {
         "samples": SAMPLES,
         "cr_to_edge_ms": spread(to_edge),
         "api_create_ms": spread(create),
@@ -111,8 +81,3 @@ def main() -> None:
             statistics.median(to_edge) / statistics.median(create), 2
         ),
     }
-    print(json.dumps(figures))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,26 @@
+"""`make bench`: measure, and print one JSON object.
+
+    python -m tests.bench [local] [cluster]
+
+Machines are shared and noisy, so figures come with their spread, and beside the cost of a bare
+request to the same API in the same run. docs/performance.md says what they mean.
+"""
+
+import json
+import sys
+
+from tests.bench import cluster, local
+
+SECTIONS = {"local": local.measure, "cluster": cluster.measure}
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(SECTIONS)
+    unknown = set(wanted) - set(SECTIONS)
+    if unknown:
+        sys.exit(f"unknown section {sorted(unknown)[0]!r}; there are {', '.join(SECTIONS)}")
+    print(json.dumps({name: SECTIONS[name]() for name in wanted}))
+
+
+if __name__ == "__main__":
+    main()

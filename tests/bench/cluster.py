@@ -1,0 +1,250 @@
+"""How the GlobalManager does on a real API server with many edges and many new objects.
+
+Everything runs on one machine: etcd, the API server, the GlobalManager, and the load, each in
+processes of its own. No controller manager and no scheduler: nobody runs the workers, and what
+is measured is the GlobalManager and the API server that it speaks to.
+"""
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from tests.bench.edges import node_name, token_of
+from tests.bench.samples import config_map
+from tests.bench.spread import spread
+from tests.cluster import binaries
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
+SYSTEM_NAMESPACE: Final = "edgeai-system"
+NAMESPACE: Final = "default"
+SESSIONS: Final = 500
+OBJECTS: Final = 1000
+RATE: Final = 50  # objects created per second
+REPORTED: Final = 200
+REPORTS: Final = 5
+REPORT_EVERY_S: Final = 1.0
+SETTLE_S: Final = 10.0
+WATCHED_S: Final = 20.0  # that a settled system is watched for a write
+DEADLINE_S: Final = 120.0
+
+
+class Load:
+    """The process of the edges: commands go in, answers come out."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.edges", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.assigned: dict[str, float] = {}  # uid -> time of its assignment
+        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        threading.Thread(target=self._listen, name="load", daemon=True).start()
+        self.answer("open")
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer: dict[str, Any] = json.loads(line)
+            if "assigned" in answer:
+                self.assigned[answer["assigned"]] = answer["at"]
+            else:
+                self._answers.put(answer)
+
+    def answer(self, key: str) -> dict[str, Any]:
+        """The next answer, which has `key`."""
+        try:
+            answer = self._answers.get(timeout=DEADLINE_S)
+        except queue.Empty:
+            raise SystemExit(f"the edges do not say {key!r} in {DEADLINE_S:g} s") from None
+        assert key in answer, answer
+        return answer
+
+    def command(self, **command: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+def measure() -> dict[str, Any]:
+    """Figures of docs/performance.md, "A real API server"."""
+    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
+        control_plane = ControlPlane(binaries.obtain(), Path(directory))
+        try:
+            control_plane.start(with_controllers=False)
+            return _measure(control_plane, Path(directory))
+        finally:
+            control_plane.stop()
+
+
+def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
+    _prepare(control_plane)
+    with _manager(control_plane, directory) as manager:
+        before_kib = _settled_kib(manager)
+        load = Load(f"ws://{manager.edge_address}", str(SESSIONS))
+        try:
+            per_session_kib = (_settled_kib(manager) - before_kib) / SESSIONS
+            return {
+                "sessions": SESSIONS,
+                "kib_per_plain_session": round(per_session_kib, 1),
+                **_assignments(control_plane, load, directory),
+                **_reports(control_plane, load),
+                "written_once_settled": _written_once_settled(control_plane),
+            }
+        finally:
+            load.stop()
+
+
+def _prepare(control_plane: ControlPlane) -> None:
+    applied = control_plane.kubectl("apply", "-f", str(CRDS))
+    assert applied.returncode == 0, applied.stderr
+    _wait(
+        lambda: control_plane.kubectl("get", "models,jointinferenceservices").returncode == 0,
+        "the CRDs are not served",
+    )
+    names = [{"name": SYSTEM_NAMESPACE}, {"name": NAMESPACE}]
+    for metadata in names:
+        if control_plane.client.find(f"/api/v1/namespaces/{metadata['name']}") is None:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+            control_plane.client.create(namespace)
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name(number)}}
+        for number in range(SESSIONS)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(control_plane.client.create, nodes))
+
+
+@contextlib.contextmanager
+def _manager(control_plane: ControlPlane, directory: Path) -> Iterator[GlobalManager]:
+    manager = GlobalManager(
+        kubeconfig=control_plane.kubeconfig,
+        system_namespace=SYSTEM_NAMESPACE,
+        directory=directory,
+        tokens={name: token_of(name) for name in map(node_name, range(SESSIONS))},
+    )
+    try:
+        manager.start()
+        yield manager
+    finally:
+        manager.stop()
+
+
+def _settled_kib(manager: GlobalManager) -> float:
+    """Its resident memory, once that has not changed for a while."""
+    last, since_s = 0.0, time.monotonic()
+    while time.monotonic() - since_s < 3:
+        now = manager.resident_kib()
+        if abs(now - last) > 64:
+            last, since_s = now, time.monotonic()
+        time.sleep(0.2)
+    return last
+
+
+# ---- from object to edge ------------------------------------------------------------------------
+
+
+def _assignments(control_plane: ControlPlane, load: Load, directory: Path) -> dict[str, Any]:
+    token_file = directory / "admin-token"
+    token_file.touch(mode=0o600)
+    token_file.write_text(control_plane.token)
+    arguments = (control_plane.url, str(control_plane.ca), str(token_file), NAMESPACE)
+    answers = directory / "created.json"
+    with answers.open("w") as output:
+        creator = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.bench.creator", *arguments),
+                *(str(OBJECTS), str(RATE), str(SESSIONS)),
+            ],
+            stdout=output,
+        )
+    bare_ms = list(_bare_requests(control_plane, creator))
+    created: dict[str, list[float]] = json.loads(answers.read_text())
+    _wait(lambda: created.keys() <= load.assigned.keys(), "not every object was assigned")
+    to_edge = [(load.assigned[uid] - answered) * 1000 for uid, (_, answered) in created.items()]
+    creation = [(answered - asked) * 1000 for asked, answered in created.values()]
+    return {
+        "objects": OBJECTS,
+        "created_per_s": RATE,
+        "cr_to_edge_ms": spread(to_edge),
+        "cr_create_ms": spread(creation),
+        "api_create_ms": spread(bare_ms),
+    }
+
+
+def _bare_requests(
+    control_plane: ControlPlane, meanwhile: subprocess.Popen[bytes]
+) -> Iterator[float]:
+    """What one request that concerns nobody costs while the other process lives."""
+    number = 0
+    while meanwhile.poll() is None:
+        started_s = time.monotonic()
+        control_plane.client.create(config_map(number, NAMESPACE))
+        yield (time.monotonic() - started_s) * 1000
+        number += 1
+        time.sleep(0.2)
+
+
+# ---- from edge to object ------------------------------------------------------------------------
+
+
+def _reports(control_plane: ControlPlane, load: Load) -> dict[str, Any]:
+    """How long after the last report every last value stands in its object."""
+    chosen = sorted(load.assigned)[:REPORTED]
+    load.command(report=REPORTS, every=REPORT_EVERY_S, of=chosen)
+    sent_s = load.answer("sent")
+    _wait(lambda: _all_visible(control_plane, set(chosen)), "not every value is visible")
+    visible_s = time.monotonic() - sent_s["sent"]
+    return {
+        "reported_objects": REPORTED,
+        "reports_each": REPORTS,
+        "last_report_acked_s": round(sent_s["acked"] - sent_s["sent"], 2),
+        "last_value_visible_s": round(visible_s, 2),
+    }
+
+
+def _all_visible(control_plane: ControlPlane, uids: set[str]) -> bool:
+    path = f"/apis/edgeai.io/v1alpha1/namespaces/{NAMESPACE}/jointinferenceservices"
+    items = control_plane.client.list(f"{path}?resourceVersion=0")
+    counts = {item["metadata"]["uid"]: item["status"].get("uploadCount") for item in items}
+    return all(counts[uid] == REPORTS for uid in uids)
+
+
+# ---- silence ------------------------------------------------------------------------------------
+
+
+def _written_once_settled(control_plane: ControlPlane) -> list[str]:
+    """Keys of the API server's registry; the Events, of which few a second are told, come first."""
+    before = control_plane.registry()
+    while True:
+        time.sleep(SETTLE_S)
+        now = control_plane.registry()
+        if now == before:
+            break
+        before = now
+    time.sleep(WATCHED_S)
+    return sorted({key for key, _ in before.items() ^ control_plane.registry().items()})
+
+
+def _wait(is_so: Callable[[], bool], otherwise: str) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        if time.monotonic() > end_s:
+            raise SystemExit(f"{otherwise} after {DEADLINE_S:g} s")
+        time.sleep(0.1)

@@ -1,0 +1,221 @@
+"""A whole Kubernetes: control plane, DNS and nodes that run containers.
+
+Called by the tests of tests/cluster and tests/e2e that need nodes. All of it ends with the run
+that started it, also when that is killed; the next run removes what then remains on disk.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from edgeai.api import Object, wait_until
+from tests.cluster import binaries, packages
+from tests.cluster.containerd import CGROUP_PARENT, container_ids
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.dns import Dns
+from tests.cluster.images import SANDBOX, Images, Recipe
+from tests.cluster.machine import Machine
+from tests.cluster.network import Network
+from tests.cluster.node import PROXY_USER, Node, kubelet_user
+
+CLOUD: Final = "cloud0"
+EDGES: Final = ("edge0", "edge1")
+NODES: Final = (CLOUD, *EDGES)
+# As KubeEdge labels its edge nodes.
+EDGE_LABELS: Final = {"node-role.kubernetes.io/edge": "", "node-role.kubernetes.io/agent": ""}
+READY_S: Final = 60.0
+PREFIX: Final = "edgeai-cluster-"
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_TEMPORARY: Final = Path(tempfile.gettempdir())
+
+
+def prepared(recipes: Sequence[Recipe] = ()) -> "Cluster":
+    """One whose nodes have the images of `recipes`, ready to be started.
+
+    The first time this takes minutes, then seconds. Raises: Unavailable
+    """
+    packages.obtain()
+    programs = binaries.obtain([*binaries.PROGRAMS, *binaries.NODE_PROGRAMS])
+    return Cluster(programs, archive=Images().archive(recipes))
+
+
+class Cluster:
+    """Args:
+    programs: directory of Kubernetes' programs, those of nodes too
+    archive: images that nodes have from the start (images.py)
+    """
+
+    def __init__(self, programs: Path, *, archive: Path) -> None:
+        self.programs = programs
+        self._archive = archive
+        self._owned = ExitStack()
+        self._control_planes: list[ControlPlane] = []  # one, once it was made
+        self.nodes: dict[str, Node] = {}
+
+    def start(self) -> None:
+        """Until all nodes are Ready. Raises: AssertionError with the log of what failed"""
+        with ExitStack() as stack:
+            try:
+                self._start(stack)
+            except Exception as error:
+                error.add_note(self.logs())  # before they are removed
+                raise
+            self._owned = stack.pop_all()
+
+    def stop(self) -> None:
+        self._owned.close()
+
+    def _start(self, stack: ExitStack) -> None:
+        remove_leftovers()
+        directory = stack.enter_context(_run_directory())
+        self._network = Network(directory)
+        self._network.start()
+        stack.callback(self._network.stop)
+        self._start_control_plane(_made(directory / "control-plane"), stack)
+        machines = [self._start_machine(_made(directory / name), stack) for name in NODES]
+        self._network.connect(*machines)
+        # In this thread: the kernel ends programs with the thread that started them.
+        self.nodes = {machine.name: self._started_node(machine, stack) for machine in machines}
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.load(self._archive), self.nodes.values()))
+        self._wait_until_nodes_are_ready()
+
+    def _start_control_plane(self, directory: Path, stack: ExitStack) -> None:
+        users = {kubelet_user(name): "system:nodes" for name in NODES}
+        self.control_plane = ControlPlane(
+            self.programs,
+            directory,
+            address=self._network.host,
+            users={PROXY_USER: "", **users},
+        )
+        self._control_planes = [self.control_plane]
+        stack.callback(self.control_plane.stop)
+        self.control_plane.start()
+        self.client = self.control_plane.client
+        self._dns = Dns(self.client, address=self._network.host, directory=directory)
+        stack.callback(self._dns.stop)
+        self._dns.start()
+
+    def _start_machine(self, directory: Path, stack: ExitStack) -> Machine:
+        visible = (self.programs, self._archive.parent)
+        machine = Machine(directory.name, directory, visible=visible)
+        stack.callback(machine.stop)
+        machine.start()
+        return machine
+
+    def _started_node(self, machine: Machine, stack: ExitStack) -> Node:
+        node = Node(
+            machine,
+            binaries=self.programs,
+            control_plane=self.control_plane,
+            network=self._network,
+            sandbox_image=SANDBOX,
+        )
+        stack.callback(node.stop)
+        node.start()
+        return node
+
+    def _wait_until_nodes_are_ready(self) -> None:
+        for name in NODES:
+            self.wait_until_ready(name)
+        for name in EDGES:
+            self.client.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": EDGE_LABELS}})
+
+    # ---- use -----------------------------------------------------------------------------------
+
+    def cut_off(self, name: str) -> None:
+        """Take the node off the network; what runs there runs on."""
+        self._network.cut_off(self.nodes[name].machine)
+
+    def reconnect(self, name: str) -> None:
+        self._network.reconnect(self.nodes[name].machine)
+
+    def wait_until_ready(self, name: str, *, ready: bool = True) -> None:
+        """Until the API says that the node is Ready, or is not."""
+
+        def missing() -> str:
+            self.check_alive()
+            status = _ready_condition(self.client.find(f"/api/v1/nodes/{name}"))
+            return "" if (status == "True") is ready else f"its condition Ready is {status}"
+
+        wait_until(f"node {name} to be {'' if ready else 'not '}Ready", missing, timeout_s=READY_S)
+
+    def check_alive(self) -> None:
+        """Raises: AssertionError with the log of what ended"""
+        self.control_plane.check_alive()
+        self._dns.check_alive()
+        for node in self.nodes.values():
+            node.check_alive()
+
+    def logs(self) -> str:
+        shown = [each.logs() for each in self._control_planes]
+        return "\n\n".join([*shown, *(node.logs() for node in self.nodes.values())])
+
+
+def _ready_condition(node: Object | None) -> str:
+    conditions = (node or {}).get("status", {}).get("conditions", ())
+    found: Sequence[str] = [each["status"] for each in conditions if each["type"] == "Ready"]
+    return found[0] if found else "missing"
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
+# ---- what is on disk -------------------------------------------------------------------------
+
+
+@contextmanager
+def _run_directory() -> Iterator[Path]:
+    """A short path: sockets are in it. Whoever holds its lock is using it."""
+    with ExitStack() as held:
+        with _locked(_TEMPORARY):  # else somebody may take it for a leftover
+            directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+            held.enter_context(_locked(directory))
+        try:
+            yield directory
+        finally:
+            _remove(directory)
+
+
+def remove_leftovers() -> None:
+    """Directories and cgroups of runs that were killed."""
+    with _locked(_TEMPORARY):
+        for directory in _TEMPORARY.glob(f"{PREFIX}*"):
+            with suppress(BlockingIOError, FileNotFoundError), _locked(directory, wait=False):
+                _remove(directory)
+
+
+@contextmanager
+def _locked(directory: Path, *, wait: bool = True) -> Iterator[None]:
+    """Raises: BlockingIOError when another holds the lock, and this is not to wait"""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove(directory: Path) -> None:
+    for machine in directory.iterdir():
+        for container in container_ids(machine):
+            _remove_cgroups(container)
+    shutil.rmtree(directory)
+
+
+def _remove_cgroups(container: str) -> None:
+    """In the hierarchy of version 2, or in each of version 1; its processes have ended."""
+    below = f"{CGROUP_PARENT}/{container}"
+    for path in (_CGROUPS / below, *_CGROUPS.glob(f"*/{below}")):
+        with suppress(FileNotFoundError):
+            path.rmdir()
+        with suppress(OSError):  # other containers are there, of whomever
+            path.parent.rmdir()

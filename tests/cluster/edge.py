@@ -1,0 +1,80 @@
+"""An edge node without a kubelet: its LocalController as a process, and a worker's words."""
+
+import json
+import signal
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+from edgeai.api import wait_until
+from tests.cluster.programs import Program, free_port
+
+_HOST: Final = "127.0.0.1"
+_TAKEN_S: Final = 10.0
+
+
+class Edge:
+    """Args:
+    node: its name
+    token: what the GlobalManagers know it by
+    port: of loopback, where a GlobalManager answers
+    directory: empty; gets its ledger, token and log
+    flags: further ones; they win
+    """
+
+    def __init__(
+        self, node: str, *, token: str, port: int, directory: Path, flags: tuple[str, ...] = ()
+    ) -> None:
+        self._worker_port, self._status_port = free_port(), free_port()
+        token_file = directory / "token"
+        token_file.touch(mode=0o600)
+        token_file.write_text(token)
+        argv = [
+            *(sys.executable, "-m", "localcontroller", "--node-name", node),
+            *("--global-manager", f"ws://{_HOST}:{port}", "--edge-plaintext", "allow"),
+            *("--token-file", str(token_file), "--state-dir", str(directory / "state")),
+            *("--worker-address", f"{_HOST}:{self._worker_port}"),
+            *("--status-address", f"{_HOST}:{self._status_port}"),
+            *("--reconnect-min-s", "0.3", "--reconnect-max-s", "0.6"),
+            *flags,
+        ]
+        self._program = Program(argv, log=directory / f"localcontroller-{node}.log")
+
+    def start(self) -> None:
+        self._program.start()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        return self._program.stop(how)
+
+    def logs(self) -> str:
+        return self._program.last_words()
+
+    def link(self) -> dict[str, Any]:
+        """Of its own REST API; {} while that does not answer."""
+        try:
+            with urllib.request.urlopen(
+                f"http://{_HOST}:{self._status_port}/api/v1/link", timeout=5
+            ) as answer:
+                state: dict[str, Any] = json.load(answer)
+                return state
+        except OSError:
+            return {}
+
+    def report(self, worker: str, *, secret: str, **counts: int) -> None:
+        """As a worker on this node; until it is taken."""
+        message = {"phase": "inference", "status": "running", "output": {"taskInfo": counts}}
+        request = urllib.request.Request(
+            f"http://{_HOST}:{self._worker_port}/w/{secret}/v1/workers/{worker}/status",
+            data=json.dumps(message).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+
+        def refusal() -> str:
+            try:
+                with urllib.request.urlopen(request, timeout=5):
+                    return ""
+            except OSError as error:  # 403 until the task has come; an HTTPError is an OSError
+                return str(error)
+
+        wait_until(f"report of {worker}", refusal, timeout_s=_TAKEN_S)

@@ -1,0 +1,333 @@
+"""Two GlobalManagers: both serve, one reconciles, and whatever happens to it the other goes on.
+
+Each stands behind a line of its own to the API server, on which its writes are seen, and which
+can be cut; the edge dials one or the other on a road of its own.
+"""
+
+import base64
+import json
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from common.ids import Uid
+from edgeai.api import Object, path_of, wait_until
+from globalmanager.secrets import worker_secret
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.edge import Edge
+from tests.cluster.lines import ApiLine, Road, Write
+from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import model, service
+
+NODE: Final = "edge0"
+TOKEN: Final = "secret-of-edge0"
+WORKER: Final = "digits-edge"
+DURATION_S: Final = 3.0
+GRACE_S: Final = 3.0
+SILENCE_S: Final = 2.5
+LEASE: Final = (
+    *("--lease-duration-s", f"{DURATION_S:g}"),
+    *("--lease-renew-deadline-s", "2", "--lease-retry-s", "0.4"),
+)
+SESSION: Final = (
+    *("--session-opening-s", "1.5", "--session-beat-s", "0.7"),
+    *("--session-silence-s", f"{SILENCE_S:g}"),
+)
+SETTLE_S: Final = 20.0
+# The lease runs out, the other one looks, and two slow cores do the rest.
+TAKEOVER_S: Final = DURATION_S + 5.0
+RELEASED_S: Final = 2.0
+EVERYBODYS: Final = ("/secrets", "/leases", "/configmaps")
+
+
+class Replica:
+    """One GlobalManager and its line to the API server."""
+
+    def __init__(
+        self, name: str, control_plane: ControlPlane, namespace: str, directory: Path
+    ) -> None:
+        self.name = name
+        self.line = ApiLine(control_plane.url, ca=control_plane.ca)
+        self._token = control_plane.token
+        self._namespace = namespace
+        self._directory = directory
+
+    def start(self, stack: ExitStack) -> None:
+        stack.enter_context(self.line)
+        self._directory.mkdir()
+        kubeconfig = self._directory / "kubeconfig"
+        self.manager = GlobalManager(
+            kubeconfig=self.line.write_kubeconfig(kubeconfig, token=self._token),
+            system_namespace=self._namespace,
+            directory=self._directory,
+            tokens={NODE: TOKEN},
+            flags=(
+                *("--replica-name", self.name, "--contact-grace-s", f"{GRACE_S:g}"),
+                *LEASE,
+                *SESSION,
+            ),
+        )
+        self.manager.launch()
+        stack.callback(self.manager.stop, signal.SIGKILL)
+
+    def reconciler_writes(self) -> list[Write]:
+        """What passed its line, without what every replica may write: the key that they share,
+        its candidacy, its presence, and what its edges report."""
+        return [
+            write
+            for write in self.line.writes
+            if not any(plural in write.path for plural in EVERYBODYS)
+            and b'"workers"' not in write.body
+        ]
+
+
+class World:
+    """Two replicas, one edge, one job in a namespace."""
+
+    def __init__(self, client: Client, namespace: str, replicas: tuple[Replica, Replica]) -> None:
+        self.client, self.namespace = client, namespace
+        self.replicas = replicas
+        self.road = Road()
+
+    def leaders_lease(self) -> dict[str, Any]:
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+        found = self.client.find(f"{leases}/edgeai-globalmanager") or {}
+        spec: dict[str, Any] = found.get("spec") or {}
+        return spec
+
+    def leader(self) -> Replica | None:
+        name, _, _ = str(self.leaders_lease().get("holderIdentity") or "").rpartition("_")
+        return next((each for each in self.replicas if each.name == name), None)
+
+    def roles(self) -> tuple[Replica, Replica]:
+        """(leader, follower)"""
+
+        def missing() -> str:
+            return "" if self.leader() else f"the Lease is {self.leaders_lease()}"
+
+        wait_until("a leader", missing, timeout_s=SETTLE_S)
+        leader = self.leader()
+        assert leader is not None
+        (follower,) = (each for each in self.replicas if each is not leader)
+        return leader, follower
+
+    def wait_for_leader(self, expected: Replica, *, timeout_s: float) -> None:
+        def missing() -> str:
+            return "" if self.leader() is expected else f"the Lease is {self.leaders_lease()}"
+
+        wait_until(f"{expected.name} leads", missing, timeout_s=timeout_s, poll_s=0.05)
+
+    def send_edge_to(self, first: Replica, *others: Replica) -> None:
+        self.road.lead_to(*(each.manager.edge_address for each in (first, *others)))
+
+    def create_job(self, name: str = "digits") -> Object:
+        job = self.client.create(service(self.namespace, name=name))
+        self.wait_for_children(name)
+        return job
+
+    def children(self, name: str) -> dict[str, str]:
+        """Deployments and Services of a job -> uid."""
+        root = f"namespaces/{self.namespace}"
+        found = [
+            *self.client.list(f"/apis/apps/v1/{root}/deployments"),
+            *self.client.list(f"/api/v1/{root}/services"),
+        ]
+        metadata = [each["metadata"] for each in found]
+        return {each["name"]: each["uid"] for each in metadata if _owner(each) == name}
+
+    def wait_for_children(self, name: str) -> None:
+        def missing() -> str:
+            found = self.children(name)
+            return "" if len(found) == 3 else f"there are {sorted(found)}"
+
+        wait_until(f"what {name} needs", missing, timeout_s=SETTLE_S)
+
+    def wait_for_contact(self, job: Object, status: str, *, timeout_s: float = SETTLE_S) -> None:
+        def missing() -> str:
+            conditions = (self.client.get(path_of(job)).get("status") or {}).get("conditions", ())
+            found = {each["type"]: each for each in conditions}.get("EdgeConnected", {})
+            return "" if found.get("status") == status else f"EdgeConnected is {found}"
+
+        wait_until(f"EdgeConnected={status}", missing, timeout_s=timeout_s)
+
+    def report(self, edge: Edge, job: Object, uploaded: int) -> None:
+        secrets = f"/api/v1/namespaces/{self.namespace}/secrets/edgeai-worker-key"
+        key = base64.b64decode(self.client.get(secrets)["data"]["key"])
+        secret = worker_secret(key, Uid(job["metadata"]["uid"]), "edge")
+        edge.report(WORKER, secret=secret, seen=10 * uploaded, uploaded=uploaded)
+
+    def wait_for_count(self, job: Object, uploaded: int) -> None:
+        def missing() -> str:
+            found = (self.client.get(path_of(job)).get("status") or {}).get("uploadCount")
+            return "" if found == uploaded else f"uploadCount is {found}"
+
+        wait_until(f"uploadCount {uploaded}", missing, timeout_s=SETTLE_S)
+
+
+def _owner(metadata: Object) -> str:
+    return str(next((each["name"] for each in metadata.get("ownerReferences") or ()), ""))
+
+
+@pytest.fixture
+def world(
+    crds: ControlPlane, client: Client, namespace: str, nodes: tuple[str, ...], tmp_path: Path
+) -> Iterator[World]:
+    """Both are ready, one leads; the Models are there; no edge yet."""
+    assert NODE in nodes
+    first, second = (Replica(name, crds, namespace, tmp_path / name) for name in ("east", "west"))
+    for name in ("small", "big"):
+        client.create(model(name, namespace))
+    world = World(client, namespace, (first, second))
+    with ExitStack() as stack:
+        for replica in world.replicas:
+            replica.start(stack)
+        stack.enter_context(world.road)
+        try:
+            for replica in world.replicas:
+                replica.manager.wait_until_ready()
+            world.roles()
+            yield world
+        finally:
+            for replica in world.replicas:  # shown when the test failed
+                print(f"--- {replica.name}\n{replica.manager.logs()}")
+
+
+@pytest.fixture
+def edge(world: World, tmp_path: Path) -> Iterator[Edge]:
+    """Not started."""
+    directory = tmp_path / "edge"
+    directory.mkdir()
+    edge = Edge(NODE, token=TOKEN, port=world.road.port, directory=directory, flags=SESSION)
+    yield edge
+    edge.stop(signal.SIGKILL)
+    print(f"--- edge\n{edge.logs()}")
+
+
+def connected_nodes(replica: Replica) -> list[str]:
+    items = json.loads(replica.manager.get("/api/v1/nodes"))["items"]
+    return [each["name"] for each in items if each["connected"]]
+
+
+def test_both_serve_edges_and_rest_and_one_reconciles(world: World, edge: Edge) -> None:
+    """The edge is the follower's; the leader knows of it, and of its end within the grace."""
+    leader, follower = world.roles()
+    world.send_edge_to(follower)
+    edge.start()
+    job = world.create_job()
+    world.wait_for_contact(job, "True")
+    world.report(edge, job, uploaded=7)
+    world.wait_for_count(job, 7)
+    assert follower.reconciler_writes() == []
+    assert any(b'"workers"' in write.body for write in follower.line.writes)
+    assert [connected_nodes(each) for each in world.replicas] == [[NODE], [NODE]]
+    metrics = {each.name: each.manager.get("/metrics") for each in world.replicas}
+    assert "edgeai_leading 1.0" in metrics[leader.name]
+    assert "edgeai_leading 0.0" in metrics[follower.name]
+
+    edge.stop(signal.SIGKILL)
+    world.wait_for_contact(job, "False", timeout_s=GRACE_S + SILENCE_S + 5)
+    assert follower.reconciler_writes() == []
+
+
+def test_a_killed_leader_is_followed_within_the_lease(world: World, edge: Edge) -> None:
+    leader, follower = world.roles()
+    world.send_edge_to(leader, follower)
+    edge.start()
+    job = world.create_job()
+    world.report(edge, job, uploaded=3)
+    world.wait_for_count(job, 3)
+    before, epoch = world.children("digits"), world.leaders_lease()["leaseTransitions"]
+
+    leader.manager.stop(signal.SIGKILL)
+    world.report(edge, job, uploaded=5)
+    world.wait_for_leader(follower, timeout_s=TAKEOVER_S)
+    world.wait_for_count(job, 5)
+    assert world.leaders_lease()["leaseTransitions"] == epoch + 1
+    world.create_job("later")
+    assert world.children("digits") == before
+    world.wait_for_contact(job, "True")
+
+
+def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(world: World) -> None:
+    leader, follower = world.roles()
+    world.create_job()
+    leader.manager.send(signal.SIGSTOP)
+    names = [f"more{number}" for number in range(5)]
+    for name in names:  # the frozen one will see these at once, and that it does not lead
+        world.client.create(service(world.namespace, name=name))
+    world.wait_for_leader(follower, timeout_s=TAKEOVER_S)
+    for name in names:
+        world.wait_for_children(name)
+    before = {name: world.children(name) for name in ("digits", *names)}
+
+    written = len(leader.reconciler_writes())
+    leader.manager.send(signal.SIGCONT)
+    world.client.delete(f"/api/v1/namespaces/{world.namespace}/services/digits-cloud")
+    world.wait_for_children("digits")
+    wait_until_it_follows(leader)
+    assert leader.reconciler_writes()[written:] == []
+    after = {name: world.children(name) for name in ("digits", *names)}
+    assert {name: after[name] for name in names} == {name: before[name] for name in names}
+    assert world.leader() is follower
+
+
+def test_a_leader_that_is_cut_off_writes_nothing_more(world: World, edge: Edge) -> None:
+    """Its edge stays with it, out of reach; its reports arrive when the line is mended."""
+    leader, follower = world.roles()
+    world.send_edge_to(leader)
+    edge.start()
+    job = world.create_job()
+    world.wait_for_contact(job, "True")
+    world.report(edge, job, uploaded=2)
+    world.wait_for_count(job, 2)
+    before = world.children("digits")
+
+    leader.line.cut("silently")
+    world.wait_for_leader(follower, timeout_s=TAKEOVER_S)
+    world.report(edge, job, uploaded=4)
+    world.create_job("later")
+    # What the one that is cut off would now write, were it still the leader.
+    world.wait_for_contact(job, "False")
+    written = len(leader.reconciler_writes())
+    leader.line.mend()
+    world.wait_for_count(job, 4)
+    world.wait_for_contact(job, "True")
+    wait_until_it_follows(leader)
+    assert leader.reconciler_writes()[written:] == []
+    assert world.children("digits") == before
+    assert world.leader() is follower
+
+
+def test_a_leader_that_is_told_to_end_hands_over_at_once(world: World, edge: Edge) -> None:
+    leader, follower = world.roles()
+    world.send_edge_to(leader, follower)
+    edge.start()
+    job = world.create_job()
+    world.wait_for_contact(job, "True")
+    world.report(edge, job, uploaded=2)
+    world.wait_for_count(job, 2)
+
+    with ThreadPoolExecutor(1) as pool:
+        ending = pool.submit(leader.manager.stop)
+        world.wait_for_leader(follower, timeout_s=RELEASED_S)
+        assert ending.result() == 0
+    world.report(edge, job, uploaded=6)
+    world.wait_for_count(job, 6)
+    assert "GlobalManager is stopping" in edge.logs()
+    config_maps = world.client.list(f"/api/v1/namespaces/{world.namespace}/configmaps")
+    published = [each for each in config_maps if "edgeai" in each["metadata"]["name"]]
+    assert len(published) <= 1, "the one that ended left nothing behind"
+
+
+def wait_until_it_follows(replica: Replica) -> None:
+    def missing() -> str:
+        metrics = replica.manager.get("/metrics")
+        return "" if "edgeai_leading 0.0" in metrics else "it says that it leads"
+
+    wait_until(f"{replica.name} follows", missing, timeout_s=SETTLE_S)

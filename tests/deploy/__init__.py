@@ -1,0 +1,1 @@
+"""deploy/ against the code that it deploys, without a cluster."""

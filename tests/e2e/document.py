@@ -1,0 +1,138 @@
+"""Runs the commands of a page of the documentation, as whoever copies and pastes them would.
+
+Blocks fenced as ```bash are run in order, in one bash, from the checkout; other blocks are for
+reading. The page may use kubectl, what the checkout's environment installs, and `ssh NODE …` and
+`scp [-r] SOURCE NODE:TARGET`, which reach the files of nodes without a server there.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.cluster.cluster import Cluster
+
+CHECKOUT: Final = Path(__file__).parents[2]
+OVERLAY: Final = "deploy/overlays/kubernetes-1.20"  # the cluster's version
+BLOCK_S: Final = 240.0
+_BLOCK: Final = re.compile(r"^```bash\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_SSH: Final = """#!/bin/sh
+set -eu
+node=$1
+shift
+case $node in
+{cases}
+*) echo "there is no node $node" >&2; exit 1 ;;
+esac
+"""
+_SCP: Final = """#!/bin/sh
+set -eu
+recursive=
+if [ "$1" = -r ]; then recursive=-r; shift; fi
+exec ssh "${2%%:*}" cp $recursive "$(realpath "$1")" "${2#*:}"
+"""
+
+
+class Block(NamedTuple):
+    line: int
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(text.count("\n", 0, match.start("text")) + 1, match["text"])
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+class Shell:
+    """One bash that ends at the first command that fails.
+
+    Args:
+    directory: empty; gets the output and the programs `ssh` and `scp`
+    environment: beside PATH and HOME
+    """
+
+    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._output = directory / "output"
+        self._block = directory / "block"
+        self._done = directory / "done"
+        self._environment = {
+            "HOME": str(directory),
+            "PATH": f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            **environment,
+        }
+
+    def start(self) -> None:
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                ["bash", "-euo", "pipefail"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=CHECKOUT,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        self._kill()
+        self._process.communicate()
+
+    def _kill(self) -> None:
+        """With whatever it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def run(self, block: Block, *, timeout_s: float = BLOCK_S) -> str:
+        """What it printed. Raises: AssertionError when a command fails, or takes too long"""
+        assert self._process.poll() is None, "a block before this one failed"
+        assert self._process.stdin is not None
+        start = self._output.stat().st_size
+        self._done.unlink(missing_ok=True)
+        self._block.write_text(block.text)
+        script = f"source {self._block} </dev/null\ntouch {self._done}\n"
+        self._process.stdin.write(script.encode())
+        self._process.stdin.flush()
+        failure = self._failure(timeout_s)
+        printed = self._output.read_bytes()[start:].decode(errors="replace")
+        assert not failure, f"the commands of line {block.line} {failure}:\n{block.text}\n{printed}"
+        return printed
+
+    def _failure(self, timeout_s: float) -> str:
+        deadline = time.monotonic() + timeout_s
+        while not self._done.exists():
+            if (status := self._process.poll()) is not None:
+                return f"ended with {status}"
+            if time.monotonic() > deadline:
+                self._kill()
+                return f"took longer than {timeout_s:g} s"
+            time.sleep(0.05)
+        return ""
+
+
+def shell_at(cluster: Cluster, directory: Path) -> Shell:
+    """One whose kubectl and ssh reach the cluster."""
+    cases = [
+        f'{name}) exec {shlex.join(node.machine.inside("sh", "-c"))} "$*" ;;'
+        for name, node in cluster.nodes.items()
+    ]
+    _write_program(directory / "ssh", _SSH.format(cases="\n".join(cases)))
+    _write_program(directory / "scp", _SCP)
+    (directory / "kubectl").symlink_to(cluster.programs / "kubectl")
+    environment = {"KUBECONFIG": str(cluster.control_plane.kubeconfig), "OVERLAY": OVERLAY}
+    return Shell(directory, environment)
+
+
+def _write_program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)

@@ -1,0 +1,106 @@
+"""A JointInferenceService on real nodes: what its CR says, and what its edge worker printed."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from edgeai.api import Object, path_of, wait_until
+from tests.cluster.cluster import Cluster
+
+RESOURCE: Final = "/apis/edgeai.io/v1alpha1/jointinferenceservices"
+COUNTED_S: Final = 90.0  # a LocalController that was cut off dials again after a minute at most
+
+
+def services(cluster: Cluster) -> list[Object]:
+    """Of all namespaces."""
+    return cluster.client.list(RESOURCE)
+
+
+def slower(service: Object, *, name: str, rate_per_s: float) -> Object:
+    """The same under another name, which streams fewer images per second."""
+    spec = json.loads(json.dumps(service["spec"]))
+    (container,) = spec["edgeWorker"]["template"]["spec"]["containers"]
+    kept = [each for each in container.get("env", ()) if each["name"] != "STREAM_RATE"]
+    container["env"] = [*kept, {"name": "STREAM_RATE", "value": f"{rate_per_s:g}"}]
+    metadata = {"name": name, "namespace": service["metadata"]["namespace"]}
+    return {key: service[key] for key in ("apiVersion", "kind")} | {
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+class Service:
+    """One in the API."""
+
+    def __init__(self, cluster: Cluster, object_: Object) -> None:
+        self._cluster = cluster
+        self._metadata = object_["metadata"]
+        self.path = path_of(object_)
+
+    @property
+    def name(self) -> str:
+        return str(self._metadata["name"])
+
+    def status(self) -> dict[str, Any]:
+        return self._cluster.client.get(self.path).get("status") or {}
+
+    def pods(self, role: str = "") -> list[Object]:
+        root = f"/api/v1/namespaces/{self._metadata['namespace']}/pods"
+        selector = f"edgeai.io/uid={self._metadata['uid']}"
+        if role:
+            selector += f",edgeai.io/role={role}"
+        return self._cluster.client.list(f"{root}?labelSelector={selector}")
+
+    def edge_pod(self) -> Object:
+        (pod,) = self.pods("edge")
+        return pod
+
+    def wait_for_uploads(self, *, timeout_s: float) -> None:
+        def missing() -> str:
+            return "" if self.status().get("uploadCount") else f"status is {self.status()}"
+
+        wait_until("uploads in the CR", missing, timeout_s=timeout_s)
+
+    def wait_for_condition(self, type_: str, status: str, *, timeout_s: float) -> None:
+        def missing() -> str:
+            found = {each["type"]: each for each in self.status().get("conditions") or ()}
+            condition = found.get(type_, {})
+            return "" if condition.get("status") == status else f"it is {condition}"
+
+        wait_until(f"condition {type_}={status}", missing, timeout_s=timeout_s)
+
+    def result(self, *, timeout_s: float) -> dict[str, Any]:
+        """What the edge worker measured, once it has streamed everything."""
+        found: list[dict[str, Any]] = []
+
+        def missing() -> str:
+            printed = self._events()
+            found[:] = [event for event in printed if event["event"] == "result"]
+            return "" if found else f"it printed {printed[-1:]}"
+
+        wait_until("the edge worker's result", missing, timeout_s=timeout_s, poll_s=1.0)
+        return found[0]
+
+    def _events(self) -> list[dict[str, Any]]:
+        """The JSON lines among what it printed."""
+        metadata = self.edge_pod()["metadata"]
+        arguments = ("logs", f"--namespace={metadata['namespace']}", metadata["name"])
+        events = []
+        for line in self._cluster.control_plane.kubectl(*arguments).stdout.splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict) and "event" in event:
+                    events.append(event)
+        return events
+
+    def wait_for_exact_counts(self, counts: Mapping[str, int]) -> None:
+        """Until the CR says exactly what the worker counted."""
+
+        def differs() -> str:
+            metrics = self.status().get("metrics") or ()
+            told = {each["key"]: int(each["value"]) for each in metrics if each["key"] in counts}
+            return "" if told == counts else f"the CR says {told}, the worker {counts}"
+
+        wait_until("exact counts in the CR", differs, timeout_s=COUNTED_S)
+        assert self.status()["uploadCount"] == counts["uploaded"]
