@@ -6,6 +6,7 @@ is measured is the GlobalManager and the API server that it speaks to.
 """
 
 import contextlib
+import functools
 import json
 import queue
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any, Final
 from tests.bench.edges import node_name, token_of
 from tests.bench.samples import config_map
 from tests.bench.spread import spread
+from tests.certificates import Authority
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
@@ -37,6 +39,8 @@ REPORT_EVERY_S: Final = 1.0
 SETTLE_S: Final = 10.0
 WATCHED_S: Final = 20.0  # that a settled system is watched for a write
 DEADLINE_S: Final = 120.0
+# As deploy/containers sets it for the GlobalManager.
+AS_DEPLOYED: Final = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 class Load:
@@ -95,20 +99,55 @@ def measure() -> dict[str, Any]:
 
 def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
     _prepare(control_plane)
+    figures: dict[str, Any] = {"sessions": SESSIONS}
     with _manager(control_plane, directory) as manager:
         before_kib = _settled_kib(manager)
-        load = Load(f"ws://{manager.edge_address}", str(SESSIONS))
-        try:
-            per_session_kib = (_settled_kib(manager) - before_kib) / SESSIONS
-            return {
-                "sessions": SESSIONS,
-                "kib_per_plain_session": round(per_session_kib, 1),
-                **_assignments(control_plane, load, directory),
-                **_reports(control_plane, load),
-                "written_once_settled": _written_once_settled(control_plane),
-            }
-        finally:
-            load.stop()
+        with _load(f"ws://{manager.edge_address}") as load:
+            figures["kib_per_plain_session"] = _kib_per_session(manager, before_kib)
+            figures |= _assignments(control_plane, load, directory)
+            figures |= _reports(control_plane, load)
+            figures["written_once_settled"] = _written_once_settled(control_plane)
+    certificates = _Certificates(directory)
+    with _manager(control_plane, directory, *certificates.flags) as manager:
+        before_kib = _settled_kib(manager)
+        with _load(f"wss://{manager.edge_address}", *certificates.of_edges):
+            figures["kib_per_mtls_session"] = _kib_per_session(manager, before_kib)
+    return figures
+
+
+@contextlib.contextmanager
+def _load(*arguments: str) -> Iterator[Load]:
+    url, *more = arguments
+    load = Load(url, str(SESSIONS), *more)
+    try:
+        yield load
+    finally:
+        load.stop()
+
+
+class _Certificates:
+    """Of the edge port, and one for each edge."""
+
+    def __init__(self, directory: Path) -> None:
+        authority = Authority(directory)
+        server = authority.issue("edge-port", alternative="IP:127.0.0.1", usage="serverAuth")
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(functools.partial(_issue, authority), map(node_name, range(SESSIONS))))
+        self.of_edges = (str(authority.certificate), str(directory))
+        self.flags = (
+            *("--edge-auth", "mtls", "--edge-plaintext", "refuse"),
+            *("--edge-client-ca", str(authority.certificate)),
+            *("--edge-tls-certificate", str(server.certificate)),
+            *("--edge-tls-key", str(server.key)),
+        )
+
+
+def _issue(authority: Authority, node: str) -> None:
+    authority.issue(node, alternative=f"DNS:{node}")
+
+
+def _kib_per_session(manager: GlobalManager, before_kib: float) -> float:
+    return round((_settled_kib(manager) - before_kib) / SESSIONS, 1)
 
 
 def _prepare(control_plane: ControlPlane) -> None:
@@ -132,12 +171,14 @@ def _prepare(control_plane: ControlPlane) -> None:
 
 
 @contextlib.contextmanager
-def _manager(control_plane: ControlPlane, directory: Path) -> Iterator[GlobalManager]:
+def _manager(control_plane: ControlPlane, directory: Path, *flags: str) -> Iterator[GlobalManager]:
     manager = GlobalManager(
         kubeconfig=control_plane.kubeconfig,
         system_namespace=SYSTEM_NAMESPACE,
         directory=directory,
         tokens={name: token_of(name) for name in map(node_name, range(SESSIONS))},
+        flags=flags,
+        environment=AS_DEPLOYED,
     )
     try:
         manager.start()

@@ -33,6 +33,13 @@ _HEARTBEATS: Final = ("/registry/leases/", "/registry/masterleases/")
 _ADMIN: Final = "admin"
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 _HEARD_FROM_NODE_S: Final = 10  # without a word for so long, a node is NotReady
+AUDITED: Final = "system:serviceaccount:edgeai-system:globalmanager"
+_AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [AUDITED]}, {"level": "None"}],
+}
 
 Object = dict[str, Any]
 
@@ -158,6 +165,11 @@ class ControlPlane:
             if key.startswith(_REGISTRY) and not key.startswith(_HEARTBEATS)
         }
 
+    def audit(self) -> list[Object]:
+        """What AUDITED has asked for so far, as events of audit.k8s.io."""
+        path = self._directory / "audit.log"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
     # ---- credentials and flags -----------------------------------------------------------------
 
     def _write_credentials(self) -> None:
@@ -167,6 +179,7 @@ class ControlPlane:
             f'{self._tokens[user]},{user},{user},"{self._groups[user]}"' for user in self._groups
         ]
         tokens.write_text("\n".join(lines))
+        (self._directory / "audit-policy").write_text(yaml.safe_dump(_AUDIT_POLICY))
         self.write_kubeconfig(self.kubeconfig)
 
     def write_kubeconfig(self, path: Path, *, user: str = _ADMIN) -> None:
@@ -218,7 +231,11 @@ class ControlPlane:
             f"--service-account-signing-key-file={keys.service_account_key}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--allow-privileged=true",
-            "--enable-admission-plugins=NodeRestriction",
+            f"--audit-policy-file={self._directory / 'audit-policy'}",
+            f"--audit-log-path={self._directory / 'audit.log'}",
+            # The second one as some distributions have it: who blocks an owner's deletion needs
+            # the right to.
+            "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
             "--kubelet-preferred-address-types=InternalIP",
             f"--kubelet-client-certificate={keys.kubelet_client_certificate}",
             f"--kubelet-client-key={keys.kubelet_client_key}",

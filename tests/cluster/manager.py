@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from tests.cluster.programs import Program, free_port
@@ -23,6 +24,7 @@ class GlobalManager:
     directory: empty; gets its token file and log
     tokens: of nodes, by name
     flags: further ones; they win
+    environment: of the process, beside this one's
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class GlobalManager:
         directory: Path,
         tokens: Mapping[str, str] = TOKENS,
         flags: Sequence[str] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._http_port = free_port()
         self.edge_address = f"{_HOST}:{free_port()}"
@@ -46,7 +49,8 @@ class GlobalManager:
             *("--framework-images", "tensorflow:1.18=registry.test/tensorflow:1.18"),
             *flags,
         ]
-        self._program = Program(argv, log=directory / "globalmanager.log")
+        log = directory / "globalmanager.log"
+        self._program = Program(argv, log=log, environment=environment)
 
     def start(self) -> None:
         self._program.start()
