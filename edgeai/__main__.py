@@ -12,7 +12,6 @@ from rich.live import Live
 
 from common.errors import EdgeAIError
 from edgeai import environment, interrupts, status
-from edgeai.demo import joint_inference
 from localcluster.errors import ClusterError
 
 app = typer.Typer(
@@ -91,6 +90,13 @@ def demo_joint_inference(
     ] = False,
 ) -> None:
     """A small model at the edge, a large one in the cloud for the hard samples."""
+    try:
+        # Not before: loading scikit-learn takes longer than all else that the command does.
+        from edgeai.demo import joint_inference
+    except ModuleNotFoundError as error:
+        raise EdgeAIError(
+            f"the demo needs {error.name}; install it with: pip install 'edgeai[demo]'"
+        ) from error
     raise typer.Exit(joint_inference.run(Console(), keep=keep))
 
 

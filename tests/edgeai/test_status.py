@@ -1,6 +1,8 @@
 """The table of jobs, and what is not shown to anybody."""
 
 import io
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +31,12 @@ def test_jobs_of_one_name_are_told_apart_by_their_group() -> None:
     assert "default/a (edgeai.io)" in text
     assert "default/a (sedna.io)" in text
     assert "default/b (" not in text
+
+
+def test_only_the_demo_loads_scikit_learn() -> None:
+    """It is an extra, and takes longer to load than all else."""
+    code = "import sys, edgeai.__main__; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_unreachable_api_is_named_without_the_token_in_its_path() -> None:
