@@ -15,7 +15,7 @@ demo: $(USE) ## Watch joint inference at work: a cloud, two edge nodes, real dat
 	@$(BIN)/edgeai demo joint-inference
 
 test: $(DEVELOP) ## Run the tests
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
 	@$(BIN)/pytest tests/cluster

@@ -4,6 +4,9 @@
 
 kubectl resolves a plural to the first group that has it, edgeai.io; short names belong to one group
 each: `jis` is the proposal's, `ji` is Sedna's.
+
+No kind has a scale subresource: none has one number of replicas that somebody could set. The cloud
+workers' number is the autoscaler's (cloudWorker.hpa) or one.
 """
 
 import inspect

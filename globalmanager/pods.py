@@ -23,6 +23,21 @@ from globalmanager.specs import InvalidSpec, NonEmpty, check_object_name, parse,
 EnvVar = dict[str, Any]
 
 _KEEP_UNKNOWN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_TEXTS: Final = {"type": "array", "nullable": True, "items": {"type": "string"}}
+_ENV_SCHEMA: Final = {
+    **_KEEP_UNKNOWN,
+    "properties": {"value": {"type": "string", "nullable": True}},
+}
+# Of a container only what YAML easily takes for a number or a boolean, so that it is refused at
+# once, by name, and not when the Deployment is made.
+_CONTAINER_SCHEMA: Final = {
+    **_KEEP_UNKNOWN,
+    "properties": {
+        "command": _TEXTS,
+        "args": _TEXTS,
+        "env": {"type": "array", "nullable": True, "items": _ENV_SCHEMA},
+    },
+}
 _TEMPLATE_SCHEMA: Final = {
     **_KEEP_UNKNOWN,
     "description": "pod template of the worker, as in a Deployment",
@@ -32,7 +47,12 @@ _TEMPLATE_SCHEMA: Final = {
             **_KEEP_UNKNOWN,
             "required": ["containers"],
             "properties": {
-                "containers": {"type": "array", "minItems": 1, "items": _KEEP_UNKNOWN},
+                "containers": {"type": "array", "minItems": 1, "items": _CONTAINER_SCHEMA},
+                "initContainers": {
+                    "type": "array",
+                    "nullable": True,
+                    "items": _CONTAINER_SCHEMA,
+                },
             },
         },
     },
@@ -95,6 +115,10 @@ class _Named(msgspec.Struct):
     name: NonEmpty
 
 
+class _EnvVar(_Named):
+    value: str | None = None
+
+
 class _Mount(msgspec.Struct, rename="camel"):
     mount_path: NonEmpty
 
@@ -102,7 +126,9 @@ class _Mount(msgspec.Struct, rename="camel"):
 class _Container(msgspec.Struct, rename="camel"):
     name: NonEmpty
     image: NonEmpty
-    env: list[_Named] | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[_EnvVar] | None = None
     volume_mounts: list[_Mount] | None = None
 
 

@@ -70,8 +70,9 @@ def run(console: Console, *, keep: bool = False) -> int:
             return 1
         raise
     except BaseException:
-        console.print("The demo was interrupted; stopping what it started")
-        _remove(directory)
+        with interrupts.held_back():
+            console.print("The demo was interrupted; stopping what it started")
+            _remove(directory)
         raise
     if not keep:
         _remove(directory)

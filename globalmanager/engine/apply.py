@@ -4,6 +4,7 @@ Called by loop, with the plan of one job resource at a time. What the API answer
 stores, so that the next plan sees it. Decides nothing.
 """
 
+import http
 from typing import Final
 
 from common import logs
@@ -13,7 +14,7 @@ from globalmanager.engine.observe import StoreOf
 from globalmanager.engine.status import StatusWriter
 from globalmanager.engine.store import controller_of
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from globalmanager.model import (
     Action,
     Create,
@@ -61,6 +62,8 @@ def refusal_of(error: EdgeAIError) -> Refusal | None:
         case Invalid() | Forbidden():
             reason = type(error).__name__
             return Refusal(reason, f"{error}; {_WHAT_TO_DO[reason]}")
+        case ApiError(code=http.HTTPStatus.BAD_REQUEST):  # a field of the wrong type
+            return Refusal("Invalid", f"{error}; {_WHAT_TO_DO['Invalid']}")
     return None
 
 

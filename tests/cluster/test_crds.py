@@ -1,6 +1,7 @@
 """deploy/crds on a real API server: what it accepts, what it refuses, and how it shows them."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,23 @@ from tests.cluster.samples import model, service
 from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE
 
 EXAMPLE = CRDS.parents[1] / "examples" / "joint_inference" / "joint_inference.yaml"
+MANIFESTS = Path(__file__).parent / "manifests"
+UNQUOTED = """
+apiVersion: edgeai.io/v1alpha1
+kind: JointInferenceService
+metadata: {{name: digits, namespace: {0}}}
+spec:
+  edgeWorker:
+    model: {{name: small}}
+    hardExampleMining: {{name: IBT, parameters: [{{key: threshold_img, value: {parameters}}}]}}
+    template:
+      spec:
+        nodeName: edge0
+        containers: [{{name: main, image: "small:1", env: [{{name: LIMIT, value: {env}}}]}}]
+  cloudWorker:
+    model: {{name: big}}
+    template: {{spec: {{containers: [{{name: main, image: "big:1"}}]}}}}
+"""
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -55,6 +73,13 @@ BAD_SERVICES = [
         {"name": "IBT", "parameters": [{"key": "threshold_img", "value": 0.9}]},
         f"{MINING}.parameters.value",
         id="number as a parameter",
+    ),
+    pytest.param(f"{TEMPLATE}.spec.containers", [{"args": [8080]}], "containers.args", id="arg"),
+    pytest.param(
+        f"{TEMPLATE}.spec.containers",
+        [{"env": [{"name": "LIMIT", "value": 0.9}]}],
+        f"{TEMPLATE}.spec.containers.env.value",
+        id="number as an environment variable",
     ),
     pytest.param("spec.cloudWorker.hpa", {"maxReplicas": 0}, "hpa.maxReplicas", id="no replicas"),
     pytest.param("spec.cloudWorker", None, "spec.cloudWorker", id="no cloud worker"),
@@ -137,6 +162,55 @@ def test_a_users_manifest_is_applied_and_nothing_of_it_is_pruned(
     assert applied.returncode == 0, applied.stderr
     for document in documents:
         assert crds.client.get(path_of(document))["spec"] == document["spec"]
+
+
+@pytest.mark.parametrize("name", ["sedna-hostpath", "sedna-bucket"])
+@pytest.mark.parametrize("turned", [False, True], ids=["as it is", "documents in reverse"])
+def test_a_file_of_sednas_users_is_applied_unchanged(
+    crds: ControlPlane, name: str, *, turned: bool
+) -> None:
+    text = (MANIFESTS / f"{name}.yaml").read_text()
+    documents = list(yaml.safe_load_all(text))
+    sent = "\n---\n".join(reversed(text.split("\n---\n"))) if turned else text
+    try:
+        applied = crds.kubectl("apply", "-f", "-", documents=sent)
+        assert applied.returncode == 0, applied.stderr
+        for document in documents:
+            if "spec" in document:
+                assert crds.client.get(path_of(document))["spec"] == document["spec"]
+    finally:
+        crds.kubectl("delete", "--ignore-not-found", "-f", "-", documents=text)
+
+
+# What kubectl makes of an unquoted value; None: something that is no text.
+SPELT = {
+    "24:00": "24:00",
+    "2026-11-21": "2026-11-21",
+    '"0.9"': "0.9",
+    "0.9": None,
+    "017": None,
+    "1_000": None,
+    "on": None,
+    "no": None,
+}
+
+
+@pytest.mark.parametrize(("spelt", "meant"), SPELT.items(), ids=SPELT)
+@pytest.mark.parametrize("where", ["parameters", "env"])
+def test_an_unquoted_value_is_what_was_written_or_is_refused_by_name(
+    crds: ControlPlane, namespace: str, where: str, spelt: str, meant: str | None
+) -> None:
+    values = {"parameters": '"0.9"', "env": '"x"', where: spelt}
+    applied = crds.kubectl("apply", "-f", "-", documents=UNQUOTED.format(namespace, **values))
+    if meant is None:
+        assert applied.returncode == 1
+        assert f"{where}.value" in applied.stderr
+        return
+    assert applied.returncode == 0, applied.stderr
+    edge = crds.client.get(path_of(service(namespace)))["spec"]["edgeWorker"]
+    (container,) = edge["template"]["spec"]["containers"]
+    found = {"parameters": edge["hardExampleMining"]["parameters"], "env": container["env"]}
+    assert [each["value"] for each in found[where]] == [meant]
 
 
 def test_a_dry_run_keeps_nothing(client: Client, namespace: str) -> None:

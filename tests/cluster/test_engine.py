@@ -182,6 +182,26 @@ def test_a_patch_of_the_status_with_a_stale_version_conflicts(
     assert caught.value.code == 409
 
 
+def test_a_template_that_the_api_cannot_read_is_told_in_the_status(
+    client: Client, manager: GlobalManager, namespace: str
+) -> None:
+    """400, where a schema would say 422: a number that is a text, in a field that is not ours."""
+    container = {"name": "main", "image": "small:1", "ports": [{"containerPort": "8000"}]}
+    template = {"spec": {"nodeName": "edge0", "containers": [container]}}
+    job = create_all(
+        client,
+        service(namespace, edge={"template": template}),
+        model("small", namespace),
+        model("big", namespace),
+    )
+
+    def missing() -> str:
+        told = [each["message"] for each in conditions(client, job).values()]
+        return "" if any("ontainerPort" in message for message in told) else f"conditions: {told}"
+
+    wait_until("the API's refusal in the status", missing, timeout_s=SETTLE_S)
+
+
 # ---- manners -----------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Runs the `edgeai` command, and finds what it may have left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,13 @@ def start(
         text=True,
         cwd=cwd,
         env=environment,
+        # A shell's background job ignores Ctrl-C, and so would what it starts.
+        preexec_fn=_heed_interrupts,
     )
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def edgeai(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

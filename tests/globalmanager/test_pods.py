@@ -191,6 +191,11 @@ def test_a_script_becomes_a_container() -> None:
             id="garbage in env",
         ),
         pytest.param(
+            {"template": {"spec": {"containers": [{**CONTAINER, "args": ["--port", 8080]}]}}},
+            "spec.w.template.spec.containers[0].args[1]: has the wrong form",
+            id="number as an argument",
+        ),
+        pytest.param(
             {"template": {"spec": {"containers": [CONTAINER], "volumes": {}}}},
             "spec.w.template.spec.volumes: has the wrong form",
             id="volumes are no list",
