@@ -18,8 +18,8 @@ test: $(DEVELOP) ## Run the tests
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
-	@$(BIN)/pytest tests/cluster
-	@$(BIN)/pytest tests/conformance --cluster=real
+	@$(BIN)/pytest tests/cluster --numprocesses auto --maxprocesses 2 --dist loadfile
+	@$(BIN)/pytest tests/conformance --cluster=real --numprocesses auto --maxprocesses 2 --dist loadfile
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@$(BIN)/pytest tests/e2e
