@@ -100,6 +100,12 @@ def measure() -> dict[str, Any]:
 def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
     _prepare(control_plane)
     figures: dict[str, Any] = {"sessions": SESSIONS}
+    # Both kinds of session are weighed while the API holds no object that they would be assigned.
+    certificates = _Certificates(directory / "certificates")
+    with _manager(control_plane, directory, *certificates.flags) as manager:
+        before_kib = _settled_kib(manager)
+        with _load(f"wss://{manager.edge_address}", *certificates.of_edges):
+            figures["kib_per_mtls_session"] = _kib_per_session(manager, before_kib)
     with _manager(control_plane, directory) as manager:
         before_kib = _settled_kib(manager)
         with _load(f"ws://{manager.edge_address}") as load:
@@ -107,11 +113,6 @@ def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
             figures |= _assignments(control_plane, load, directory)
             figures |= _reports(control_plane, load)
             figures["written_once_settled"] = _written_once_settled(control_plane)
-    certificates = _Certificates(directory)
-    with _manager(control_plane, directory, *certificates.flags) as manager:
-        before_kib = _settled_kib(manager)
-        with _load(f"wss://{manager.edge_address}", *certificates.of_edges):
-            figures["kib_per_mtls_session"] = _kib_per_session(manager, before_kib)
     return figures
 
 
@@ -129,6 +130,7 @@ class _Certificates:
     """Of the edge port, and one for each edge."""
 
     def __init__(self, directory: Path) -> None:
+        directory.mkdir()
         authority = Authority(directory)
         server = authority.issue("edge-port", alternative="IP:127.0.0.1", usage="serverAuth")
         with ThreadPoolExecutor(4) as pool:
