@@ -11,6 +11,7 @@ as comma-separated items, maps as comma-separated `key=value`.
 
 import argparse
 import difflib
+import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,12 +61,20 @@ class Field(msgspec.Struct, frozen=True):
 
     def type_text(self) -> str:
         """The type as people write it: "number", "list", "ws | wss"."""
-        if get_origin(self.type) is typing.Literal:
-            return " | ".join(map(str, get_args(self.type)))
-        plain = get_origin(self.type) or self.type
+        given = _without_none(self.type)
+        if get_origin(given) is typing.Literal:
+            return " | ".join(map(str, get_args(given)))
+        plain = get_origin(given) or given
         names = {int: "integer", float: "number", bool: "true | false", Path: "path"}
         names |= {str: "text", list: "list", tuple: "list", dict: "map"}
         return names.get(plain, str(plain))
+
+
+def _without_none(type_: Any) -> Any:
+    """Path of `Path | None`: None is a setting that was not given, and nobody writes it."""
+    if isinstance(type_, types.UnionType):
+        (type_,) = (each for each in get_args(type_) if each is not types.NoneType)
+    return type_
 
 
 def fields_of(type_: type[msgspec.Struct]) -> tuple[Field, ...]:
@@ -191,9 +200,11 @@ def _convert(field: Field, value: Any, source: str) -> Any:
 
 
 def _decode_path(type_: type, value: Any) -> Any:
-    if type_ is Path and isinstance(value, str):
-        return Path(value).expanduser()
-    raise NotImplementedError(type_)
+    if type_ is not Path:
+        raise NotImplementedError(type_)
+    if not isinstance(value, str):
+        raise ValueError("expected text")
+    return Path(value).expanduser()
 
 
 def split_address(text: str, source: str) -> tuple[str, int]:

@@ -36,8 +36,10 @@ def table(title: str, settings: type[msgspec.Struct]) -> str:
 
 
 def _code(default: object) -> str:
+    if default is None or default == {}:
+        return ""
     text = ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
-    return f"`{text}`" if text and default != {} else ""
+    return f"`{text}`" if text else ""
 
 
 def _cell(text: str) -> str:

@@ -16,6 +16,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     verbose: Annotated[bool, Setting("say more")] = False
     level: Annotated[Literal["debug", "info"], Setting("least level")] = "info"
     state_dir: Annotated[Path, Setting("where state is kept")] = Path("/var/lib/edgeai")
+    ca_file: Annotated[Path | None, Setting("PEM file of a CA")] = None
     images: Annotated[dict[str, str], Setting("image by framework")] = {}
     groups: Annotated[tuple[str, ...], Setting("API groups")] = ("edgeai.io",)
 
@@ -50,6 +51,7 @@ def test_empty_variable_says_nothing() -> None:
         (["--images", "tf:1.18=a/b:c, torch:2=d"], "images", {"tf:1.18": "a/b:c", "torch:2": "d"}),
         (["--groups", "edgeai.io,sedna.io"], "groups", ("edgeai.io", "sedna.io")),
         (["--state-dir", "/x"], "state_dir", Path("/x")),
+        (["--ca-file", "/y"], "ca_file", Path("/y")),
     ],
 )
 def test_text_becomes_the_declared_type(argv: list[str], field: str, value: object) -> None:
@@ -81,6 +83,7 @@ def test_mistake_is_named(argv: list[str], env: dict[str, str] | None, says: str
     [
         ("qsp: 1", "key 'qsp' is unknown; did you mean qps?"),
         ("qps: {a: 1}", "key qps: {'a': 1} is no number"),
+        ("caFile: 5", "key caFile: 5 is no path"),
         ("- a", "must be a map of keys"),
         ("a: [", "is no YAML"),
     ],
