@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from tests import widgets
 from tests.conformance.client import Object
 
 GROUP: Final = "conformance.test"
@@ -10,74 +11,7 @@ _NOWHERE: Final = {"conformance.test/nowhere": "true"}
 
 
 def widget_crd(plural: str = "widgets", kind: str = "Widget", **version: Any) -> Object:
-    """A namespaced kind with status, scale, printer columns and a strict little schema."""
-    spec = {
-        "type": "object",
-        "required": ["size"],
-        "properties": {
-            "size": {"type": "integer", "minimum": 1},
-            "replicas": {"type": "integer", "default": 1},
-            "color": {"type": "string", "enum": ["red", "green"], "description": "Its paint."},
-            "code": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 4},
-            "parts": {
-                "type": "array",
-                "maxItems": 2,
-                "items": {
-                    "type": "object",
-                    "required": ["name"],
-                    "properties": {
-                        "name": {"type": "string"},
-                        "weight": {"type": "number", "default": 1.5},
-                    },
-                },
-            },
-            "share": {"x-kubernetes-int-or-string": True},
-            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-            "note": {"type": "string", "nullable": True},
-            "tags": {"type": "object", "additionalProperties": {"type": "string"}},
-        },
-    }
-    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {
-        "name": "v1alpha1",
-        "served": True,
-        "storage": True,
-        "schema": {
-            "openAPIV3Schema": {
-                "type": "object",
-                "required": ["spec"],
-                "properties": {"spec": spec, "status": status},
-            }
-        },
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-            },
-        },
-        "additionalPrinterColumns": [
-            {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-            {
-                "name": "Ready",
-                "type": "string",
-                "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
-            },
-        ],
-        **version,
-    }
-    names = {"plural": plural, "kind": kind, "shortNames": [f"{plural[:2]}x"]}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": names,
-            "versions": [served],
-        },
-    }
+    return widgets.widget_crd(GROUP, plural=plural, kind=kind, **version)
 
 
 def widget(name: str = "one", *, kind: str = "Widget", **spec: Any) -> Object:

@@ -15,6 +15,7 @@ from localcluster.collector import Collector
 from localcluster.resources import Object
 from localcluster.server import Server, serve
 from localcluster.store import Store
+from tests import widgets
 
 TOKEN = "token-of-a-test"
 
@@ -100,66 +101,7 @@ async def client(api: Server) -> AsyncIterator[Client]:
 
 
 def widget_crd(group: str = "edgeai.io", **version: Any) -> Object:
-    """A namespaced kind with status, scale, printer columns and a strict little schema."""
-    spec_schema = {
-        "type": "object",
-        "required": ["size"],
-        "properties": {
-            "size": {"type": "integer", "minimum": 1},
-            "replicas": {"type": "integer", "default": 1},
-            "color": {"type": "string", "enum": ["red", "green"], "description": "Its paint."},
-            "parts": {
-                "type": "array",
-                "items": {"type": "object", "properties": {"name": {"type": "string"}}},
-            },
-        },
-    }
-    served = {
-        "name": "v1alpha1",
-        "served": True,
-        "storage": True,
-        "schema": {
-            "openAPIV3Schema": {
-                "type": "object",
-                "required": ["spec"],
-                "properties": {
-                    "spec": spec_schema,
-                    "status": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    },
-                },
-            }
-        },
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-            },
-        },
-        "additionalPrinterColumns": [
-            {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-            {
-                "name": "Ready",
-                "type": "string",
-                "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
-            },
-            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        ],
-        **version,
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"widgets.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
-            "versions": [served],
-        },
-    }
+    return widgets.widget_crd(group, **version)
 
 
 def widget(name: str = "one", *, group: str = "edgeai.io", **spec: Any) -> Object:

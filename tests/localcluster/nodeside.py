@@ -136,3 +136,7 @@ def server(**fields: Any) -> Object:
     # Probing connects, so the answer to it meets a closed connection.
     script = SERVER.replace("    connection.sendall", "    if request: connection.sendall")
     return python(script, ports=ports, readinessProbe=probe) | fields
+
+
+async def collected(pieces: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in pieces])

@@ -1,10 +1,9 @@
-"""Pods as processes: start, restart, probes, logs, termination."""
+"""Pods as processes: start, restart, probes, termination."""
 
 import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
@@ -12,25 +11,17 @@ import pytest
 
 from localcluster.addresses import AddressPool, claim_network
 from localcluster.kubelet import Kubelet, KubeletLogs
-from localcluster.kubelet_logs import LogWriter, read_log
 from localcluster.kubelet_pod import PodHost
 from localcluster.kubelet_process import Reaper
-from localcluster.kubelet_restarts import RestartBackoff, RestartDelays, should_restart
 from localcluster.kubelet_status import (
-    ContainerRecord,
-    PodFacts,
     is_ready,
-    pod_phase,
-    pod_status,
-    running,
-    terminated,
-    waiting,
 )
 from localcluster.podlogs import LogQuery
 from localcluster.resources import CONFIGMAPS, EVENTS, PODS, SECRETS, SERVICES, Object
 from localcluster.store import Store
 from tests.localcluster.nodeside import (
     Node,
+    collected,
     container,
     eventually,
     is_gone,
@@ -38,165 +29,6 @@ from tests.localcluster.nodeside import (
     python,
     running_cluster,
 )
-
-NOW = "2030-01-02T03:04:05Z"
-
-
-def ended(code: int) -> Object:
-    return terminated(code, started_at=NOW, finished_at=NOW)
-
-
-def record(state: Object, last_state: Object | None = None) -> ContainerRecord:
-    return ContainerRecord("c", "i", state=state, last_state=last_state or {})
-
-
-# Pure parts
-
-
-@pytest.mark.parametrize(
-    ("policy", "inits", "mains", "phase"),
-    [
-        ("Always", [], [record(waiting("ContainerCreating"))], "Pending"),
-        ("Always", [], [record(running(NOW))], "Running"),
-        ("Always", [], [record(running(NOW)), record(waiting("x"))], "Pending"),
-        ("Always", [], [record(waiting("CrashLoopBackOff"), ended(1))], "Running"),
-        ("Always", [], [record(ended(0))], "Running"),
-        ("OnFailure", [], [record(ended(0))], "Succeeded"),
-        ("OnFailure", [], [record(ended(1))], "Running"),
-        ("Never", [], [record(ended(0))], "Succeeded"),
-        ("Never", [], [record(ended(0)), record(ended(1))], "Failed"),
-        ("Never", [], [record(ended(1)), record(running(NOW))], "Running"),
-        ("Never", [record(running(NOW))], [record(waiting("x"))], "Pending"),
-        ("Never", [record(ended(1))], [record(waiting("x"))], "Failed"),
-        ("Always", [record(ended(1))], [record(waiting("x"))], "Pending"),
-        ("Always", [record(ended(0))], [record(running(NOW))], "Running"),
-    ],
-)
-def test_phase_is_that_of_kubernetes(
-    policy: str, inits: list[ContainerRecord], mains: list[ContainerRecord], phase: str
-) -> None:
-    assert pod_phase(policy, inits, mains) == phase
-
-
-def test_transition_times_change_with_the_condition_alone() -> None:
-    pod: Object = {"spec": {"restartPolicy": "Always"}}
-    facts = PodFacts(host_ip="h", pod_ip="p", start_time=NOW)
-    main = record(running(NOW))
-    pod["status"] = pod_status(pod, facts, [], [main], NOW)
-    main.ready = True
-    later = pod_status(pod, facts, [], [main], "2030-01-02T03:05:00Z")
-    times = {each["type"]: each["lastTransitionTime"] for each in later["conditions"]}
-    assert times == {
-        "PodScheduled": NOW,
-        "Initialized": NOW,
-        "ContainersReady": "2030-01-02T03:05:00Z",
-        "Ready": "2030-01-02T03:05:00Z",
-    }
-
-
-def test_back_off_doubles_to_its_cap_and_starts_anew_after_a_long_run() -> None:
-    backoff = RestartBackoff(RestartDelays())
-    waits = [backoff.next_s(0) for _ in range(9)]
-    assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert [backoff.next_s(600), backoff.next_s(0)] == [0, 1]
-
-
-def test_back_off_goes_on_for_ever() -> None:
-    backoff = RestartBackoff(RestartDelays())
-    assert [backoff.next_s(0) for _ in range(2000)][-1] == 60
-
-
-@pytest.mark.parametrize(
-    ("policy", "code", "restarts"),
-    [
-        ("Always", 0, True),
-        ("Always", 1, True),
-        ("OnFailure", 0, False),
-        ("OnFailure", 1, True),
-        ("Never", 0, False),
-        ("Never", 1, False),
-    ],
-)
-def test_restart_policies(policy: str, code: int, *, restarts: bool) -> None:
-    assert should_restart(policy, code) is restarts
-
-
-# Logs
-
-
-def query(**fields: object) -> LogQuery:
-    return LogQuery(namespace="n", pod="p", uid="u", container="c", **fields)  # type: ignore[arg-type]
-
-
-async def collected(pieces: AsyncIterator[bytes]) -> bytes:
-    return b"".join([piece async for piece in pieces])
-
-
-def writer(path: Path, limit_bytes: int = 1 << 20) -> LogWriter:
-    moment = datetime(2030, 1, 2, tzinfo=UTC)
-    return LogWriter(path, limit_bytes=limit_bytes, stamp=lambda: moment)
-
-
-async def test_log_is_given_back_as_it_was_written(tmp_path: Path) -> None:
-    log = writer(tmp_path / "0.log")
-    text = b"one\ntwo\n" + b"x" * 50_000 + b"\n\nunfinished"
-    for start in range(0, len(text), 7):
-        log.write(text[start : start + 7])
-    log.close()
-    assert await collected(read_log(log.path, query(), lambda: None)) == text
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"tail_lines": 2}, b"b\nc\n"),
-        ({"tail_lines": 0}, b""),
-        ({"since_s": 1e9}, b"a\nb\nc\n"),
-        ({"tail_lines": 1, "timestamps": True}, b"2030-01-02T00:00:00.000000Z c\n"),
-    ],
-)
-async def test_log_options(tmp_path: Path, options: dict[str, object], text: bytes) -> None:
-    log = writer(tmp_path / "0.log")
-    log.write(b"a\nb\nc\n")
-    assert await collected(read_log(log.path, query(**options), lambda: None)) == text
-    log.close()
-
-
-def size_of(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.iterdir())
-
-
-async def test_log_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
-    log = writer(tmp_path / "0.log", limit_bytes=1000)
-    for number in range(1000):
-        log.write(b"line %d\n" % number)
-    log.close()
-    assert size_of(tmp_path) <= 2000
-    text = await collected(read_log(log.path, query(), lambda: None))
-    assert text.endswith(b"line 998\nline 999\n")
-
-
-async def test_following_misses_nothing_over_rotations(tmp_path: Path) -> None:
-    log = writer(tmp_path / "0.log", limit_bytes=200)
-    log.write(b"0\n")
-    reading = asyncio.create_task(collected(read_log(log.path, query(follow=True), lambda: log)))
-    for number in range(1, 50):
-        await asyncio.sleep(0)
-        log.write(b"%d\n" % number)
-        await asyncio.sleep(0)
-    log.close()
-    expected = b"".join(b"%d\n" % number for number in range(50))
-    assert await asyncio.wait_for(reading, 5) == expected
-
-
-async def test_a_log_on_a_full_disk_costs_output_only() -> None:
-    log = LogWriter(Path("/dev/full"))
-    log.path = Path("/dev/full")
-    log.write(b"lost\n")
-    log.close()
-
-
-# Pods
 
 
 @pytest.fixture

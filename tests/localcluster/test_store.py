@@ -157,8 +157,8 @@ def test_a_crd_that_cannot_be_served_is_refused(store: Store, case: str) -> None
     ("names", "text"),
     [
         ({"kind": "Widget", "plural": "others"}, "spec.names.kind"),
-        ({"kind": "Other", "plural": "wd"}, "spec.names.plural"),
-        ({"kind": "Other", "plural": "others", "shortNames": ["wd"]}, "spec.names.shortNames"),
+        ({"kind": "Other", "plural": "wix"}, "spec.names.plural"),
+        ({"kind": "Other", "plural": "others", "shortNames": ["wix"]}, "spec.names.shortNames"),
     ],
 )
 def test_names_of_a_group_mean_one_kind(store: Store, names: Object, text: str) -> None:
