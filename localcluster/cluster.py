@@ -80,7 +80,7 @@ class Cluster:
             state.record_network(network.number)
             store = Store(state.database, now=self._now)
             stack.callback(store.close)
-            reaper = stack.enter_context(Reaper())
+            reaper = stack.enter_context(Reaper(self._settings.state_dir))
             await self._serve(state, network, store, reaper, ready)
 
     async def _serve(

@@ -28,13 +28,16 @@ DRAIN_S: Final = 2.0
 
 
 class Reaper:
-    """The process that kills the containers of a cluster that died. `close` ends it."""
+    """The process that kills the containers of a cluster that died. `close` ends it.
 
-    def __init__(self) -> None:
+    Args: directory: the cluster's, so that whoever looks at processes sees whose this one is
+    """
+
+    def __init__(self, directory: Path) -> None:
         read, self.descriptor = os.pipe()
         try:
             self._process = subprocess.Popen(
-                (*_ISOLATED, _REAPER),
+                (*_ISOLATED, _REAPER, str(directory)),
                 stdin=read,
                 stdout=subprocess.DEVNULL,
                 env={},

@@ -1,11 +1,11 @@
 """Kills every container when the cluster's process is gone, however it went.
 
-    python -I -S kubelet_reaper.py < pipe
+    python -I -S kubelet_reaper.py DIRECTORY < pipe
 
 Run by kubelet_process as a script, never imported. Reads "+PGID" and "-PGID" lines, from the
 containers' shims and from the cluster. End of file means that the cluster died: the pipe's write
 end is nowhere else. A group is withdrawn before its leader is reaped, so a number that is on the
-list is never somebody else's.
+list is never somebody else's. DIRECTORY is the cluster's, for people who look at processes.
 """
 
 import contextlib
