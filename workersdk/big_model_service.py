@@ -11,10 +11,7 @@ import logging
 import math
 import os
 import queue
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from common.errors import SettingsError
@@ -30,11 +27,11 @@ from workersdk.cloud_client import HEALTH_PATH, PREDICT_PATH, TIMEOUT_HEADER
 from workersdk.environment import Address, WorkerEnvironment, from_environ
 from workersdk.errors import TensorError
 from workersdk.estimator import Estimator
+from workersdk.stop_signals import stop_signals_heeded
 
 log = logging.getLogger(__name__)
 
 DEFAULT_WAIT_S: Final = 30.0  # for the estimator, when a client does not say how long it waits
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class BigModelService:
@@ -70,7 +67,7 @@ class BigModelService:
         accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
         accepting.start()
         try:
-            with self._signals_heeded():
+            with stop_signals_heeded(self._on_signal):
                 self._model.load(self._environment.model_url)
                 log.info("big model is served: address=%s:%d", *self.address)
                 log.info("stopping: reason=%s", self._stop_requests.get())
@@ -83,22 +80,10 @@ class BigModelService:
         """Make serve() return. Callable from any thread."""
         self._stop_requests.put("stop() was called")
 
-    @contextmanager
-    def _signals_heeded(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
+    def _on_signal(self, name: str) -> None:
         if not self._model.is_loaded:
             raise SystemExit(0)  # loading may take minutes, nobody waits for an answer yet
-        self._stop_requests.put(signal.Signals(number).name)
+        self._stop_requests.put(name)
 
 
 class _Model:

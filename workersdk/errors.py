@@ -3,7 +3,10 @@
 EdgeAIError
 ├── MiningError         a hard-example algorithm cannot be made, or cannot read a prediction
 ├── TensorError         an array, or the bytes of one, that cannot travel
-└── EstimatorError      the estimator broke its promise of one answer per sample
+├── EstimatorError      the estimator broke its promise of one answer per sample
+├── WeightsError        weights of a wrong shape, type or value
+├── AggregationError    a way to aggregate that cannot be made
+└── FederationError     a trainer cannot take part
 
 Nothing that the cloud does wrong is raised to the user's code: the edge's answer is used then.
 """
@@ -25,3 +28,19 @@ class TensorError(EdgeAIError):
 
 class EstimatorError(EdgeAIError):
     """The text says what predict() gave back."""
+
+
+class WeightsError(EdgeAIError):
+    """The text names the tensor and what is wrong with it."""
+
+
+class AggregationError(EdgeAIError):
+    """`aggregation` is its name, `problem` names the parameter, the value, the range."""
+
+    def __init__(self, aggregation: str, problem: str) -> None:
+        self.aggregation, self.problem = aggregation, problem
+        super().__init__(f"aggregation {aggregation!r}: {problem}")
+
+
+class FederationError(EdgeAIError):
+    """What the aggregator refuses for good, in its words and with what to do."""

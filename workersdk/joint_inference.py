@@ -133,7 +133,7 @@ class JointInference:
         with self._count_lock:
             self._counts += counts
         if self._reporter is not None:
-            self._reporter.add(counts)
+            self._reporter.change(lambda told: told + counts)
 
 
 def merge(decision: Decision, edge_answer: Any, cloud: CloudAnswer) -> InferenceResult:
@@ -172,12 +172,14 @@ def cloud_from(environment: WorkerEnvironment, mining: HardExampleMining) -> Clo
     return CloudClient(environment.big_model, timeout_s=environment.cloud_timeout_s)
 
 
-def reporter_from(environment: WorkerEnvironment) -> Reporter | None:
+def reporter_from(environment: WorkerEnvironment) -> Reporter[Counts] | None:
     if environment.lc_server is None:
         log.info("LC_SERVER is not set: nothing is reported")
         return None
     return Reporter(
         ReportTarget(environment.lc_server, environment.worker_name),
+        phase="inference",
+        info=Counts(),
         period_s=environment.report_period_s,
         heartbeat_s=environment.heartbeat_s,
     )

@@ -1,8 +1,8 @@
 """Tells the LocalController of this node how this worker is doing.
 
-One daemon thread; JointInference hands it the newest counts and goes on. It holds the latest
+One daemon thread; whoever works hands it the newest state and goes on. It holds the latest
 state only, never a queue, and tries for ever: what the LocalController missed while it was away
-is in the next report. Never blocks inference, never raises into it, never dies; the secret in
+is in the next report. Never blocks the work, never raises into it, never dies; the secret in
 LC_SERVER's path never reaches a log.
 """
 
@@ -11,8 +11,9 @@ import math
 import secrets
 import threading
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -22,26 +23,18 @@ from workersdk.deadline import Deadline
 from workersdk.environment import LCServer
 from workersdk.http_exchange import ExchangeError, HTTPPeer, Request
 from workersdk.report_schedule import ReportSchedule
-from workersdk.results import Counts
 
 log = logging.getLogger(__name__)
+
+Status = Literal["running", "completed", "failed"]
+Info = TypeVar("Info", bound=msgspec.Struct)
 
 POST_TIMEOUT_S: Final = 5.0
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 
 
-class TaskInfo(msgspec.Struct, frozen=True, rename="camel"):
-    seen: int
-    hard: int
-    uploaded: int
-    answered_by_cloud: int
-    fallbacks: int
-    start_time: str
-    update_time: str
-
-
 class Output(msgspec.Struct, frozen=True, rename="camel"):
-    task_info: TaskInfo
+    task_info: Mapping[str, int | float | str]
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
@@ -66,13 +59,20 @@ class ReportTarget(msgspec.Struct, frozen=True):
         return f"{self.server.path}/v1/workers/{quote(self.worker, safe='')}/status"
 
 
-class Reporter:
-    """Thread-safe. Reports once at the start, then on change and as a heartbeat."""
+class Reporter(Generic[Info]):
+    """Thread-safe. Reports once at the start, then on change and as a heartbeat.
+
+    Args:
+        phase: what this worker does: "inference", "train"
+        info: what is told at the start; its fields become the report's task info
+    """
 
     def __init__(
         self,
         target: ReportTarget,
         *,
+        phase: str,
+        info: Info,
         period_s: float = 1.0,
         heartbeat_s: float = 10.0,
         backoff: Backoff | None = None,
@@ -88,7 +88,8 @@ class Reporter:
         self._instance = secrets.token_hex(8)
         self._started_at = now_rfc3339()
         self._news = threading.Condition()  # guards everything below
-        self._counts = Counts()
+        self._phase, self._status = phase, "running"
+        self._info = info
         self._updated_at = self._started_at
         self._version = 1  # of the state; grows with each change
         self._acknowledged = 0  # the version that the LocalController is known to have
@@ -98,16 +99,16 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="edgeai-reporter", daemon=True)
         self._thread.start()
 
-    def add(self, counts: Counts) -> None:
-        """Count `counts` in. Returns at once."""
+    def change(self, change: Callable[[Info], Info]) -> None:
+        """Report what `change` makes of the info. Returns at once."""
         with self._news:
-            self._counts += counts
-            self._change()
+            self._info = change(self._info)
+            self._note_change()
 
     @property
-    def counts(self) -> Counts:
+    def info(self) -> Info:
         with self._news:
-            return self._counts
+            return self._info
 
     def flush(self, timeout_s: float) -> bool:
         """Report now; True only when the LocalController acknowledged the state of this moment."""
@@ -121,20 +122,23 @@ class Reporter:
                 lambda: self._acknowledged >= wanted, timeout=deadline.left_s()
             )
 
-    def close(self, timeout_s: float) -> bool:
-        """End the reports with one that takes back the promise of heartbeats, as flush() does."""
+    def close(self, timeout_s: float, *, status: Status = "running") -> bool:
+        """End the reports with one that takes back the promise of heartbeats, as flush() does.
+
+        Args: status: "completed" or "failed" where the worker is done for good
+        """
         with self._news:
             if self._is_closed:
                 return True
-            self._heartbeat_s = 0.0
-            self._change()
+            self._heartbeat_s, self._status = 0.0, status
+            self._note_change()
         is_acknowledged = self.flush(timeout_s)
         with self._news:
             self._is_closed = True
             self._news.notify_all()
         return is_acknowledged
 
-    def _change(self) -> None:
+    def _note_change(self) -> None:
         self._version += 1
         self._updated_at = now_rfc3339()
         self._schedule.changed()
@@ -162,16 +166,15 @@ class Reporter:
 
     def _compose(self) -> bytes:
         self._sequence += 1
-        counts = msgspec.structs.asdict(self._counts)
-        info = TaskInfo(**counts, start_time=self._started_at, update_time=self._updated_at)
+        times = {"startTime": self._started_at, "updateTime": self._updated_at}
         return msgspec.json.encode(
             WorkerMessage(
-                phase="inference",
-                status="running",
+                phase=self._phase,
+                status=self._status,
                 instance=self._instance,
                 sequence=self._sequence,
                 heartbeat_seconds=self._heartbeat_s,
-                output=Output(info),
+                output=Output({**msgspec.to_builtins(self._info), **times}),
             )
         )
 

@@ -18,7 +18,7 @@ from workersdk.results import Counts
 SECRET = "0123456789abcdef" * 4
 ONE = Counts(seen=3, hard=2, uploaded=2, answered_by_cloud=1, fallbacks=1)
 
-MakeReporter = Callable[..., Reporter]
+MakeReporter = Callable[..., Reporter[Counts]]
 
 
 @pytest.fixture
@@ -31,7 +31,9 @@ def controller() -> Iterator[LocalController]:
 def reporter() -> Iterator[MakeReporter]:
     with contextlib.ExitStack() as stack:
 
-        def make(port: int, *, period_s: float = 0.01, heartbeat_s: float = 0.0) -> Reporter:
+        def make(
+            port: int, *, period_s: float = 0.01, heartbeat_s: float = 0.0
+        ) -> Reporter[Counts]:
             variables = {
                 "LC_SERVER": f"http://{LOOPBACK}:{port}/w/{SECRET}",
                 "WORKER_NAME": "digits edge/0",
@@ -40,6 +42,8 @@ def reporter() -> Iterator[MakeReporter]:
             assert server is not None
             made = Reporter(
                 ReportTarget(server, variables["WORKER_NAME"]),
+                phase="inference",
+                info=Counts(),
                 period_s=period_s,
                 heartbeat_s=heartbeat_s,
                 backoff=Backoff(base_s=0.02, max_s=0.02),
@@ -48,6 +52,10 @@ def reporter() -> Iterator[MakeReporter]:
             return made
 
         yield make
+
+
+def add(reporter: Reporter[Counts], counts: Counts) -> None:
+    reporter.change(lambda told: told + counts)
 
 
 def port_of(controller: LocalController) -> int:
@@ -83,7 +91,7 @@ def test_reports_carry_totals_and_a_growing_sequence(
 ) -> None:
     reporting = reporter(port_of(controller))
     for _ in range(3):
-        reporting.add(ONE)
+        add(reporting, ONE)
         assert reporting.flush(PATIENCE_S)
     info = controller.messages[-1]["output"]["taskInfo"]
     assert (info["seen"], info["hard"], info["uploaded"]) == (9, 6, 6)
@@ -107,7 +115,7 @@ def test_changes_within_a_period_are_one_report(
     reporting = reporter(port_of(controller), period_s=0.3)
     assert reporting.flush(PATIENCE_S)
     for _ in range(200):
-        reporting.add(ONE)
+        add(reporting, ONE)
     controller.wait_for(lambda messages: seen(messages[-1]) == 600)
     assert len(controller.messages) == 2
 
@@ -123,7 +131,7 @@ def test_latest_state_arrives_when_the_controller_returns(reporter: MakeReporter
     port = peers.free_port()
     reporting = reporter(port)
     for _ in range(50):
-        reporting.add(ONE)
+        add(reporting, ONE)
     assert not reporting.flush(0.1)
     with LocalController(port) as controller:
         assert reporting.flush(PATIENCE_S)
@@ -134,9 +142,9 @@ def test_controller_that_restarts_is_told_again(reporter: MakeReporter) -> None:
     with LocalController() as first:
         port = port_of(first)
         reporting = reporter(port)
-        reporting.add(ONE)
+        add(reporting, ONE)
         assert reporting.flush(PATIENCE_S)
-    reporting.add(ONE)
+    add(reporting, ONE)
     assert not reporting.flush(0.1)
     with LocalController(port) as second:
         second.wait_for(lambda messages: bool(messages) and seen(messages[-1]) == 6)
@@ -160,7 +168,7 @@ def test_flush_is_false_while_only_an_older_state_is_acknowledged(
     reporting = reporter(port_of(controller))
     assert reporting.flush(PATIENCE_S)
     controller.status = 503
-    reporting.add(ONE)
+    add(reporting, ONE)
     assert not reporting.flush(0.1)
 
 
@@ -169,7 +177,7 @@ def test_hanging_controller_never_blocks_the_caller(reporter: MakeReporter) -> N
         reporting = reporter(address.port)
         started_s = time.monotonic()
         for _ in range(1000):
-            reporting.add(ONE)
+            add(reporting, ONE)
         assert time.monotonic() - started_s < 0.5
         assert not reporting.close(0.05)
         assert time.monotonic() - started_s < 1.0
@@ -179,7 +187,7 @@ def test_last_report_takes_back_the_promise_of_heartbeats(
     controller: LocalController, reporter: MakeReporter
 ) -> None:
     reporting = reporter(port_of(controller), period_s=30, heartbeat_s=30)
-    reporting.add(ONE)
+    add(reporting, ONE)
     assert reporting.close(PATIENCE_S)
     assert controller.messages[-1]["heartbeatSeconds"] == 0
     assert seen(controller.messages[-1]) == 3

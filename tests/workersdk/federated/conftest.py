@@ -1,0 +1,126 @@
+"""A small model that can be computed by hand, and federations on loopback."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workersdk.environment import Address
+from workersdk.federated.environment import FederationEnvironment, Secret
+from workersdk.federated.layout import Weights
+from workersdk.federated.server import AggregationServer
+from workersdk.tensors import Array
+
+LOOPBACK = "127.0.0.1"
+SECRET = "the job's own"
+PATIENCE_S = 20.0
+
+
+class Mean:
+    """Learns the mean of its data, all the way in one round: FedAvg gives the mean of all."""
+
+    def __init__(self, start: float = 0.0, size: int = 3) -> None:
+        self.weights: dict[str, Array] = {"mean": np.full(size, start, dtype=np.float32)}
+        self.trained = 0
+        self.saved: list[str] = []
+
+    def load(self, model_url: str) -> None:
+        self.weights["mean"] = np.load(model_url)["mean"]
+
+    def train(self, *, train_data: Any, valid_data: Any = None, **_: Any) -> Mapping[str, float]:
+        self.trained += 1
+        self.weights = {"mean": np.full_like(self.weights["mean"], np.mean(train_data))}
+        return {"trained": self.trained}
+
+    def evaluate(self, data: Any, **_: Any) -> Mapping[str, float]:
+        return {"error": float(abs(np.mean(data) - self.weights["mean"][0]))}
+
+    def get_weights(self) -> Weights:
+        return self.weights
+
+    def set_weights(self, weights: Weights) -> None:
+        assert isinstance(weights, Mapping)
+        self.weights = dict(weights)
+
+    def save(self, model_url: str) -> None:
+        self.saved.append(model_url)
+
+
+class Federation:
+    """An aggregator that serves in a thread. `result` is what serve() gave back."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.environment = FederationEnvironment(
+            bind=Address(LOOPBACK, options.pop("port", 0)),
+            secret=Secret(SECRET),
+            state_dir=directory / "state",
+            model_url=str(directory / "final.npz"),
+            participants=options.pop("participants", 1),
+            pretrained_model_url=options.pop("pretrained_model_url", ""),
+        )
+        self.server = AggregationServer(environment=self.environment, **options)
+        self.result: Any = None
+        self._thread = threading.Thread(target=self._serve, name="aggregator")
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            self.result = self.server.serve()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.result = error
+
+    def trainer(self, name: str, *, secret: str = SECRET) -> FederationEnvironment:
+        return self.trainer_of(self.server.address, name, secret=secret)
+
+    @staticmethod
+    def trainer_of(
+        aggregator: Address, name: str, *, secret: str = SECRET
+    ) -> FederationEnvironment:
+        return FederationEnvironment(worker_name=name, aggregator=aggregator, secret=Secret(secret))
+
+    def join(self) -> Any:
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the aggregator goes on"
+        return self.result
+
+    def stop(self) -> Any:
+        self.server.stop()
+        return self.join()
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Any]:
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Federation:
+            made = Federation(tmp_path, **options)
+            stack.callback(made.stop)
+            return made
+
+        yield make
+
+
+@contextmanager
+def running(*targets: Any) -> Iterator[list[Any]]:
+    """Each in a thread of its own; what they gave back or raised, once all have ended."""
+    results: list[Any] = [None] * len(targets)
+
+    def run(index: int) -> None:
+        try:
+            results[index] = targets[index]()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(targets))]
+    for thread in threads:
+        thread.start()
+    try:
+        yield results
+    finally:
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), "a trainer goes on"

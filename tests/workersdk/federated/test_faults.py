@@ -1,0 +1,338 @@
+"""What goes wrong around a federation: kills, stragglers, and participants that send nonsense."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.workersdk.federated.conftest import (
+    LOOPBACK,
+    PATIENCE_S,
+    SECRET,
+    Federation,
+    Mean,
+    running,
+)
+from tests.workersdk.federated.test_federation import DATA, MEAN_OF_ALL, settings, trainer
+from workersdk.deadline import Deadline
+from workersdk.environment import Address
+from workersdk.errors import FederationError, WeightsError
+from workersdk.federated import protocol
+from workersdk.federated.client import AggregatorClient
+from workersdk.federated.layout import Layout, TensorLayout
+from workersdk.federated.learning import FederatedLearning
+from workersdk.federated.protocol import Commit, Join, Offer
+from workersdk.http_exchange import HTTPPeer, Request, Response
+
+MakeFederation = Callable[..., Federation]
+ONE = Layout((TensorLayout("mean", (3,), "float32"),), is_named=True)
+HEADERS = {"Authorization": f"Bearer {SECRET}"}
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = Deadline(PATIENCE_S)
+    while not condition():
+        assert deadline.left_s(), "it does not come to pass"
+        time.sleep(0.02)
+
+
+# ---- participants that come, go and dawdle ------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_a_trainer_waits_for_its_aggregator(
+    federation: MakeFederation, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    estimator = Mean()
+    environment = Federation.trainer_of(Address(LOOPBACK, port), "a")
+    with running(lambda: FederatedLearning(estimator, environment=environment).train([3.0])):
+        eventually(lambda: "waiting for the aggregator" in caplog.text)
+        federation(port=port, settings=settings(1))
+    assert estimator.weights["mean"].tolist() == [3.0] * 3
+
+
+def test_who_has_no_samples_takes_part_and_weighs_nothing(federation: MakeFederation) -> None:
+    aggregator = federation(settings=settings(2, min_participants=1))
+    full, empty = Mean(), Mean()
+    work = (trainer(aggregator, "full", full, [3.0]), trainer(aggregator, "empty", empty, []))
+    with running(*work) as results:
+        pass
+    assert [type(result) for result in results] == [dict, dict]
+    assert empty.trained == 0
+    assert empty.weights["mean"].tolist() == [3.0] * 3
+
+
+class Dawdler(Mean):
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def train(self, **data: Any) -> Any:
+        self.go.wait(PATIENCE_S)
+        return super().train(**data)
+
+
+def test_a_straggler_is_left_behind_and_still_gets_the_result(federation: MakeFederation) -> None:
+    aggregator = federation(
+        settings=settings(2, min_participants=1, rounds=1, deadline_s=0.5), linger_s=PATIENCE_S
+    )
+    slow, quick = Dawdler(), Mean()
+    work = (trainer(aggregator, "slow", slow, [9.0]), trainer(aggregator, "quick", quick, [3.0]))
+    with running(*work) as results:
+        eventually(lambda: results[1] is not None)
+        slow.go.set()
+    assert [type(result) for result in results] == [dict, dict]
+    assert slow.weights["mean"].tolist() == [3.0] * 3
+
+
+def test_who_joins_later_takes_part_from_then_on(federation: MakeFederation) -> None:
+    aggregator = federation(settings=settings(1, rounds=2))
+    first, late = Dawdler(), Mean()
+    work = trainer(aggregator, "late", late, [3.0, 3.0, 3.0])
+    with running(trainer(aggregator, "first", first, [0.0])), running(work):
+        eventually(lambda: late.trained == 1)
+        first.go.set()
+    assert late.trained == 2
+    assert late.weights["mean"] == pytest.approx([2.25] * 3)
+
+
+# ---- participants that send nonsense ------------------------------------------------------------
+
+
+class NotANumber(Mean):
+    def train(self, **data: Any) -> Any:
+        super().train(**data)
+        self.weights["mean"][1] = np.nan
+
+
+def test_a_model_that_diverged_is_not_sent(federation: MakeFederation) -> None:
+    aggregator = federation(settings=settings(2, min_participants=1))
+    good = Mean()
+    work = (
+        trainer(aggregator, "bad", NotANumber(), [1.0]),
+        trainer(aggregator, "good", good, [3.0]),
+    )
+    with running(*work) as (results):
+        pass
+    assert isinstance(results[0], WeightsError)
+    assert "tensor mean holds a number that is not finite" in str(results[0])
+    assert good.weights["mean"].tolist() == [3.0] * 3
+
+
+@pytest.fixture
+def client(federation: MakeFederation) -> Iterator[AggregatorClient]:
+    """A participant of a federation in its first round, beside one that behaves."""
+    aggregator = federation(settings=settings(2, min_participants=1, rounds=1), linger_s=0.5)
+    made = AggregatorClient(aggregator.server.address, name="bad", secret=SECRET)
+    good = Mean()
+    with running(trainer(aggregator, "good", good, [3.0])):
+        eventually(lambda: good.trained == 1)
+        made.join(ONE)
+        try:
+            yield made
+        finally:
+            made.close()
+    assert good.weights["mean"].tolist() == [3.0] * 3
+    assert aggregator.join() is True
+
+
+def test_numbers_that_are_none_are_refused_by_name(client: AggregatorClient) -> None:
+    vector = np.array([1, np.nan, 2], dtype=np.float32)
+    with pytest.raises(FederationError, match=r"tensor mean \[3\] float32 holds nan at 1"):
+        client.send(1, vector, commit=Commit("", 5))
+
+
+def test_another_shape_is_refused_by_name(client: AggregatorClient) -> None:
+    other = Layout((TensorLayout("mean", (4,), "float32"),), is_named=True)
+    with pytest.raises(FederationError, match=r"tensor mean \[4\] float32, expected mean \[3\]"):
+        client.join(other)
+
+
+def test_another_type_is_refused_by_name(client: AggregatorClient) -> None:
+    other = Layout((TensorLayout("mean", (3,), "float64"),), is_named=True)
+    with pytest.raises(FederationError, match=r"tensor mean \[3\] float64, expected mean \[3\]"):
+        client.join(other)
+
+
+@pytest.fixture
+def peer(federation: MakeFederation) -> Iterator[Callable[..., Response]]:
+    """Requests of somebody who knows the secret, joined as "bad", in the first round."""
+    aggregator = federation(settings=settings(2), linger_s=0.1)
+    made = HTTPPeer(aggregator.server.address, max_response_bytes=1 << 20)
+
+    def ask(method: str, path: str, body: bytes = b"", **headers: str) -> Response:
+        request = Request(method=method, path=path, body=body, headers={**HEADERS, **headers})
+        return made.exchange(request, Deadline(PATIENCE_S))
+
+    assert ask("POST", "/v1/participants/bad", protocol.encode(Join(ONE, "x"))).status == 200
+    yield ask
+    made.close()
+
+
+PIECE = protocol.packed(b"\0" * 12, protocol.Encoding())
+UPDATE = "/v1/rounds/0/updates/bad"
+NONSENSE: list[tuple[str, str, bytes, int, str]] = [
+    ("PUT", f"{UPDATE}/0", PIECE[:-3], 400, "a piece of 9 bytes, expected 12: it was cut"),
+    ("PUT", f"{UPDATE}/0", PIECE[:-1] + b"\1", 400, "checksum is another one"),
+    ("PUT", f"{UPDATE}/7", PIECE, 400, "a piece of 12 bytes, expected 0"),
+    ("PUT", f"{UPDATE}/0", b"", 400, "a piece of 0 bytes"),
+    ("POST", f"{UPDATE}/commit", b"\xc1", 400, "malformed Commit"),
+    ("POST", f"{UPDATE}/commit", protocol.encode(Commit("other", 1)), 400, "make an offer first"),
+    ("POST", "/v1/rounds/3/updates/bad", protocol.encode(Offer("x")), 409, "round 3 is over"),
+    ("POST", "/v1/rounds/0/updates/spy", protocol.encode(Offer("x")), 404, "spy has not joined"),
+    ("POST", "/v1/participants/..", protocol.encode(Join(ONE, "x")), 400, "a name is like"),
+    ("POST", "/v1/participants/bad", b"{}", 400, "malformed Join"),
+    ("POST", "/v1/participants/b2", protocol.encode(Join(Layout(()), "x")), 422, "0 numbers"),
+    ("GET", "/v1/rounds/0/model/0", b"", 404, "no piece 0"),
+    ("GET", "/v1/round?participant=bad&after=x", b"", 400, "after='x' is no number"),
+    ("GET", "/v2", b"", 404, "no such path: GET /v2"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "says"), NONSENSE)
+def test_nonsense_is_refused_in_words(
+    peer: Any, method: str, path: str, body: bytes, status: int, says: str
+) -> None:
+    assert peer("POST", UPDATE, protocol.encode(Offer("x"))).status == 200
+    answer = peer(method, path, body)
+    assert (answer.status, says) == (answer.status, says if says in answer.body.decode() else "")
+    assert answer.status == status
+
+
+def test_without_the_secret_no_body_is_read(peer: Any) -> None:
+    answer = peer("POST", "/v1/participants/bad", b"x" * 1000, Authorization="Bearer other")
+    assert answer.status == 401
+    assert "JOB_SECRET" in answer.body.decode()
+
+
+# ---- processes that are killed ------------------------------------------------------------------
+
+
+class Workers:
+    """Workers of one job, each in a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._port = free_port()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, *arguments: object) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "JOB_SECRET": SECRET,
+            "EDGEAI_POD_IP": LOOPBACK,
+            "AGG_BIND_PORT": str(self._port),
+            "AGG_IP": LOOPBACK,
+            "AGG_PORT": str(self._port),
+            "WORKER_NAME": name,
+            "FEDERATION_STATE_DIR": str(self._directory / "state"),
+            "MODEL_URL": str(self._directory / "final.npz") if name == "aggregator" else "",
+        }
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.workersdk.federated.worker", *map(str, arguments)],
+                env=environment,
+                stderr=log,
+            )
+        self._processes.append(process)
+        return process
+
+    def log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def says(self, name: str, words: str) -> None:
+        eventually(lambda: words in self.log(name).read_text())
+
+    def final(self) -> Any:
+        return np.load(self._directory / "final.npz")["mean"]
+
+    def stop(self) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(PATIENCE_S)
+
+
+def test_a_killed_aggregator_goes_on_with_the_round(workers: Workers) -> None:
+    aggregator = workers.start("aggregator", "aggregator", 2, 3, 3)
+    trainers = [
+        workers.start(name, "trainer", seconds, *DATA[name])
+        for name, seconds in (("a", 0), ("b", 0), ("c", 1.5))
+    ]
+    workers.says("aggregator", "update received: name=a round=1")
+    workers.says("aggregator", "update received: name=b round=1")
+    kill(aggregator)
+    aggregator = workers.start("aggregator", "aggregator", 2, 3, 3)
+    assert [process.wait(PATIENCE_S) for process in (*trainers, aggregator)] == [0] * 4
+    assert workers.final() == pytest.approx([MEAN_OF_ALL] * 3)
+    assert workers.log("aggregator").read_text().count("update received: name=a round=1") == 1
+
+
+def test_a_killed_trainer_that_comes_again_takes_part_again(workers: Workers) -> None:
+    aggregator = workers.start("aggregator", "aggregator", 2, 3, 3)
+    others = [workers.start(name, "trainer", 0, *DATA[name]) for name in ("a", "b")]
+    killed = workers.start("c", "trainer", 60, *DATA["c"])
+    workers.says("aggregator", "participant joined: name=c")
+    workers.says("aggregator", "update received: name=b round=1")
+    kill(killed)
+    again = workers.start("c", "trainer", 0, *DATA["c"])
+    assert [process.wait(PATIENCE_S) for process in (*others, again, aggregator)] == [0] * 4
+    assert workers.final() == pytest.approx([MEAN_OF_ALL] * 3)
+
+
+def test_a_trainer_that_does_not_come_again_is_not_waited_for_for_ever(workers: Workers) -> None:
+    aggregator = workers.start("aggregator", "aggregator", 2, 3, 2)
+    trainers = [workers.start(name, "trainer", 0, *DATA[name]) for name in ("a", "b")]
+    lost = workers.start("c", "trainer", 60, *DATA["c"])
+    workers.says("aggregator", "participant joined: name=c")
+    kill(lost)
+    assert [process.wait(PATIENCE_S) for process in (*trainers, aggregator)] == [0] * 3
+    assert workers.final() == pytest.approx([(10 + 80) / 30] * 3)
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(workers: Workers) -> None:
+    aggregator = workers.start("aggregator", "aggregator", 1, 1, 1, 8)  # no file beyond 8 bytes
+    trainer_ = workers.start("a", "trainer", 0, 3.0)
+    workers.says("a", "the aggregator cannot keep it: File too large")
+    assert trainer_.poll() is None
+    kill(aggregator)
+    aggregator = workers.start("aggregator", "aggregator", 1, 1, 1)
+    assert [process.wait(PATIENCE_S) for process in (trainer_, aggregator)] == [0, 0]
+    assert workers.final().tolist() == [3.0] * 3
+
+
+def test_sigterm_ends_the_aggregator_in_peace(workers: Workers) -> None:
+    aggregator = workers.start("aggregator", "aggregator", 1, 1, 1)
+    workers.says("aggregator", "aggregator listens")
+    aggregator.terminate()
+    assert aggregator.wait(PATIENCE_S) == 0
+    assert "stopping before the end: reason=SIGTERM" in workers.log("aggregator").read_text()

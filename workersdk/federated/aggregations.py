@@ -1,0 +1,113 @@
+"""How the trainers' models become one. A new way is a subclass here or in the user's worker.
+
+Called by the aggregator with one slice of every update at a time, so its memory does not grow
+with the model or with the number of participants.
+
+- FedAvg: the mean, weighted by samples (McMahan et al. 2017).
+- FedAvgM: FedAvg whose step keeps a momentum (Hsu et al. 2019).
+- TrimmedMean: the mean without the most extreme values of each weight, which a few broken or
+  hostile participants cannot move far (Yin et al. 2018). It does not weigh by samples: the number
+  of samples is what a participant says of itself.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from workersdk.errors import AggregationError
+from workersdk.federated.layout import Vector
+
+
+class Slice(NamedTuple):
+    """The same range of weights everywhere. `memory` is what the last round left there."""
+
+    model: Vector
+    """(n,), what the participants started from"""
+    updates: npt.NDArray[np.float32]
+    """(participants, n), what they sent; at least one participant"""
+    samples: npt.NDArray[np.float64]
+    """(participants,), more than 0 each"""
+    memory: Vector
+    """(n,), zeros at first; all zero and not kept unless `has_memory`"""
+
+
+class Aggregation(ABC):
+    """`least_updates`: with fewer the round cannot close."""
+
+    name: ClassVar[str]
+    has_memory: ClassVar[bool] = False
+    least_updates: int = 1
+
+    @abstractmethod
+    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
+        """(model, memory) of the next round, each (n,)."""
+
+
+class FedAvg(Aggregation):
+    name = "FedAvg"
+
+    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
+        return mean(slice_), slice_.memory
+
+
+class FedAvgM(Aggregation):
+    """Raises: AggregationError for a momentum outside [0, 1) or a rate of 0 or less"""
+
+    name = "FedAvgM"
+    has_memory = True
+
+    def __init__(self, *, momentum: float = 0.9, rate: float = 1.0) -> None:
+        if not 0 <= momentum < 1:
+            raise AggregationError(self.name, f"momentum is {momentum}, expected 0 up to below 1")
+        if not (math.isfinite(rate) and rate > 0):
+            raise AggregationError(self.name, f"rate is {rate}, expected a number above 0")
+        self._momentum, self._rate = np.float32(momentum), np.float32(rate)
+
+    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
+        velocity: Vector = self._momentum * slice_.memory + (slice_.model - mean(slice_))
+        model: Vector = slice_.model - self._rate * velocity
+        return model, velocity
+
+
+class TrimmedMean(Aggregation):
+    """Args: trim: share of the participants that is left out at each end, at least one
+
+    Raises: AggregationError for a share outside (0, 0.5)
+    """
+
+    name = "TrimmedMean"
+
+    def __init__(self, *, trim: float = 0.1) -> None:
+        if not 0 < trim < 0.5:
+            raise AggregationError(self.name, f"trim is {trim}, expected above 0 and below 0.5")
+        self._trim = trim
+        self.least_updates = 3  # one at each end, and one that stays
+
+    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
+        count = len(slice_.updates)
+        cut = min(max(1, int(count * self._trim)), (count - 1) // 2)
+        ordered = np.sort(slice_.updates, axis=0)
+        kept: Vector = ordered[cut : count - cut].mean(axis=0, dtype=np.float32)
+        return kept, slice_.memory
+
+
+def mean(slice_: Slice) -> Vector:
+    """Weighted by samples."""
+    shares = (slice_.samples / slice_.samples.sum()).astype(np.float32)
+    combined: Vector = shares @ slice_.updates
+    return combined
+
+
+AGGREGATIONS: dict[str, type[Aggregation]] = {
+    each.name: each for each in (FedAvg, FedAvgM, TrimmedMean)
+}
+
+
+def named(name: str) -> Aggregation:
+    """With its defaults. Raises: AggregationError"""
+    if name not in AGGREGATIONS:
+        raise AggregationError(name, f"is unknown, use one of {', '.join(sorted(AGGREGATIONS))}")
+    return AGGREGATIONS[name]()

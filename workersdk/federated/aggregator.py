@@ -1,0 +1,242 @@
+"""The aggregator's decisions: joins the rounds (who), the store (what) and the clock.
+
+Called by the HTTP handlers, from many threads, and by AggregationServer's loop. Every refusal is
+a Refused with the status and the words for the participant; none of them harms the round.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from workersdk.deadline import Deadline
+from workersdk.errors import WeightsError
+from workersdk.federated import layout as layouts
+from workersdk.federated import protocol
+from workersdk.federated.aggregations import Aggregation
+from workersdk.federated.protocol import Commit, Damaged, Join, RoundState, Welcome
+from workersdk.federated.rounds import FIRST, SEED, Rounds, RoundSettings
+from workersdk.federated.store import RoundOver, RoundStore
+
+log = logging.getLogger(__name__)
+
+MAX_WAIT_S: Final = 30.0  # for which a participant may wait in one request
+MAX_NUMBERS: Final = 2**31
+BEATS: Final = 3  # in the time after which a participant counts as gone
+
+
+class Refused(Exception):
+    """`status` is HTTP's: 400 damaged, 404 not joined, 409 over, 422 not wanted, 507 disk full"""
+
+    def __init__(self, status: int, problem: str) -> None:
+        self.status, self.problem = status, problem
+        super().__init__(problem)
+
+
+class RoundResult(msgspec.Struct, frozen=True):
+    """Of a round that was closed, for the user's `stop_when` and the log."""
+
+    round: int
+    samples: dict[str, int]
+    """By participant."""
+    metrics: dict[str, float]
+    """Means of what the participants told, weighted by samples."""
+
+
+StopRule = Callable[[RoundResult], bool]
+
+
+class Aggregator:
+    def __init__(
+        self, store: RoundStore, aggregation: Aggregation, settings: RoundSettings
+    ) -> None:
+        self._store = store
+        self._aggregation = aggregation
+        least = max(settings.min_participants, aggregation.least_updates)
+        self._settings = msgspec.structs.replace(settings, min_participants=least)
+        self._rounds = Rounds(self._settings, now_s=time.monotonic(), number=store.state.round)
+        self._change = threading.Condition()  # guards the rounds
+        for name, commit in store.commits().items():
+            self._rounds.sent(name, commit.samples, time.monotonic())
+
+    # ---- for participants -----------------------------------------------------------------------
+
+    def join(self, name: str, join: Join) -> Welcome:
+        """Raises: Refused"""
+        with self._refusing():
+            layouts.check(join.layout, max_numbers=MAX_NUMBERS)
+            with self._change:
+                self._store.expect(join.layout)
+                expected = self._store.state.layout
+                if join.layout != expected:
+                    difference = layouts.difference(join.layout, expected)
+                    raise WeightsError(f"this is no model of this federation: {difference}")
+                self._rounds.join(name, time.monotonic())
+                self._change.notify_all()
+        log.info("participant joined: name=%s instance=%s", name, join.instance)
+        return Welcome(self._store.state.encoding, self._settings.gone_after_s / BEATS)
+
+    def heard(self, name: str) -> None:
+        """Raises: Refused"""
+        with self._change:
+            self._require_joined(name)
+
+    def leave(self, name: str) -> None:
+        with self._change:
+            self._rounds.leave(name)
+            self._change.notify_all()
+
+    def state_for(self, name: str, *, after: int, wait_s: float) -> RoundState:
+        """Waits up to `wait_s` for something to do beyond round `after`. Raises: Refused"""
+        deadline = Deadline(min(wait_s, MAX_WAIT_S))
+        with self._change:
+            while True:
+                self._require_joined(name)
+                state = self._state_for(name)
+                if state.is_finished or (state.is_yours and state.round > after):
+                    return state
+                if not self._change.wait(deadline.left_s()):
+                    return self._state_for(name)
+
+    def model_piece(self, round_: int, piece: int) -> bytes:
+        """As it travels. Raises: Refused"""
+        with self._refusing():
+            if round_ != self._store.state.round:
+                raise RoundOver(f"round {round_} is over")
+            data = self._store.model_piece(piece)
+        if not data:
+            raise Refused(404, f"the model has no piece {piece}")
+        return protocol.packed(data, self._store.state.encoding)
+
+    def offer(self, name: str, round_: int, checksum: str) -> int:
+        """How many pieces of this very update are here. Raises: Refused"""
+        with self._refusing(), self._change:
+            self._require_joined(name)
+            if round_ == SEED and self._rounds.seeder(time.monotonic()) != name:
+                raise RoundOver("another participant gives the first weights")
+            return self._store.offer(round_, name, checksum)
+
+    def receive(self, name: str, round_: int, piece: int, body: bytes) -> None:
+        """Raises: Refused"""
+        self.heard(name)
+        encoding, numbers = self._store.state.encoding, self._store.numbers
+        with self._refusing():
+            count = protocol.numbers_of(piece, numbers)
+            data = protocol.unpacked(body, numbers=count, encoding=encoding)
+            part = protocol.from_wire(data, encoding)
+            start = piece * protocol.PIECE_NUMBERS
+            layouts.check_finite(part, start, self._store.state.layout)
+            self._store.write_piece(round_, name, piece, data)
+
+    def commit(self, name: str, round_: int, commit: Commit) -> None:
+        """Raises: Refused"""
+        with self._refusing(), self._change:
+            self._require_joined(name)
+            self._store.commit(round_, name, commit)
+            if round_ == SEED:
+                self._store.adopt(name)
+                self._rounds.begin(FIRST, time.monotonic())
+            else:
+                self._rounds.sent(name, commit.samples, time.monotonic())
+            self._change.notify_all()
+        log.info("update received: name=%s round=%d samples=%d", name, round_, commit.samples)
+
+    # ---- for the loop ---------------------------------------------------------------------------
+
+    def seed(self, weights: layouts.Weights) -> None:
+        """Start from these weights, unless there is a model already.
+
+        Raises: OSError, WeightsError
+        """
+        if self._store.state.round == SEED:
+            layout = layouts.layout_of(weights)
+            self._store.seed(layouts.flatten(weights, layout), layout)
+            with self._change:
+                self._rounds.begin(FIRST, time.monotonic())
+
+    @property
+    def is_finished(self) -> bool:
+        return self._store.state.is_finished
+
+    def wait_until_closing(self, timeout_s: float) -> bool:
+        """Whether the round may be closed."""
+        with self._change:
+            return self._change.wait_for(
+                lambda: self._rounds.closes(time.monotonic()), timeout=timeout_s
+            )
+
+    def close_round(self, stop_when: StopRule) -> RoundResult:
+        """Aggregate, and begin the next round.
+
+        Raises: OSError, AggregationError, what stop_when raises
+        """
+        self._store.close()
+        result = self._result()
+        is_last = result.round >= self._settings.rounds or stop_when(result)
+        self._store.aggregate(self._aggregation, is_last=is_last)
+        with self._change:
+            self._rounds.begin(self._store.state.round, time.monotonic())
+            self._change.notify_all()
+        return result
+
+    def wait_until_all_left(self, timeout_s: float) -> bool:
+        """Whether everybody who is present has the final model."""
+        with self._change:
+            return self._change.wait_for(
+                lambda: not self._rounds.present(time.monotonic()), timeout=timeout_s
+            )
+
+    def model(self) -> layouts.Weights:
+        return layouts.restore(self._store.model(), self._store.state.layout)
+
+    # ---- parts ----------------------------------------------------------------------------------
+
+    def _state_for(self, name: str) -> RoundState:
+        number, rounds = self._rounds.number, self._settings.rounds
+        if self._store.state.is_finished:
+            return RoundState(number, rounds, is_finished=True)
+        if number == SEED:
+            is_yours = self._rounds.seeder(time.monotonic()) == name
+        else:
+            is_yours = not self._rounds.has_sent(name)
+        return RoundState(number, rounds, is_yours=is_yours)
+
+    def _require_joined(self, name: str) -> None:
+        if not self._rounds.heard(name, time.monotonic()):
+            raise Refused(404, f"participant {name} has not joined: join first")
+
+    def _result(self) -> RoundResult:
+        commits = self._store.commits()
+        keys = sorted({key for commit in commits.values() for key in commit.metrics})
+        return RoundResult(
+            round=self._store.state.round,
+            samples={name: commit.samples for name, commit in commits.items()},
+            metrics={key: _mean(key, commits.values()) for key in keys},
+        )
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except RoundOver as error:
+            raise Refused(409, str(error)) from error
+        except Damaged as error:
+            raise Refused(400, str(error)) from error
+        except WeightsError as error:
+            raise Refused(422, str(error)) from error
+        except OSError as error:
+            log.exception("the aggregator's directory cannot be used")
+            raise Refused(507, f"the aggregator cannot keep it: {error.strerror}") from error
+
+
+def _mean(key: str, commits: Iterable[Commit]) -> float:
+    """Over those who told this metric, weighted by their samples."""
+    told = [commit for commit in commits if key in commit.metrics]
+    total = sum(commit.samples for commit in told)
+    if not total:
+        return 0.0
+    return sum(commit.metrics[key] * commit.samples for commit in told) / total

@@ -1,0 +1,120 @@
+"""The variables that the GlobalManager gives to the workers of a FederatedLearningJob.
+
+Read by FederatedLearning and AggregationServer when they are made. Names up to LC_SERVER are
+those that Sedna gives its workers; JOB_SECRET is ours: who knows it belongs to the job. Neither
+secret shows in a repr or an error.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from common.ids import is_subdomain
+from workersdk.environment import Address, LCServer, lc_server, port, seconds, worker_name, wrong
+
+
+class Secret(msgspec.Struct, frozen=True):
+    value: str
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+
+class FederationEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker of a federation knows about itself. Empty text or None: it is not set."""
+
+    job_name: str = ""
+    """JOB_NAME"""
+    worker_name: str = ""
+    """WORKER_NAME, under which a trainer takes part and reports"""
+    aggregator: Address | None = None
+    """AGG_IP and AGG_PORT: where trainers find the aggregator"""
+    bind: Address = Address("0.0.0.0", 7363)
+    """EDGEAI_POD_IP and AGG_BIND_PORT: where the aggregator listens"""
+    participants: int = 1
+    """PARTICIPANTS_COUNT"""
+    secret: Secret = Secret("")
+    """JOB_SECRET"""
+    model_url: str = ""
+    """MODEL_URL: where the result is saved"""
+    pretrained_model_url: str = ""
+    """PRETRAINED_MODEL_URL: what the federation starts from"""
+    dataset_url: str = ""
+    """TRAIN_DATASET_URL"""
+    state_dir: Path = Path("edgeai-federation")
+    """FEDERATION_STATE_DIR: where the aggregator keeps its rounds"""
+    lc_server: LCServer | None = None
+    """LC_SERVER; without it nothing is reported"""
+    report_period_s: float = 1.0
+    """REPORT_PERIOD_SECONDS"""
+    heartbeat_s: float = 10.0
+    """HEARTBEAT_SECONDS"""
+
+
+def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
+    """Parse `environ`, usually os.environ.
+
+    Raises: SettingsError that names the variable, what is wrong and what to do
+    """
+    default = FederationEnvironment()
+    bind_host = environ.get("EDGEAI_POD_IP") or default.bind.host
+    return FederationEnvironment(
+        job_name=environ.get("JOB_NAME", ""),
+        worker_name=worker_name(environ),
+        aggregator=aggregator(environ),
+        bind=Address(bind_host, port(environ, "AGG_BIND_PORT", default.bind.port, least=0)),
+        participants=participants(environ),
+        secret=Secret(environ.get("JOB_SECRET", "")),
+        model_url=environ.get("MODEL_URL", ""),
+        pretrained_model_url=environ.get("PRETRAINED_MODEL_URL", ""),
+        dataset_url=environ.get("TRAIN_DATASET_URL", ""),
+        state_dir=Path(environ.get("FEDERATION_STATE_DIR") or default.state_dir),
+        lc_server=lc_server(environ),
+        report_period_s=seconds(environ, "REPORT_PERIOD_SECONDS", 1.0, least=0.01),
+        heartbeat_s=seconds(environ, "HEARTBEAT_SECONDS", 10.0, least=0.0),
+    )
+
+
+def aggregator(environ: Mapping[str, str]) -> Address | None:
+    host = environ.get("AGG_IP", "")
+    if not host:
+        return None
+    if any(character.isspace() or character in "/@?#" for character in host):
+        raise wrong("AGG_IP", f"is {host!r}, expected a host name or an IP address alone")
+    return Address(host, port(environ, "AGG_PORT", 7363))
+
+
+def participants(environ: Mapping[str, str]) -> int:
+    text = environ.get("PARTICIPANTS_COUNT", "") or "1"
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise wrong("PARTICIPANTS_COUNT", f"is {text!r}, expected a number of 1 or more")
+    return int(text)
+
+
+def require_participant(environment: FederationEnvironment) -> tuple[Address, str]:
+    """Where the aggregator is, and this trainer's name. Raises: SettingsError"""
+    if environment.aggregator is None:
+        raise wrong("AGG_IP", "is not set; set it to the host of the job's aggregator")
+    if not is_subdomain(environment.worker_name):
+        problem = f"is {environment.worker_name!r}, expected a name like trainer-0, one for each"
+        raise wrong("WORKER_NAME", f"{problem} participant")
+    return environment.aggregator, environment.worker_name
+
+
+def require_secret(environment: FederationEnvironment) -> None:
+    """Raises: SettingsError where others than this machine could join an open federation"""
+    if not environment.secret.value and not _is_loopback(environment.bind.host):
+        raise wrong(
+            "JOB_SECRET",
+            f"is not set, and the aggregator would listen on {environment.bind.host} for anybody; "
+            "set it to the same secret for every worker of the job, or EDGEAI_POD_IP to 127.0.0.1",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,72 @@
+"""What a user's model must offer to take part, and how the result is saved.
+
+The methods and their names are those of Sedna's estimators.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from workersdk.federated.layout import Weights
+
+log = logging.getLogger(__name__)
+
+
+class FederatedEstimator(Protocol):
+    """A model that is trained here. Called from one thread."""
+
+    def load(self, model_url: str) -> None:
+        """Load the model from `model_url`, the job's pretrainedModel."""
+
+    def train(self, *, train_data: Any, valid_data: Any = None, **options: Any) -> Any:
+        """Train from the weights that were set; metrics as a mapping of numbers, or nothing."""
+
+    def evaluate(self, data: Any, **options: Any) -> Mapping[str, float]:
+        """Metrics of the weights that were set."""
+
+    def get_weights(self) -> Weights:
+        """The same names, shapes and types each time."""
+
+    def set_weights(self, weights: Weights) -> None:
+        """As get_weights gives them."""
+
+    def save(self, model_url: str) -> Any:
+        """Save the model to `model_url`, the worker's MODEL_URL."""
+
+
+@runtime_checkable
+class RoundAware(Protocol):
+    """An estimator that wants to know what a round starts from, as FedProx does."""
+
+    def begin_round(self, number: int, weights: Weights) -> None:
+        """Called after set_weights, before train."""
+
+
+def save_model(weights: Weights, estimator: FederatedEstimator | None, url: str) -> None:
+    """With the estimator, else as a NumPy archive. Without a URL nothing is saved.
+
+    Raises: what the estimator raises; OSError
+    """
+    if not url:
+        log.warning("the result is not saved: MODEL_URL is not set")
+    elif estimator is not None:
+        estimator.set_weights(weights)
+        estimator.save(url)
+    else:
+        _save_archive(weights, Path(url))
+
+
+def _save_archive(weights: Weights, path: Path) -> None:
+    named = weights if isinstance(weights, Mapping) else dict(_numbered(weights))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
+        np.savez(file, **named)
+    temporary.replace(path)
+
+
+def _numbered(weights: Any) -> Any:
+    return ((f"weight_{number}", array) for number, array in enumerate(weights))

@@ -1,0 +1,183 @@
+"""A trainer: FederatedLearning(estimator).train(images) is a whole worker's work.
+
+Joins the job's aggregator and takes part in its rounds until the last: sets the common weights,
+trains them on this node's own data, sends what became of them. Only weights and numbers of
+samples leave the node.
+"""
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from common.errors import EdgeAIError
+from workersdk.federated import layout as layouts
+from workersdk.federated.client import AggregatorClient, NotJoined, RoundClosed
+from workersdk.federated.environment import (
+    FederationEnvironment,
+    from_environ,
+    require_participant,
+)
+from workersdk.federated.estimator import FederatedEstimator, RoundAware
+from workersdk.federated.protocol import MAX_METRICS, Commit, RoundState
+from workersdk.federated.rounds import SEED
+from workersdk.reporter import Reporter, ReportTarget
+
+log = logging.getLogger(__name__)
+
+LAST_REPORT_S: Final = 10.0
+
+
+class Progress(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What a trainer reports."""
+
+    current_round: int = 0
+    rounds: int = 0
+    sample_count: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    metrics: str = ""
+    """JSON: the last metrics of this participant"""
+
+
+class FederatedLearning:
+    """Args: environment: None: this process's environment variables
+
+    Raises: SettingsError
+    """
+
+    def __init__(
+        self,
+        estimator: FederatedEstimator,
+        *,
+        environment: FederationEnvironment | None = None,
+    ) -> None:
+        self._environment = environment or from_environ(os.environ)
+        address, name = require_participant(self._environment)
+        self._estimator = estimator
+        self._client = AggregatorClient(address, name=name, secret=self._environment.secret.value)
+        self._reporter = _reporter(self._environment)
+
+    def train(self, train_data: Any, valid_data: Any = None, **options: Any) -> dict[str, float]:
+        """Take part to the end; the final weights are set and saved. The final metrics.
+
+        Args:
+            train_data: this node's; len() is the number of samples that its update weighs
+            valid_data: what the common weights are evaluated with at each round's start, or None
+            options: handed to the estimator's train()
+        Raises: FederationError, WeightsError; what the estimator raises
+        """
+        with self._reporting():
+            layout = layouts.layout_of(self._estimator.get_weights())
+            self._client.join(layout)
+            done = -1
+            while True:
+                try:
+                    state = self._client.next_round(done)
+                    if state.is_finished:
+                        return self._finish(state, layout, valid_data)
+                    self._take_part(state, layout, train_data, valid_data, options)
+                    done = state.round
+                except RoundClosed:
+                    log.info("the round was closed without this participant")
+                except NotJoined:
+                    log.info("joining again: the aggregator does not know this participant")
+                    self._client.join(layout)
+                    done = -1
+
+    def _take_part(
+        self,
+        state: RoundState,
+        layout: layouts.Layout,
+        train_data: Any,
+        valid_data: Any,
+        options: Mapping[str, Any],
+    ) -> None:
+        samples = len(train_data)
+        self._tell(current_round=state.round, rounds=state.rounds, sample_count=samples)
+        if state.round == SEED:
+            vector = layouts.flatten(self._estimator.get_weights(), layout)
+            self._client.send(SEED, vector, commit=Commit("", samples))
+            return
+        self._set_common_weights(state.round, layout)
+        metrics = self._evaluate(valid_data)
+        if not samples:
+            self._client.pass_on(state.round, Commit("", 0, metrics))
+            return
+        metrics |= _numbers(
+            self._estimator.train(train_data=train_data, valid_data=valid_data, **options)
+        )
+        vector = layouts.flatten(self._estimator.get_weights(), layout)
+        self._client.send(state.round, vector, commit=Commit("", samples, metrics))
+        self._tell(metrics=msgspec.json.encode(metrics).decode())
+
+    def _set_common_weights(self, round_: int, layout: layouts.Layout) -> None:
+        weights = layouts.restore(self._client.fetch(round_, layout.size), layout)
+        self._estimator.set_weights(weights)
+        if isinstance(self._estimator, RoundAware):
+            self._estimator.begin_round(round_, weights)
+
+    def _finish(
+        self, state: RoundState, layout: layouts.Layout, valid_data: Any
+    ) -> dict[str, float]:
+        vector = self._client.fetch(state.round, layout.size)
+        self._estimator.set_weights(layouts.restore(vector, layout))
+        metrics = self._evaluate(valid_data)
+        if self._environment.model_url:
+            self._estimator.save(self._environment.model_url)
+        self._tell(current_round=state.rounds, metrics=msgspec.json.encode(metrics).decode())
+        return metrics
+
+    def _evaluate(self, valid_data: Any) -> dict[str, float]:
+        return {} if valid_data is None else _numbers(self._estimator.evaluate(valid_data))
+
+    def _tell(self, **changes: Any) -> None:
+        if self._reporter is None:
+            return
+        changes["sent_bytes"] = self._client.sent_bytes
+        changes["received_bytes"] = self._client.received_bytes
+        self._reporter.change(lambda told: msgspec.structs.replace(told, **changes))
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """The last report says how it ended."""
+        status: Any = "failed"
+        try:
+            yield
+            status = "completed"
+        except EdgeAIError as error:
+            log.error("this participant cannot go on: %s", error)
+            raise
+        finally:
+            self._client.close()
+            if self._reporter is not None:
+                self._reporter.close(LAST_REPORT_S, status=status)
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    """Those of the metrics that are finite numbers, at most MAX_METRICS."""
+    if not isinstance(metrics, Mapping):
+        return {}
+    numbers = {}
+    for key, value in list(metrics.items())[:MAX_METRICS]:
+        with contextlib.suppress(TypeError, ValueError):
+            if math.isfinite(float(value)):
+                numbers[str(key)[:253]] = float(value)
+    return numbers
+
+
+def _reporter(environment: FederationEnvironment) -> Reporter[Progress] | None:
+    if environment.lc_server is None:
+        log.info("LC_SERVER is not set: nothing is reported")
+        return None
+    return Reporter(
+        ReportTarget(environment.lc_server, environment.worker_name),
+        phase="train",
+        info=Progress(),
+        period_s=environment.report_period_s,
+        heartbeat_s=environment.heartbeat_s,
+    )

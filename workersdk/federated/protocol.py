@@ -1,0 +1,173 @@
+"""What trainers and aggregator say to each other: paths, messages, pieces.
+
+    POST   /v1/participants/{name}                  Join → Welcome
+    POST   /v1/participants/{name}/beat             I am still here
+    DELETE /v1/participants/{name}                  I take part no more
+    GET    /v1/round?participant=&after=&wait=      → RoundState, at once or when it changes
+    GET    /v1/rounds/{round}/model/{piece}         → piece
+    POST   /v1/rounds/{round}/updates/{name}        Offer → Received
+    PUT    /v1/rounds/{round}/updates/{name}/{piece}   piece
+    POST   /v1/rounds/{round}/updates/{name}/commit    Commit
+
+Each request carries the job's secret as a bearer token. A piece is 4 bytes of CRC-32 and then
+PIECE_NUMBERS numbers (the last one fewer), little-endian, in the aggregator's precision,
+compressed where it says so. An offer names the SHA-256 of the whole vector in that precision: the
+same offer again goes on where it stopped, another one begins anew. Errors are JSON {"error": text}.
+Round 0 is the seed: where the aggregator has no model, one participant sends the weights that all
+start from.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+import numpy as np
+
+from workersdk.errors import WeightsError
+from workersdk.federated.layout import Layout, Vector
+
+PIECE_NUMBERS: Final = 1 << 20
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a piece has at most 4 MiB; a layout may have more
+MAX_METRICS: Final = 64
+CRC_BYTES: Final = 4
+
+Precision = Literal["float32", "float16"]
+Compression = Literal["none", "zlib"]
+Text = Annotated[str, msgspec.Meta(max_length=253)]
+Message = TypeVar("Message")
+
+_WIRE: Final[dict[str, np.dtype[np.floating[Any]]]] = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+}
+
+
+class Damaged(WeightsError):
+    """What came is not what was sent: send it again."""
+
+
+class Encoding(msgspec.Struct, frozen=True):
+    """How numbers travel."""
+
+    precision: Precision = "float32"
+    compression: Compression = "none"
+
+
+class Join(msgspec.Struct, frozen=True):
+    layout: Layout
+    instance: Text
+    """Random, of this process."""
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    encoding: Encoding
+    beat_s: float
+    """A participant that is silent for three times as long is not waited for."""
+
+
+class RoundState(msgspec.Struct, frozen=True):
+    """`is_yours`: the aggregator wants this round's update (or seed) of whom it told this."""
+
+    round: int
+    rounds: int
+    is_yours: bool = False
+    is_finished: bool = False
+
+
+class Offer(msgspec.Struct, frozen=True):
+    checksum: Text
+
+
+class Received(msgspec.Struct, frozen=True):
+    pieces: int
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """The update of `checksum` is whole, and is to count. Without samples there is none."""
+
+    checksum: Text
+    samples: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+    metrics: Annotated[dict[Text, float], msgspec.Meta(max_length=MAX_METRICS)] = {}
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    return msgspec.msgpack.encode(message)
+
+
+def decode(body: bytes, type_: type[Message]) -> Message:
+    """Raises: Damaged saying which field is wrong"""
+    try:
+        return msgspec.msgpack.decode(body, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(f"malformed {type_.__name__}: {error}") from error
+
+
+# ---- pieces -------------------------------------------------------------------------------------
+
+
+def pieces(numbers: int) -> int:
+    """How many pieces a vector of so many numbers has."""
+    return -(-numbers // PIECE_NUMBERS)
+
+
+def numbers_of(piece: int, numbers: int) -> int:
+    """How many numbers this piece of such a vector has; 0: there is none."""
+    return max(0, min(PIECE_NUMBERS, numbers - piece * PIECE_NUMBERS))
+
+
+def itemsize(encoding: Encoding) -> int:
+    return _WIRE[encoding.precision].itemsize
+
+
+def to_wire(part: Vector, encoding: Encoding) -> bytes:
+    """As it travels, before compression."""
+    with np.errstate(over="ignore"):  # what float16 does not hold is refused as not finite
+        return part.astype(_WIRE[encoding.precision]).tobytes()
+
+
+def from_wire(data: bytes | memoryview, encoding: Encoding) -> Vector:
+    return np.frombuffer(data, dtype=_WIRE[encoding.precision]).astype(np.float32)
+
+
+def packed(data: bytes, encoding: Encoding) -> bytes:
+    """One piece as it travels."""
+    body = zlib.compress(data, 1) if encoding.compression == "zlib" else data
+    return zlib.crc32(data).to_bytes(CRC_BYTES, "big") + body
+
+
+def unpacked(body: bytes, *, numbers: int, encoding: Encoding) -> bytes:
+    """What was packed. Raises: Damaged for any other length or content than was sent"""
+    wanted = numbers * itemsize(encoding)
+    sent = body[CRC_BYTES:]
+    data = _inflated(sent, wanted) if encoding.compression == "zlib" else sent
+    if len(data) != wanted:
+        raise Damaged(f"a piece of {len(data)} bytes, expected {wanted}: it was cut")
+    if zlib.crc32(data).to_bytes(CRC_BYTES, "big") != body[:CRC_BYTES]:
+        raise Damaged("the piece's checksum is another one: it was damaged on the way")
+    return data
+
+
+def _inflated(body: bytes, wanted: int) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, wanted + 1)  # never more memory than was promised
+    except zlib.error as error:
+        raise Damaged(f"a piece that cannot be decompressed: {error}") from error
+    if not inflater.eof and len(data) <= wanted:
+        raise Damaged("a piece that cannot be decompressed: it was cut")
+    return data
+
+
+def digest(parts: Iterator[bytes]) -> str:
+    """SHA-256 of the parts one after the other."""
+    hash_ = hashlib.sha256()
+    for part in parts:
+        hash_.update(part)
+    return hash_.hexdigest()
+
+
+def wire_parts(vector: Vector, encoding: Encoding) -> Iterator[bytes]:
+    for start in range(0, len(vector), PIECE_NUMBERS):
+        yield to_wire(vector[start : start + PIECE_NUMBERS], encoding)

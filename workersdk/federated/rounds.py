@@ -1,0 +1,121 @@
+"""Who takes part in a round, and when it closes. Pure: moments go in, answers come out.
+
+Driven by the aggregator, which owns the lock and the clock (seconds, any monotonic clock).
+
+A round waits for everybody who is present. Present is who joined and was heard of within
+`gone_after_s`. The first round also waits until as many as expected have joined, and so does the
+one that a restarted aggregator finds, for `gone_after_s`. After `deadline_s` a round closes with
+those who have sent, if they are enough.
+"""
+
+import math
+from typing import Annotated, Final
+
+import msgspec
+
+from common.errors import SettingsError
+
+FIRST: Final = 1
+SEED: Final = 0  # the round in which there is no model yet
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Raises: SettingsError naming the field"""
+
+    rounds: int = 10
+    expected_participants: int = 1
+    min_participants: int = 1
+    """with samples; a round with fewer does not close"""
+    deadline_s: float = 600.0
+    """from a round's start; the first one's starts when enough have joined"""
+    gone_after_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for field in ("rounds", "expected_participants", "min_participants"):
+            if getattr(self, field) < 1:
+                raise SettingsError(field, f"is {getattr(self, field)}, expected 1 or more")
+        for field in ("deadline_s", "gone_after_s"):
+            value = getattr(self, field)
+            if not (math.isfinite(value) and value > 0):
+                raise SettingsError(field, f"is {value}, expected seconds, more than 0")
+
+
+class Rounds:
+    """The round under way. `number` is SEED until there is a model."""
+
+    def __init__(self, settings: RoundSettings, *, now_s: float, number: int = SEED) -> None:
+        self._settings = settings
+        self.number = number
+        self._heard_s: dict[str, float] = {}  # of those who joined
+        self._samples: dict[str, int] = {}  # of those who have sent in this round
+        self._since_s: float | None = None  # since when enough are there
+        self._is_gathered = False
+        self._gathers_until_s = now_s + settings.gone_after_s if number > FIRST else math.inf
+
+    # ---- what happens ---------------------------------------------------------------------------
+
+    def join(self, name: str, now_s: float) -> None:
+        self._heard_s[name] = now_s
+        self._look(now_s)
+
+    def heard(self, name: str, now_s: float) -> bool:
+        """False for somebody who has not joined, or left."""
+        if name not in self._heard_s:
+            return False
+        self._heard_s[name] = now_s
+        return True
+
+    def leave(self, name: str) -> None:
+        self._heard_s.pop(name, None)
+
+    def sent(self, name: str, samples: int, now_s: float) -> None:
+        self._samples[name] = samples
+        self._look(now_s)
+
+    def begin(self, number: int, now_s: float) -> None:
+        """The next round; whoever is present takes part."""
+        self.number = number
+        self._samples.clear()
+        self._since_s = None
+        self._look(now_s)
+
+    # ---- what follows ---------------------------------------------------------------------------
+
+    def has_sent(self, name: str) -> bool:
+        return name in self._samples
+
+    def has_joined(self, name: str) -> bool:
+        return name in self._heard_s
+
+    def present(self, now_s: float) -> frozenset[str]:
+        gone_s = now_s - self._settings.gone_after_s
+        return frozenset(name for name, heard_s in self._heard_s.items() if heard_s > gone_s)
+
+    def seeder(self, now_s: float) -> str:
+        """Whose weights the federation starts from: the first who joined and is present."""
+        present = self.present(now_s)
+        return next((name for name in self._heard_s if name in present), "")
+
+    def useful(self) -> int:
+        """Updates that carry something: a participant may have no samples in this round."""
+        return sum(samples > 0 for samples in self._samples.values())
+
+    def closes(self, now_s: float) -> bool:
+        if self.number == SEED or self.useful() < self._settings.min_participants:
+            return False
+        if self._since_s is not None and now_s >= self._since_s + self._settings.deadline_s:
+            return True
+        is_gathered = self._is_gathered or now_s >= self._gathers_until_s
+        return is_gathered and not self.awaited(now_s)
+
+    def awaited(self, now_s: float) -> frozenset[str]:
+        return self.present(now_s) - self._samples.keys()
+
+    def _look(self, now_s: float) -> None:
+        known = len(self.present(now_s) | self._samples.keys())
+        if known >= self._settings.expected_participants:
+            self._is_gathered = True
+        if self._since_s is None and known >= self._settings.min_participants:
+            self._since_s = now_s

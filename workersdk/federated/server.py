@@ -1,0 +1,300 @@
+"""The aggregator's worker: AggregationServer("FedAvg", rounds=10).serve() is a whole one.
+
+Waits for participants, closes rounds, keeps all that counts in a directory, ends when the last
+round is done and everybody has its model. A killed one goes on where it was.
+"""
+
+import hmac
+import logging
+import math
+import os
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from common.errors import SettingsError
+from common.ids import is_subdomain
+from workersdk.bounded_server import BoundedHandler, BoundedServer, RequestRefused, ServerLimits
+from workersdk.environment import Address
+from workersdk.errors import WeightsError
+from workersdk.federated import protocol
+from workersdk.federated.aggregations import Aggregation, named
+from workersdk.federated.aggregator import Aggregator, Refused, RoundResult, StopRule
+from workersdk.federated.environment import FederationEnvironment, from_environ, require_secret
+from workersdk.federated.estimator import FederatedEstimator, save_model
+from workersdk.federated.protocol import Commit, Encoding, Join, Offer, Received
+from workersdk.federated.rounds import RoundSettings
+from workersdk.federated.store import RoundStore
+from workersdk.stop_signals import stop_signals_heeded
+
+log = logging.getLogger(__name__)
+
+LIMITS: Final = ServerLimits(
+    max_connections=256,
+    max_request_bytes=protocol.MAX_MESSAGE_BYTES,
+    read_timeout_s=60.0,
+    write_timeout_s=60.0,
+)
+POLL_S: Final = 0.2  # a round's deadline is noticed so late at most
+MSGPACK: Final = "application/msgpack"
+
+
+class AggregationServer:
+    """Listens as soon as it is made; serve() begins.
+
+    Args:
+        aggregation: a name of workersdk.federated.aggregations, or an Aggregation of yours
+        estimator: gives the first weights, where PRETRAINED_MODEL_URL names a model for it to
+            load, and saves the result. Without one the first participant's weights are the
+            first, and the result is saved as a NumPy archive
+        rounds, min_participants, deadline_s, gone_after_s: see RoundSettings
+        precision, compression: how weights travel
+        stop_when: called after each round; True ends the federation with it
+        linger_s: how long after the end it waits for participants who are away
+    Raises: SettingsError, AggregationError
+    """
+
+    def __init__(
+        self,
+        aggregation: str | Aggregation = "FedAvg",
+        *,
+        estimator: FederatedEstimator | None = None,
+        settings: RoundSettings | None = None,
+        encoding: Encoding | None = None,
+        stop_when: StopRule = lambda _result: False,
+        linger_s: float = 300.0,
+        environment: FederationEnvironment | None = None,
+    ) -> None:
+        self._environment = environment or from_environ(os.environ)
+        require_secret(self._environment)
+        self._estimator = estimator
+        self._stop_when = stop_when
+        self._linger_s = linger_s
+        settings = settings or RoundSettings(expected_participants=self._environment.participants)
+        chosen = named(aggregation) if isinstance(aggregation, str) else aggregation
+        store = _open(self._environment, encoding or Encoding())
+        self._aggregator = Aggregator(store, chosen, settings)
+        self._server = _listen(self._environment.bind)
+        self._server.aggregator = self._aggregator
+        self._server.secret = self._environment.secret.value
+        self._stop_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @property
+    def address(self) -> Address:
+        return self._server.address
+
+    def serve(self) -> bool:
+        """Until the federation is finished (True), or SIGTERM, SIGINT or stop() (False).
+
+        Raises: OSError (the directory), AggregationError, what estimator and stop_when raise
+        """
+        accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
+        accepting.start()
+        try:
+            with stop_signals_heeded(self._stop_requests.put):
+                self._seed()
+                log.info("aggregator listens: address=%s:%d", *self.address)
+                if not self._run_rounds():
+                    log.info("stopping before the end: reason=%s", self._stop_requests.get())
+                    return False
+                save_model(self._aggregator.model(), self._estimator, self._environment.model_url)
+                self._wait_for_participants()
+                return True
+        finally:
+            self._server.stop()
+            accepting.join()
+
+    def stop(self) -> None:
+        """Make serve() return. Callable from any thread."""
+        self._stop_requests.put("stop() was called")
+
+    def _seed(self) -> None:
+        url = self._environment.pretrained_model_url
+        if url and self._estimator is None:
+            problem = "names a model, but AggregationServer was given no estimator to load it"
+            raise SettingsError("environment variable PRETRAINED_MODEL_URL", problem)
+        if url and self._estimator is not None:
+            self._estimator.load(url)
+            self._aggregator.seed(self._estimator.get_weights())
+
+    def _run_rounds(self) -> bool:
+        while not self._aggregator.is_finished:
+            if not self._stop_requests.empty():
+                return False
+            if self._aggregator.wait_until_closing(POLL_S):
+                result = self._aggregator.close_round(self._stop_when)
+                _tell(result)
+        return True
+
+    def _wait_for_participants(self) -> None:
+        end_s = time.monotonic() + self._linger_s
+        while time.monotonic() < end_s and self._stop_requests.empty():
+            if self._aggregator.wait_until_all_left(POLL_S):
+                return
+        log.warning("the end was not fetched by every participant")
+
+
+def _tell(result: RoundResult) -> None:
+    log.info(
+        "round closed: round=%d participants=%d samples=%d metrics=%s",
+        result.round,
+        len(result.samples),
+        sum(result.samples.values()),
+        result.metrics,
+    )
+
+
+def _open(environment: FederationEnvironment, encoding: Encoding) -> RoundStore:
+    try:
+        return RoundStore(environment.state_dir, encoding)
+    except (OSError, msgspec.DecodeError) as error:
+        raise SettingsError(
+            "environment variable FEDERATION_STATE_DIR",
+            f"{environment.state_dir} cannot be used: {error}; set it to a directory that can be "
+            "written to, or empty it to begin anew",
+        ) from error
+
+
+def _listen(address: Address) -> "_Server":
+    try:
+        return _Server(address, _Handler, LIMITS)
+    except OSError as error:
+        raise SettingsError(
+            "environment variables EDGEAI_POD_IP, AGG_BIND_PORT",
+            f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; "
+            "set them to an address of this machine and a free port",
+        ) from error
+
+
+class _Server(BoundedServer):
+    aggregator: Aggregator
+    secret: str
+
+
+class _Handler(BoundedHandler):
+    server: _Server
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        self._answer()
+
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - http.server's names
+
+    def _answer(self) -> None:
+        try:
+            self._authenticate()
+            body = self.read_request_body() if self.command in ("POST", "PUT") else b""
+            self.reply(200, self._route(body), MSGPACK)
+        except Refused as refusal:
+            self.refuse(RequestRefused(refusal.status, refusal.problem))
+        except WeightsError as error:
+            self.refuse(RequestRefused(400, str(error)))
+        except RequestRefused as refusal:
+            self.refuse(refusal)
+
+    def _authenticate(self) -> None:
+        given = self.headers.get("Authorization", "")
+        expected = f"Bearer {self.server.secret}"
+        if self.server.secret and not hmac.compare_digest(given.encode(), expected.encode()):
+            problem = "the secret is not this job's: JOB_SECRET is the same for all its workers"
+            raise RequestRefused(401, problem, is_last=True)
+
+    def _route(self, body: bytes) -> bytes:
+        url = urlsplit(self.path)
+        for method, pattern, answer in _ROUTES:
+            match = pattern.fullmatch(url.path)
+            if match and method == self.command:
+                return answer(self.server.aggregator, _Call.of(match, body, url.query))
+        raise Refused(404, f"no such path: {self.command} {url.path[:200]}")
+
+
+class _Call(NamedTuple):
+    """What a path, a query and a body say."""
+
+    body: bytes
+    query: dict[str, str]
+    name: str
+    round: int
+    piece: int
+
+    @classmethod
+    def of(cls, match: re.Match[str], body: bytes, query: str) -> "_Call":
+        """Raises: Refused"""
+        said = {key: values[0] for key, values in parse_qs(query).items()}
+        path = match.groupdict()
+        name = path.get("name") or said.get("participant", "")
+        if name and not is_subdomain(name):
+            raise Refused(400, f"participant {name[:100]!r}: a name is like trainer-0")
+        return cls(body, said, name, int(path.get("round") or 0), int(path.get("piece") or 0))
+
+    def number(self, key: str, default: float) -> float:
+        """Raises: Refused"""
+        try:
+            value = float(self.query.get(key, default))
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise Refused(400, f"{key}={self.query[key][:100]!r} is no number")
+        return value
+
+
+# ---- one function for each path -----------------------------------------------------------------
+
+
+def _join(aggregator: Aggregator, call: _Call) -> bytes:
+    return protocol.encode(aggregator.join(call.name, protocol.decode(call.body, Join)))
+
+
+def _beat(aggregator: Aggregator, call: _Call) -> bytes:
+    aggregator.heard(call.name)
+    return b""
+
+
+def _leave(aggregator: Aggregator, call: _Call) -> bytes:
+    aggregator.leave(call.name)
+    return b""
+
+
+def _round(aggregator: Aggregator, call: _Call) -> bytes:
+    after, wait_s = int(call.number("after", -1)), max(0.0, call.number("wait", 0.0))
+    return protocol.encode(aggregator.state_for(call.name, after=after, wait_s=wait_s))
+
+
+def _model(aggregator: Aggregator, call: _Call) -> bytes:
+    return aggregator.model_piece(call.round, call.piece)
+
+
+def _offer(aggregator: Aggregator, call: _Call) -> bytes:
+    offer = protocol.decode(call.body, Offer)
+    return protocol.encode(Received(aggregator.offer(call.name, call.round, offer.checksum)))
+
+
+def _piece(aggregator: Aggregator, call: _Call) -> bytes:
+    aggregator.receive(call.name, call.round, call.piece, call.body)
+    return b""
+
+
+def _commit(aggregator: Aggregator, call: _Call) -> bytes:
+    aggregator.commit(call.name, call.round, protocol.decode(call.body, Commit))
+    return b""
+
+
+_NUMBER: Final = r"[0-9]{1,9}"
+_PARTICIPANT: Final = r"/v1/participants/(?P<name>[^/]+)"
+_MODEL: Final = rf"/v1/rounds/(?P<round>{_NUMBER})/model/(?P<piece>{_NUMBER})"
+_UPDATE: Final = rf"/v1/rounds/(?P<round>{_NUMBER})/updates/(?P<name>[^/]+)"
+_ROUTES: Final[list[tuple[str, re.Pattern[str], Callable[[Aggregator, _Call], bytes]]]] = [
+    ("POST", re.compile(_PARTICIPANT), _join),
+    ("POST", re.compile(f"{_PARTICIPANT}/beat"), _beat),
+    ("DELETE", re.compile(_PARTICIPANT), _leave),
+    ("GET", re.compile("/v1/round"), _round),
+    ("GET", re.compile(_MODEL), _model),
+    ("POST", re.compile(_UPDATE), _offer),
+    ("PUT", re.compile(rf"{_UPDATE}/(?P<piece>{_NUMBER})"), _piece),
+    ("POST", re.compile(f"{_UPDATE}/commit"), _commit),
+]

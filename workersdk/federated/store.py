@@ -1,0 +1,342 @@
+"""The aggregator's state in one directory: what survives its process, a power cut included.
+
+    state.msgpack             State: the round, and which files belong to it; replaced as a whole
+    model-R                   what round R starts from, float32
+    memory-R                  what the aggregation keeps from round to round, float32
+    updates-R/NAME.part       what has come of an update, in whole pieces
+    updates-R/NAME.offer      checksum of the update that is coming
+    updates-R/NAME.update     a whole update, checked
+    updates-R/NAME.commit     Commit: what was said of it; with this file the update counts
+
+Called by the aggregator. Holds no vector in memory: it reads and writes in slices.
+"""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+import numpy as np
+
+from workersdk.errors import AggregationError
+from workersdk.federated import protocol
+from workersdk.federated.aggregations import Aggregation, Slice
+from workersdk.federated.layout import Layout, Vector
+from workersdk.federated.protocol import Commit, Damaged, Encoding
+from workersdk.federated.rounds import FIRST, SEED
+
+SLICE_BYTES: Final = 32 * 1024 * 1024  # for one slice of all updates together
+MIN_SLICE_NUMBERS: Final = 4096
+_FLOAT_BYTES: Final = 4
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """`round` is SEED while there is no model."""
+
+    encoding: Encoding
+    layout: Layout = Layout(())
+    round: int = SEED
+    is_finished: bool = False
+
+
+class RoundOver(Exception):
+    """The round is another one by now, or has this participant's update already."""
+
+
+class RoundStore:
+    """Thread-safe where one participant's pieces come one after the other.
+
+    Raises: OSError where the directory cannot be used
+    """
+
+    def __init__(self, directory: Path, encoding: Encoding) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()  # guards the round's changes against new pieces
+        self._is_closed = False
+        self.state = self._load(encoding)
+        self._sweep()
+
+    @property
+    def numbers(self) -> int:
+        return self.state.layout.size
+
+    # ---- the model ------------------------------------------------------------------------------
+
+    def expect(self, layout: Layout) -> None:
+        """The first layout that was told is the federation's. Raises: OSError"""
+        if not self.state.layout.tensors:
+            self._save(msgspec.structs.replace(self.state, layout=layout))
+
+    def seed(self, vector: Vector, layout: Layout) -> None:
+        """Start the first round from this. Raises: OSError"""
+        self.expect(layout)
+        with _NewFile(self._directory / f"model-{FIRST}") as file:
+            file.write(_bytes(vector))
+        self._turn(FIRST)
+
+    def model_piece(self, piece: int) -> bytes:
+        """As it travels, before compression; b"" beyond the last. Raises: OSError"""
+        count = protocol.numbers_of(piece, self.numbers)
+        if self.state.round == SEED or not count:
+            return b""
+        with self._model_path().open("rb") as file:
+            part = _read(file, piece * protocol.PIECE_NUMBERS, count)
+        return protocol.to_wire(part, self.state.encoding)
+
+    def model(self) -> Vector:
+        """The whole of it, as a mapping of its file. Raises: OSError"""
+        return np.memmap(self._model_path(), dtype="<f4", mode="r", shape=(self.numbers,))
+
+    # ---- updates --------------------------------------------------------------------------------
+
+    def offer(self, round_: int, name: str, checksum: str) -> int:
+        """How many of its pieces are here. Raises: RoundOver, OSError"""
+        with self._lock:
+            if self._has(round_, name, checksum):
+                return protocol.pieces(self.numbers)
+            self._require(round_, name)
+            part, offer = self._files(name, "part", "offer")
+            if not part.exists() or not offer.exists() or offer.read_text() != checksum:
+                part.parent.mkdir(exist_ok=True)
+                part.write_bytes(b"")
+                _replace(offer, checksum.encode())
+            return self._cut_to_whole_pieces(part)
+
+    def write_piece(self, round_: int, name: str, piece: int, data: bytes) -> None:
+        """Raises: RoundOver; Damaged when it is not the next one; OSError"""
+        with self._lock:
+            self._require(round_, name)
+            (part,) = self._files(name, "part")
+            size = part.stat().st_size if part.exists() else -1
+            if size != piece * self._piece_bytes():
+                raise Damaged(f"piece {piece} is not the next one: make an offer first")
+        with part.open("ab") as file:
+            file.write(data)
+
+    def commit(self, round_: int, name: str, commit: Commit) -> None:
+        """From now on the update counts. Raises: RoundOver, Damaged, OSError"""
+        with self._lock:
+            if self._has(round_, name, commit.checksum):
+                return  # said again by somebody who did not hear the answer
+            self._require(round_, name)
+            self._updates().mkdir(exist_ok=True)
+            if commit.samples or round_ == SEED:
+                self._accept(name, commit.checksum)
+            (told,) = self._files(name, "commit")
+            _replace(told, msgspec.msgpack.encode(commit))
+
+    def _accept(self, name: str, checksum: str) -> None:
+        part, offer, update = self._files(name, "part", "offer", "update")
+        if not part.exists() or not offer.exists() or offer.read_text() != checksum:
+            raise Damaged("there is no such update to commit: make an offer first")
+        self._check_whole(part, checksum)
+        _sync(part)
+        part.rename(update)
+
+    def commits(self) -> dict[str, Commit]:
+        """By participant, in the order of their names. Raises: OSError"""
+        files = sorted(self._updates().glob("*.commit"))
+        return {file.stem: msgspec.msgpack.decode(file.read_bytes(), type=Commit) for file in files}
+
+    def close(self) -> None:
+        """No more updates in this round."""
+        with self._lock:
+            self._is_closed = True
+
+    # ---- the end of a round ---------------------------------------------------------------------
+
+    def adopt(self, name: str) -> None:
+        """Start the first round from the seed that `name` sent. Raises: OSError"""
+        (update,) = self._files(name, "update")
+        with update.open("rb") as source, _NewFile(self._directory / f"model-{FIRST}") as file:
+            for start, count in _ranges(self.numbers, protocol.PIECE_NUMBERS):
+                file.write(_bytes(self._read_update(source, start, count)))
+        self._turn(FIRST)
+
+    def aggregate(self, aggregation: Aggregation, *, is_last: bool) -> None:
+        """Close the round: the updates become the next model.
+
+        Raises: OSError; AggregationError when it gives what is no model
+        """
+        next_ = self.state.round + 1
+        with ExitStack() as stack:
+            slices = self._slices(stack)
+            model = stack.enter_context(_NewFile(self._directory / f"model-{next_}"))
+            memory = stack.enter_context(_NewFile(self._directory / f"memory-{next_}"))
+            for slice_ in slices:
+                combined, kept = aggregation.combine(slice_)
+                if combined.shape != slice_.model.shape or not np.isfinite(combined).all():
+                    raise AggregationError(aggregation.name, "gave what is no model")
+                model.write(_bytes(combined))
+                if aggregation.has_memory:
+                    memory.write(_bytes(kept))
+        self._turn(next_, is_finished=is_last)
+
+    def _slices(self, stack: ExitStack) -> Iterator[Slice]:
+        """Of the updates that have samples; their files stay open as long as the stack."""
+        told = {name: commit.samples for name, commit in self.commits().items()}
+        useful = {name: samples for name, samples in told.items() if samples > 0}
+        samples = np.array(list(useful.values()), dtype=np.float64)
+        model = stack.enter_context(self._model_path().open("rb"))
+        memory_path = self._directory / f"memory-{self.state.round}"
+        memory = stack.enter_context(memory_path.open("rb")) if _has_content(memory_path) else None
+        updates = [
+            stack.enter_context(self._files(each, "update")[0].open("rb")) for each in useful
+        ]
+        for start, count in _ranges(self.numbers, _slice_numbers(len(updates))):
+            yield Slice(
+                model=_read(model, start, count),
+                updates=np.stack([self._read_update(file, start, count) for file in updates]),
+                samples=samples,
+                memory=_read(memory, start, count) if memory else np.zeros(count, np.float32),
+            )
+
+    # ---- files ----------------------------------------------------------------------------------
+
+    def _load(self, encoding: Encoding) -> State:
+        path = self._directory / "state.msgpack"
+        if not path.exists():
+            return State(encoding=encoding)
+        state = msgspec.msgpack.decode(path.read_bytes(), type=State)
+        if state.encoding != encoding:  # what came in the other one cannot be read
+            shutil.rmtree(self._directory / f"updates-{state.round}", ignore_errors=True)
+            self._save(msgspec.structs.replace(state, encoding=encoding))
+            return self.state
+        return state
+
+    def _save(self, state: State) -> None:
+        _replace(self._directory / "state.msgpack", msgspec.msgpack.encode(state))
+        self.state = state
+
+    def _turn(self, round_: int, *, is_finished: bool = False) -> None:
+        with self._lock:
+            self._save(msgspec.structs.replace(self.state, round=round_, is_finished=is_finished))
+            self._is_closed = False
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what the state does not name."""
+        kept = {"state.msgpack", *(f"{each}-{self.state.round}" for each in ("model", "memory"))}
+        kept.add(f"updates-{self.state.round}")
+        for path in self._directory.iterdir():
+            if path.name in kept:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _require(self, round_: int, name: str) -> None:
+        if round_ != self.state.round or self._is_closed or self.state.is_finished:
+            raise RoundOver(f"round {round_} is over")
+        (told,) = self._files(name, "commit")
+        if told.exists():
+            raise RoundOver(f"{name} has sent its update of round {round_} already")
+
+    def _has(self, round_: int, name: str, checksum: str) -> bool:
+        commit = self.commits().get(name) if round_ == self.state.round else None
+        return commit is not None and commit.checksum == checksum
+
+    def _updates(self) -> Path:
+        return self._directory / f"updates-{self.state.round}"
+
+    def _files(self, name: str, *endings: str) -> tuple[Path, ...]:
+        return tuple(self._updates() / f"{name}.{ending}" for ending in endings)
+
+    def _model_path(self) -> Path:
+        return self._directory / f"model-{self.state.round}"
+
+    def _piece_bytes(self) -> int:
+        return protocol.PIECE_NUMBERS * protocol.itemsize(self.state.encoding)
+
+    def _update_bytes(self) -> int:
+        return self.numbers * protocol.itemsize(self.state.encoding)
+
+    def _cut_to_whole_pieces(self, part: Path) -> int:
+        """A process that was killed may have left a piece half written."""
+        size, expected = part.stat().st_size, self._update_bytes()
+        if size == expected:
+            return protocol.pieces(self.numbers)
+        whole = size // self._piece_bytes() if size < expected else 0
+        os.truncate(part, whole * self._piece_bytes())
+        return whole
+
+    def _check_whole(self, part: Path, checksum: str) -> None:
+        expected = self._update_bytes()
+        if part.stat().st_size != expected:
+            raise Damaged(
+                f"the update has {part.stat().st_size} of {expected} bytes: send the rest first"
+            )
+        with part.open("rb") as file:
+            found = protocol.digest(iter(lambda: file.read(1 << 20), b""))
+        if found != checksum:
+            part.unlink()
+            raise Damaged("the update's checksum is not the one that was offered: begin anew")
+
+    def _read_update(self, file: BinaryIO, start: int, count: int) -> Vector:
+        width = protocol.itemsize(self.state.encoding)
+        file.seek(start * width)
+        return protocol.from_wire(file.read(count * width), self.state.encoding)
+
+
+class _NewFile:
+    """A file that appears under its name only when it is whole and durable."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(path.name + ".new")
+
+    def __enter__(self) -> BinaryIO:
+        self._file = self._temporary.open("wb")
+        return self._file
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+        if kind is None:
+            self._temporary.rename(self._path)
+        else:
+            self._temporary.unlink(missing_ok=True)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    with _NewFile(path) as file:
+        file.write(content)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(file: BinaryIO, start: int, count: int) -> Vector:
+    file.seek(start * _FLOAT_BYTES)
+    return np.frombuffer(file.read(count * _FLOAT_BYTES), dtype="<f4")
+
+
+def _bytes(vector: Vector) -> bytes:
+    return vector.astype("<f4", copy=False).tobytes()
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, numbers, step):
+        yield start, min(step, numbers - start)
+
+
+def _slice_numbers(updates: int) -> int:
+    return max(MIN_SLICE_NUMBERS, SLICE_BYTES // (_FLOAT_BYTES * (updates + 4)))
