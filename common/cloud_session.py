@@ -5,7 +5,7 @@ out come the fewest frames that bring the edge there. Events: HelloReceived, Edg
 Reported, and Closed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -56,7 +56,6 @@ class Reported(msgspec.Struct, frozen=True):
 class CloudSession(Session):
     def __init__(self, *, now: float, timing: Timing) -> None:
         super().__init__(now=now, timing=timing)
-        self.version = 0  # negotiated protocol version, 0 before Hello
         self.held: dict[TaskKey, wire.Held] = {}  # what the edge is known to hold
         self._desired: dict[TaskKey, Desired] = {}
         self._window: SendWindow[TaskKey, wire.Assign | wire.Withdraw] = SendWindow(WINDOW)
@@ -137,14 +136,7 @@ class CloudSession(Session):
     def _on_hello(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
         if not isinstance(frame, wire.Hello) or self.version:
             raise self._unexpected(frame)
-        common_versions = set(frame.versions) & set(wire.VERSIONS)
-        if not common_versions:
-            raise ProtocolError(
-                wire.Close.PROTOCOL,
-                f"no common protocol version: edge {sorted(frame.versions)}, "
-                f"GlobalManager {list(wire.VERSIONS)}; upgrade the older one",
-            )
-        self.version = max(common_versions)
+        self.version = _newest_common(frame.versions)
         self.held = dict(frame.held)
         return [HelloReceived(frame.instance, frame.held)]
 
@@ -178,3 +170,16 @@ class CloudSession(Session):
         if self._unacknowledged_reports > MAX_UNACKNOWLEDGED_REPORTS:
             raise ProtocolError(wire.Close.PROTOCOL, "more reports than the window allows")
         return [Reported(report)]
+
+
+def _newest_common(offered: Collection[int]) -> int:
+    """Raises: ProtocolError that names both sides' versions and which one to upgrade"""
+    common_versions = set(offered) & set(wire.VERSIONS)
+    if common_versions:
+        return max(common_versions)
+    older = "GlobalManager" if max(offered) > max(wire.VERSIONS) else "LocalController"
+    raise ProtocolError(
+        wire.Close.PROTOCOL,
+        f"no common protocol version: LocalController {sorted(offered)}, "
+        f"GlobalManager {sorted(wire.VERSIONS)}; upgrade the {older}",
+    )

@@ -21,6 +21,7 @@ class Welcomed(msgspec.Struct, frozen=True):
 
     epoch: int
     session: str
+    version: int
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -101,8 +102,9 @@ class EdgeSession(Session):
                 f"GlobalManager's epoch {frame.epoch} is older than {self._epoch}, seen before",
             )
         self._epoch = frame.epoch
+        self.version = frame.version
         self.is_open = True
-        return [Welcomed(frame.epoch, frame.session)]
+        return [Welcomed(frame.epoch, frame.session, frame.version)]
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         sent = self._window.acknowledge(ack.seq)

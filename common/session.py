@@ -44,6 +44,7 @@ class Session(abc.ABC):
         self._out: list[bytes] = []
         self._opened_at = self._last_received = self._last_sent = now
         self.is_open = False  # Hello and Welcome were exchanged
+        self.version = 0  # protocol version agreed on; 0 before that
         self.closed: Closed | None = None
 
     def receive(self, data: bytes, now: float) -> list[msgspec.Struct]:

@@ -19,7 +19,7 @@ from common.errors import ProtocolError
 from common.ids import TaskKey, Uid, WorkerName
 
 SUBPROTOCOL: Final = "edgeai.v1"
-VERSIONS: Final = (1,)  # protocol versions this build speaks
+VERSIONS: Final = (1,)  # protocol versions this build speaks; docs/protocol.md: how to add one
 MAX_FRAME_BYTES: Final = 256 * 1024
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # of a chunked frame; Kubernetes caps objects at 1.5 MiB
 CHUNK_BYTES: Final = MAX_FRAME_BYTES - 1024  # leaves room for the Chunk's own fields

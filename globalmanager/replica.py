@@ -148,6 +148,9 @@ class Book:
     def snapshot(self) -> Iterable[SessionInfo]:
         return self._sessions.snapshot()
 
+    def problem(self, node: NodeName) -> str:
+        return self._sessions.problem(node)
+
     def desired_count(self, node: NodeName) -> int:
         return self._sessions.desired_count(node)
 

@@ -237,7 +237,9 @@ def folded(
     is_one_too_many = report.worker not in known and len(known) >= MAX_WORKERS
     if is_stale(entry, report) or is_one_too_many:
         return None
-    wanted = worker_entry(report, _counted(entry, report) if keep_greatest else NOTHING_COUNTED)
+    counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
+    # Fields that only a newer GlobalManager writes stay: it may come back, and go on from them.
+    wanted = _without_empty({**entry, **worker_entry(report, counted)})
     return None if _without_clocks(wanted) == _without_clocks(entry) else wanted
 
 
@@ -294,12 +296,15 @@ def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
 
 
 def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
-    """The report as .status.workers.<worker>, bounded; observedAt is for people only."""
+    """All fields of .status.workers.<worker> that a report fills, bounded.
+
+    observedAt is for people only.
+    """
     body = report.body
     counts = _numbers(body.task_info)
     before = counted.before
     details = {key: value[:_MAX_VALUE_CHARS] for key, value in body.details.items()}
-    entry = {
+    return {
         "node": report.node,
         "instance": report.instance,
         "attempt": report.attempt,
@@ -314,6 +319,9 @@ def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
         "details": _bounded(details),
         "observedAt": body.observed_at[:_MAX_KEY_CHARS],
     }
+
+
+def _without_empty(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value not in ("", {})}
 
 

@@ -50,6 +50,7 @@ class LinkState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     since: str
     session: str = ""
     epoch: int = 0
+    protocol_version: int = 0
     failures: int = 0
     """Connections that failed or ended, since the process started."""
     last_error: str = ""
@@ -218,7 +219,12 @@ class Link:
     # ---- what the conversation tells ------------------------------------------------------------
 
     def on_welcomed(self, welcomed: Welcomed) -> None:
-        log.info("session open", session=welcomed.session, epoch=welcomed.epoch)
+        log.info(
+            "session open",
+            session=welcomed.session,
+            epoch=welcomed.epoch,
+            protocol_version=welcomed.version,
+        )
         self._metrics.connects.labels(outcome="welcomed").inc()
         self._metrics.is_connected.set(1)
         self.state = msgspec.structs.replace(
@@ -227,6 +233,7 @@ class Link:
             since=self._timestamp(),
             session=welcomed.session,
             epoch=welcomed.epoch,
+            protocol_version=welcomed.version,
             retry_in_s=0.0,
         )
 
@@ -252,6 +259,7 @@ class Link:
             connected=False,
             since=self._timestamp() if self.state.connected else self.state.since,
             session="",
+            protocol_version=0,
             failures=self.state.failures + 1,
             last_error=problem,
             retry_in_s=delay_s,

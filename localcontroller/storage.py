@@ -24,7 +24,7 @@ from sqlite_utils import Database
 
 from common.errors import EdgeAIError, StateError, Unavailable
 from common.logs import get_logger
-from localcontroller.migrations import MIGRATIONS
+from localcontroller.migrations import TooNew, migrate
 from localcontroller.tables import Damaged, NoSpace, Tables, View
 
 log = get_logger(__name__)
@@ -243,15 +243,15 @@ def _prepare(db: Database, directory: Path) -> None:
 
 
 def _migrate(db: Database, directory: Path) -> None:
-    MIGRATIONS.apply(db)
-    known = {migration.name for migration in MIGRATIONS._migrations}
-    newer = [applied.name for applied in MIGRATIONS.applied(db) if applied.name not in known]
-    if newer:
+    try:
+        migrate(db)
+    except TooNew as error:
         raise StateError(
             directory,
-            f"{LEDGER} was written by a newer localcontroller ({newer[0]})",
-            f"upgrade this one, or move {LEDGER} away to start from what the cloud knows",
-        )
+            f"{LEDGER} {error}",
+            "install the release that ran here last, or the one before it; or move the file away "
+            "to start from what the cloud knows, without what it was not told yet",
+        ) from error
 
 
 def _page_bytes(db: Database) -> int:

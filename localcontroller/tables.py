@@ -1,7 +1,8 @@
 """The ledger's rows and the rules by which they change. Runs inside one transaction.
 
 Called by the ledger's operations on the thread that owns the connection; never commits. SQL is
-written out because this is the hot path: sqlite-utils' own upsert costs twice the time.
+written out because this is the hot path: sqlite-utils' own upsert costs twice the time. Columns
+are always named, for a newer release may have added some (see migrations).
 """
 
 import sqlite3
@@ -81,7 +82,10 @@ class Tables:
 
     def introduce(self, instance: str) -> None:
         """Give a new ledger its identity; an old one keeps its own."""
-        self._execute("INSERT OR IGNORE INTO meta VALUES (1, ?, 0, 0)", instance)
+        self._execute(
+            "INSERT OR IGNORE INTO meta (id, instance, epoch, revision) VALUES (1, ?, 0, 0)",
+            instance,
+        )
 
     def see_epoch(self, epoch: int) -> None:
         self._execute("UPDATE meta SET epoch = ? WHERE epoch < ?", epoch, epoch)
@@ -156,7 +160,7 @@ class Tables:
             self._drop(frame.key, Uid(held.uid))
         self._tasks_changed = True
         self._execute(
-            "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO tasks (key, uid, version, body) VALUES (?, ?, ?, ?)",
             *(frame.key, frame.uid, frame.version, frame.body),
         )
         self._grant(frame.uid, body.workers)
@@ -166,7 +170,8 @@ class Tables:
         self._execute("DELETE FROM grants WHERE uid = ?", uid)
         for worker, grant in workers.items():
             self._execute(
-                "INSERT INTO grants VALUES (?, ?, ?)", uid, worker, grant.secret_hash.lower()
+                "INSERT INTO grants (uid, worker, secret_hash) VALUES (?, ?, ?)",
+                *(uid, worker, grant.secret_hash.lower()),
             )
         self._prune()
 
@@ -250,7 +255,9 @@ class Tables:
         revision = self._scalar("SELECT revision FROM meta")
         body = wire.pack(new.report(observed_at))
         self._execute(
-            "INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT DO UPDATE SET"
+            "INSERT INTO workers (uid, worker, attempt, instance, heartbeat_s, settled, body,"
+            " revision, acked_revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)"
+            " ON CONFLICT DO UPDATE SET"
             " attempt = excluded.attempt, instance = excluded.instance,"
             " heartbeat_s = excluded.heartbeat_s, settled = excluded.settled,"
             " body = excluded.body, revision = excluded.revision",
@@ -274,7 +281,8 @@ class Tables:
         for instance, process in new.items():
             if process != old.get(instance):
                 self._execute(
-                    "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO processes"
+                    " (uid, worker, instance, attempt, sequence, counts) VALUES (?, ?, ?, ?, ?, ?)",
                     *(uid, name, instance, process.attempt, process.sequence),
                     wire.pack(process.counts),
                 )

@@ -33,6 +33,7 @@ log = get_logger(__name__)
 FLAP_COUNT: Final = 3  # so many replacements …
 FLAP_WINDOW_S: Final = 60.0  # … within this time are two LocalControllers with one name
 FLAP_RETRY_AFTER_S: Final = 30
+MAX_PROBLEM_CHARS: Final = 256  # a peer may have written it
 REMEMBERED_INSTANCES: Final = 8  # of each node, among which one that comes back is looked for
 
 NodeCallback = Callable[[NodeName], None]
@@ -132,6 +133,7 @@ class Sessions:
         self._claims: dict[NodeName, Claim] = {}
         self._clashes: dict[NodeName, int] = {}
         self._contacts: dict[NodeName, Contact] = {}
+        self._problems: dict[NodeName, str] = {}  # of nodes without a session here
         self._replacements = Replacements()
         self._rivals = Rivals()
         self._last_id = 0
@@ -155,6 +157,10 @@ class Sessions:
     def snapshot(self) -> Iterator[SessionInfo]:
         """The live sessions, in no order."""
         return (self._info(link) for link in self._open.values())
+
+    def problem(self, node: NodeName) -> str:
+        """Why the last connection of `node` ended; empty while it has a session here."""
+        return self._problems.get(node, "")
 
     def desired_count(self, node: NodeName) -> int:
         """Tasks that `node` is to hold, whether or not it has a session."""
@@ -200,10 +206,16 @@ class Sessions:
         self._take_over(self._open.get(link.node), link)
         self._claim(link)
         self._open[link.node] = link
+        self._problems.pop(link.node, None)
         link.welcome(epoch=self._epoch(), desired=self._desired.for_node(link.node))
         self._metrics.sessions.set(len(self._open))
         self._set_contact(link.node, connected=True)
-        log.info("session open", instance=link.instance, held=len(link.held))
+        log.info(
+            "session open",
+            instance=link.instance,
+            held=len(link.held),
+            protocol_version=link.protocol_version,
+        )
 
     def on_report(self, link: Link, report: wire.Report) -> bool:
         link.last_report_at = self._utcnow()
@@ -263,7 +275,8 @@ class Sessions:
         self._inbox.drop(link)
         code, reason = link.ended_as
         self._metrics.ended.labels(code_label(code)).inc()
-        log.info("session over", code=code, reason=reason)
+        tell = log.warning if code == wire.Close.PROTOCOL else log.info
+        tell("session over", code=code, reason=reason)
         if self._opening.get(link.node) is link:
             del self._opening[link.node]
         if self._open.get(link.node) is link:
@@ -272,6 +285,8 @@ class Sessions:
             self._claims_changed()
             self._metrics.sessions.set(len(self._open))
             self._set_contact(link.node, connected=False)
+        if link.node not in self._open:
+            self._problems[link.node] = reason[:MAX_PROBLEM_CHARS]
 
     def _set_contact(self, node: NodeName, *, connected: bool) -> None:
         before = self._contacts.get(node)

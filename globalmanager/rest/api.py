@@ -73,6 +73,8 @@ class SessionBook(Protocol):
 
     def snapshot(self) -> Iterable[SessionInfo]: ...
 
+    def problem(self, node: NodeName) -> str: ...
+
     def desired_count(self, node: NodeName) -> int: ...
 
 
@@ -184,11 +186,13 @@ class Api:
 
     def _node_view(self, name: NodeName, info: SessionInfo | None, in_cluster: bool) -> NodeView:
         contact = self._sessions.contacts().get(name)
+        is_connected = info is not None or (contact is not None and contact.connected)
         return NodeView(
             name=name,
             in_cluster=in_cluster,
-            connected=info is not None or (contact is not None and contact.connected),
+            connected=is_connected,
             since=None if contact is None else contact.since,
+            problem="" if is_connected else self._sessions.problem(name),
             tasks_desired=self._sessions.desired_count(name),
             tasks_held=None if info is None else info.held,
             session=None if info is None else session_view(info),

@@ -30,14 +30,16 @@ class NodeView(View, frozen=True):
     """A node of the cluster, or one that had a session here.
 
     `inCluster`: there is a Node object. `connected` and `since` speak of this GlobalManager's
-    sessions; `since` is null for a node that never had one. `tasksDesired` is what the node is to
-    hold, `tasksHeld` what it is known to hold: null without a session.
+    sessions; `since` is null for a node that never had one. `problem` is why its last connection
+    here ended, empty while it is connected. `tasksDesired` is what the node is to hold,
+    `tasksHeld` what it is known to hold: null without a session.
     """
 
     name: str
     in_cluster: bool
     connected: bool
     since: datetime | None
+    problem: str
     tasks_desired: int
     tasks_held: int | None
     session: SessionView | None

@@ -67,6 +67,34 @@ def test_hello_tells_what_is_held() -> None:
     assert gm.version == 1
 
 
+NEGOTIATED = {
+    "a newer edge": ((1,), (1, 2), 1),
+    "an older edge": ((1, 2), (1,), 1),
+    "both newer": ((1, 2), (1, 2), 2),
+    "the oldest was dropped": ((2, 3), (1, 2), 2),
+    "in any order": ((2, 1), (2, 1), 2),
+}
+
+
+@pytest.mark.parametrize(("ours", "offered", "agreed"), NEGOTIATED.values(), ids=NEGOTIATED)
+def test_the_newest_common_version_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+    ours: tuple[int, ...],
+    offered: tuple[int, ...],
+    agreed: int,
+) -> None:
+    monkeypatch.setattr(wire, "VERSIONS", offered)
+    lc = edge()
+    hello = lc.data_to_send(0)
+    monkeypatch.setattr(wire, "VERSIONS", ours)
+    gm = cloud()
+    gm.receive(b"".join(hello), 0)
+    gm.welcome(epoch=5, session="s", desired={})
+    monkeypatch.setattr(wire, "VERSIONS", offered)
+    assert carry(gm, lc)[0] == Welcomed(5, "s", agreed)
+    assert gm.version == lc.version == agreed
+
+
 @pytest.mark.parametrize(
     ("held", "expected"),
     [
@@ -96,13 +124,23 @@ def test_acknowledged_synced_says_so_and_forgets_the_rest() -> None:
     assert gm.held == {}
 
 
-def test_no_common_version_is_said_to_both() -> None:
+@pytest.mark.parametrize(
+    ("ours", "offered", "older"),
+    [((1, 2), (4, 3), "GlobalManager"), ((3, 4), (2, 1), "LocalController")],
+)
+def test_without_a_common_version_both_are_named_and_which_to_upgrade(
+    monkeypatch: pytest.MonkeyPatch, ours: tuple[int, ...], offered: tuple[int, ...], older: str
+) -> None:
+    monkeypatch.setattr(wire, "VERSIONS", ours)
     gm = cloud()
-    (hello,) = wire.encode(wire.Hello([99], "i", {}))
+    (hello,) = wire.encode(wire.Hello(list(offered), "i", {}))
     (event,) = gm.receive(hello, 0)
-    assert isinstance(event, Closed)
-    assert event.code == wire.Close.PROTOCOL
-    assert "no common protocol version: edge [99], GlobalManager [1]" in event.reason
+    assert event == Closed(
+        wire.Close.PROTOCOL,
+        f"no common protocol version: LocalController {sorted(offered)}, "
+        f"GlobalManager {list(ours)}; upgrade the {older}",
+    )
+    assert len(event.reason) <= 123, "the edge is told all of it in the close frame"
 
 
 def test_version_that_was_not_offered_is_refused() -> None:
@@ -117,7 +155,7 @@ def test_deposed_global_manager_is_refused(epoch: int, ok: bool) -> None:
     lc = edge(epoch=5)
     (welcome,) = wire.encode(wire.Welcome(1, epoch, "s"))
     (event,) = lc.receive(welcome, 0)
-    assert event == Welcomed(epoch, "s") if ok else isinstance(event, Closed)
+    assert event == Welcomed(epoch, "s", 1) if ok else isinstance(event, Closed)
     if isinstance(event, Closed):
         assert event.code == wire.Close.STALE_EPOCH
 

@@ -251,6 +251,20 @@ def test_a_worker_that_moves_takes_its_counts_along(
     assert len(json.dumps(known)) < 2048
 
 
+def test_what_only_a_newer_global_manager_writes_is_kept() -> None:
+    """Rolled back for a while, it finds its own fields as it left them; those known here move."""
+    newer = merged(
+        folded({}, report(counts={"seen": 1}, details={"gpu": "no"})),
+        {"workers": {"digits-edge": {"ofNewer": {"x": 1}}}, "ofNewer": "y"},
+    )
+    after = folded(newer, report(attempt=2, counts={"seen": 5}))
+    assert after["ofNewer"] == "y"
+    entry = after["workers"]["digits-edge"]
+    assert (entry["ofNewer"], entry["taskInfo"]) == ({"x": 1}, {"seen": 5})
+    assert "details" not in entry
+    assert status.fold(after, report(attempt=2, counts={"seen": 5})) is None
+
+
 def test_what_json_cannot_carry_is_dropped() -> None:
     counts = {"nan": float("nan"), "inf": float("inf"), "big": 2**64, "seen": 1, "loss": -0.5}
     assert entry_of(report(counts=counts))["taskInfo"] == {"seen": 1, "loss": -0.5}

@@ -82,7 +82,7 @@ async def test_a_close_reason_says_what_is_wrong(world: World) -> None:
     async with world.socket() as bad:
         await bad.send(hello(versions=[99]))
         await asyncio.wait_for(bad.wait_closed(), 5)
-        assert "edge [99], GlobalManager [1]" in (bad.close_reason or "")
+        assert "LocalController [99], GlobalManager [1]" in (bad.close_reason or "")
 
 
 @pytest.fixture

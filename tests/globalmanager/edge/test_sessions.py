@@ -187,9 +187,26 @@ async def test_snapshot_tells_what_a_session_holds(world: World) -> None:
         (info,) = world.sessions.snapshot()
         assert (info.node, info.instance, info.protocol_version) == (A, "ledger-1", 1)
         assert (info.desired, info.held) == (2, 2)
-        assert peer.welcomed == Welcomed(epoch=7, session=info.session)
+        assert peer.welcomed == Welcomed(epoch=7, session=info.session, version=1)
     await eventually(lambda: not list(world.sessions.snapshot()))
     assert world.sessions.desired_count(A) == 2
+
+
+async def test_why_a_node_has_no_session_is_told_until_it_has_one(world: World) -> None:
+    async with dial(world.url, token(A)) as websocket:
+        await websocket.send(wire.encode(wire.Hello([99], "ledger-1", {}))[0])
+        await eventually(lambda: "no common protocol version" in world.sessions.problem(A))
+    assert world.sessions.problem(B) == ""
+    async with world.peer() as peer:
+        await eventually(lambda: peer.is_synced)
+        assert world.sessions.problem(A) == ""
+    await eventually(lambda: world.sessions.problem(A))
+
+
+async def test_the_session_that_was_replaced_is_no_problem(world: World) -> None:
+    async with world.peer() as older, world.peer() as newer:
+        await eventually(lambda: older.close_code == wire.Close.REPLACED and newer.is_synced)
+        assert world.sessions.problem(A) == ""
 
 
 async def test_time_from_assignment_to_acknowledgement_is_measured(world: World) -> None:

@@ -91,12 +91,16 @@ class Sessions:
         self.live: list[SessionInfo] = []
         self.known: dict[NodeName, Contact] = {}
         self.desired: dict[NodeName, int] = {}
+        self.problems: dict[NodeName, str] = {}
 
     def contacts(self) -> Mapping[NodeName, Contact]:
         return self.known
 
     def snapshot(self) -> Iterable[SessionInfo]:
         return self.live
+
+    def problem(self, node: NodeName) -> str:
+        return self.problems.get(node, "")
 
     def desired_count(self, node: NodeName) -> int:
         return self.desired.get(node, 0)

@@ -18,6 +18,7 @@ N1, GONE = NodeName("node-1"), NodeName("node-gone")
 async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
     world.sessions.known = {N1: Contact(True, SINCE), GONE: Contact(False, SINCE)}
     world.sessions.desired = {N1: 3, NodeName("node-2"): 1}
+    world.sessions.problems = {N1: "of an older connection", GONE: "peer is silent"}
     world.sessions.live = [
         SessionInfo(
             node=N1,
@@ -39,6 +40,7 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
         "inCluster": True,
         "connected": True,
         "since": "2026-01-02T03:04:05Z",
+        "problem": "",
         "tasksDesired": 3,
         "tasksHeld": 2,
         "session": {
@@ -52,6 +54,7 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
     assert (never["name"], never["connected"], never["since"]) == ("node-2", False, None)
     assert (never["tasksDesired"], never["tasksHeld"]) == (1, None)
     assert (gone["name"], gone["inCluster"], gone["connected"]) == ("node-gone", False, False)
+    assert (never["problem"], gone["problem"]) == ("", "peer is silent")
 
 
 async def test_lists_join_groups_and_keep_to_their_namespace(world: World) -> None:

@@ -1,0 +1,66 @@
+"""The commands by which docs/install.md goes back to the version before, on a real API server."""
+
+import copy
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+import yaml
+
+from edgeai.api import Object, path_of, wait_until
+from tests.cluster.client import Client
+from tests.cluster.conftest import CHECKOUT
+from tests.cluster.controlplane import ControlPlane
+
+PAGE: Final = CHECKOUT / "docs" / "install.md"
+OVERLAY: Final = CHECKOUT / "deploy" / "overlays" / "kubernetes-1.20"
+UNDO: Final = re.compile(r"^kubectl (?P<arguments>.* rollout undo .*)$", re.MULTILINE)
+
+
+@pytest.fixture
+def workloads(crds: ControlPlane, system_namespace: str) -> Iterator[list[Object]]:
+    """What runs pods, as deploy/ has it."""
+    documents = yaml.safe_load_all(crds.kubectl("kustomize", str(OVERLAY)).stdout)
+    chosen = [each for each in documents if each["kind"] in ("Deployment", "DaemonSet")]
+    yield chosen
+    for document in chosen:
+        crds.client.delete(path_of(document))
+
+
+def apply(control_plane: ControlPlane, documents: list[Object]) -> None:
+    """As one version of edgeai; returns once the controllers have recorded it."""
+    applied = control_plane.kubectl("apply", "-f", "-", documents=documents)
+    assert applied.returncode == 0, applied.stderr
+
+    def missing() -> str:
+        found = (control_plane.client.get(path_of(document)) for document in documents)
+        return ", ".join(
+            f"{each['kind']} not observed"
+            for each in found
+            if each["status"].get("observedGeneration") != each["metadata"]["generation"]
+        )
+
+    wait_until("controllers to see the change", missing, timeout_s=30)
+
+
+def images(client: Client, documents: list[Object]) -> set[str]:
+    found = (client.get(path_of(document)) for document in documents)
+    return {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in found}
+
+
+def test_undo_brings_back_the_images_of_before(crds: ControlPlane, workloads: list[Object]) -> None:
+    apply(crds, workloads)
+    before = images(crds.client, workloads)
+    newer = copy.deepcopy(workloads)
+    for document in newer:
+        document["spec"]["template"]["spec"]["containers"][0]["image"] += "-next"
+    apply(crds, newer)
+    assert images(crds.client, workloads) == {f"{image}-next" for image in before}
+    commands = [shlex.split(match["arguments"]) for match in UNDO.finditer(PAGE.read_text())]
+    assert len(commands) == len(workloads) == 2
+    for command in commands:
+        undone = crds.kubectl(*command)
+        assert undone.returncode == 0, undone.stderr
+    assert images(crds.client, workloads) == before

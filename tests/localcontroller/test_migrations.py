@@ -1,0 +1,118 @@
+"""A ledger goes from one release to the next and back. Real files; the next release is made here.
+
+Its steps come after those of this release, so taking them away again is the rollback.
+"""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from common.errors import StateError
+from localcontroller.ledger import Ledger
+from localcontroller.migrations import MIGRATIONS, require
+from localcontroller.storage import LEDGER
+from tests.localcontroller.builders import UID, WORKER, assign, key, report_of, said
+
+KNOWN = len(MIGRATIONS._migrations)
+TABLES = ("meta", "tasks", "grants", "workers", "processes")
+
+
+def adds_columns_and_a_table(db: Database) -> None:
+    for table in TABLES:
+        db.execute(f"ALTER TABLE {table} ADD COLUMN priority INTEGER NOT NULL DEFAULT 0")
+    db.table("lessons").create({"key": str, "note": str}, pk="key", strict=True)
+
+
+def removes_what_the_step_before_replaced(db: Database) -> None:
+    require(db, KNOWN + 1)
+
+
+@contextlib.contextmanager
+def next_release(*steps: Callable[[Database], None]) -> Iterator[None]:
+    known = list(MIGRATIONS._migrations)
+    for step in steps:
+        MIGRATIONS()(step)
+    try:
+        yield
+    finally:
+        MIGRATIONS._migrations[:] = known
+
+
+async def leave_by(*steps: Callable[[Database], None], at: Path) -> None:
+    """Open and close the ledger with a release that has these steps, too."""
+    with next_release(*steps):
+        await (await Ledger.open(at)).close()
+
+
+async def seen_by(ledger: Ledger) -> list[float | int]:
+    return [report_of(report.body).task_info["seen"] for report in await ledger.reports()]
+
+
+async def test_a_rolled_back_release_goes_on_with_the_ledger_of_the_next(state_dir: Path) -> None:
+    with next_release(adds_columns_and_a_table):
+        newer = await Ledger.open(state_dir)
+        await newer.see_epoch(7)
+        await newer.apply([assign()])
+        await newer.record(UID, WORKER, [said(5)])
+        await newer.close()
+    older = await Ledger.open(state_dir)
+    assert (older.view.instance, older.view.epoch) == (newer.view.instance, 7)
+    assert older.view.held.keys() == {key()}
+    assert await seen_by(older) == [5]
+    assert await older.apply([assign(version=2), assign("second", uid="uid-2")]) == ["", ""]
+    await older.record(UID, WORKER, [said(8), said(2, instance="p2")])
+    assert await seen_by(older) == [10], "counts of both processes"
+    await older.close()
+
+
+async def test_the_next_release_comes_back_to_what_the_older_one_wrote(state_dir: Path) -> None:
+    with next_release(adds_columns_and_a_table):
+        newer = await Ledger.open(state_dir)
+        await newer.apply([assign()])
+        await newer.close()
+    older = await Ledger.open(state_dir)
+    await older.apply([assign(version=2)])
+    await older.record(UID, WORKER, [said(3)])
+    await older.close()
+    with next_release(adds_columns_and_a_table):
+        newer = await Ledger.open(state_dir)
+        assert newer.view.instance == older.view.instance
+        assert newer.view.held[key()].version == 2
+        assert await seen_by(newer) == [3]
+        await newer.close()
+
+
+async def test_a_ledger_two_releases_ahead_is_refused_by_name_and_left_alone(
+    state_dir: Path,
+) -> None:
+    await leave_by(adds_columns_and_a_table, removes_what_the_step_before_replaced, at=state_dir)
+    before = (state_dir / LEDGER).read_bytes()
+    with pytest.raises(StateError) as refusal:
+        await Ledger.open(state_dir)
+    assert str(refusal.value) == (
+        f"state directory {state_dir}: {LEDGER} needs schema {KNOWN + 1}, this localcontroller "
+        f"knows {KNOWN}; install the release that ran here last, or the one before it; or move "
+        "the file away to start from what the cloud knows, without what it was not told yet"
+    )
+    assert (state_dir / LEDGER).read_bytes() == before
+    assert not [name for name in os.listdir(state_dir) if "damaged" in name]
+
+
+async def test_the_release_between_opens_what_this_one_refuses(state_dir: Path) -> None:
+    await leave_by(adds_columns_and_a_table, removes_what_the_step_before_replaced, at=state_dir)
+    with pytest.raises(StateError, match="needs schema"):
+        await Ledger.open(state_dir)
+    await leave_by(adds_columns_and_a_table, at=state_dir)
+
+
+async def test_the_release_before_this_one_can_open_what_it_leaves(state_dir: Path) -> None:
+    """Fails for a step that requires itself: nobody could go back from it."""
+    await leave_by(at=state_dir)
+    with contextlib.closing(sqlite3.connect(state_dir / LEDGER)) as connection:
+        (needed,) = connection.execute("PRAGMA user_version").fetchone()
+    assert needed < KNOWN
