@@ -1,7 +1,7 @@
 """A worker in a process of its own, to be killed: `python -m tests.workersdk.federated.worker`.
 
-Arguments: `aggregator ROUNDS PARTICIPANTS MINIMUM` or `trainer SECONDS NUMBER…`, the time that training
-takes and the data. The environment is that of a FederatedLearningJob's workers.
+Arguments: `aggregator ROUNDS PARTICIPANTS MINIMUM` or `trainer SECONDS NUMBER…`, the time that
+training takes and the data. The environment is that of a FederatedLearningJob's workers.
 """
 
 import logging
