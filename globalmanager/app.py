@@ -23,6 +23,7 @@ from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.server import EdgeServer
 from globalmanager.edge.sessions import Sessions
 from globalmanager.edge.upstream import Inbox
+from globalmanager.engine.informer import InformerSettings
 from globalmanager.engine.loop import Engine, EngineSettings, served_types
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.rootkey import get_root_key
@@ -40,13 +41,13 @@ from globalmanager.startup import Startup
 log = get_logger(__name__)
 
 VERSION: Final = "0.1.0"
+_LIST_DEADLINES: Final = 3  # one page of a list may take longer than other requests
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Serve until `stop` is set.
 
-    Raises: SettingsError, ApiError (the API refuses what cannot be done without), OSError (an
-        address cannot be listened on)
+    Raises: SettingsError, OSError (an address cannot be listened on)
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -55,7 +56,12 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     admittance = Admittance(settings)
     client = await KubeClient.from_kubeconfig(
         Path(settings.kubeconfig) if settings.kubeconfig else None,
-        ClientSettings(qps=settings.qps, burst=settings.burst),
+        ClientSettings(
+            qps=settings.qps,
+            burst=settings.burst,
+            deadline_s=settings.request_deadline_s,
+            list_deadline_s=_LIST_DEADLINES * settings.request_deadline_s,
+        ),
         on_request=metrics.observe_request,
     )
     async with client, TaskGroup() as tasks:
@@ -83,7 +89,9 @@ class Manager:
         self._admittance = admittance
         self._metrics = metrics
         self._edge_metrics = EdgeMetrics(registry)
-        self._startup = Startup(lambda: self._replica.must_wait_for())
+        self._startup = Startup(
+            lambda: self._replica.must_wait_for(), lambda: self._replica.complaints()
+        )
         self._desired = DesiredSets()
         self._inbox = Inbox(
             binding_of=self._desired.task_of,
@@ -145,7 +153,7 @@ class Manager:
             await end(presence)
 
     async def _start_engine(self) -> Engine:
-        """Raises: ApiError when the API refuses; while it is away, this waits"""
+        """Waits while the API is away, or refuses."""
         namespace = self._settings.system_namespace
         problem = self._startup.waits_for_api
         root_key = await get_root_key(self._client, namespace=namespace, on_problem=problem)
@@ -161,6 +169,7 @@ class Manager:
                 groups=self._settings.groups,
                 workers=self._settings.workers,
                 stale_after_s=self._settings.stale_after_s,
+                informer=InformerSettings(watch_s=self._settings.watch_s),
             ),
             metrics=self._metrics,
         )

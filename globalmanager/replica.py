@@ -130,6 +130,12 @@ class Replica:
         unread = f"Lease: {self._elector.problem}" if self.epoch == 0 else ""
         return tuple(problem for problem in (unread, self._roster.problem) if problem)
 
+    def complaints(self) -> tuple[str, ...]:
+        """What else does not work among the replicas; edges can be served nevertheless."""
+        unusable = f"Lease: {self._elector.problem}" if self._elector.problem else ""
+        lease = unusable if self.epoch else ""  # else it is waited for
+        return tuple(filter(None, (lease, self._presence.problem, *self._roster.complaints)))
+
     def _on_change(self, leads: bool) -> None:
         self._metrics.leading.set(leads)
         self._led(leads)

@@ -58,9 +58,19 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     ] = 100.0
     qps: Annotated[float, Setting("requests per second to the Kubernetes API")] = 200.0
     burst: Annotated[int, Setting("requests to the Kubernetes API that may come at once")] = 400
+    request_deadline_s: Annotated[
+        float, Setting("a request to the Kubernetes API that takes so many seconds has failed")
+    ] = 10.0
+    watch_s: Annotated[
+        float,
+        Setting(
+            "longest watch of the Kubernetes API, seconds; one that was lost in silence is given "
+            "up after this and one request deadline"
+        ),
+    ] = 80.0
     workers: Annotated[int, Setting("objects reconciled at the same time")] = 16
     stale_after_s: Annotated[
-        float, Setting("not ready once a cache has not heard from the API for so many seconds")
+        float, Setting("not ready once a cache has lost contact with the API for so many seconds")
     ] = 60.0
     framework_images: Annotated[
         dict[str, str],

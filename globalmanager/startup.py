@@ -22,10 +22,16 @@ class Startup:
 
     Args:
         must_wait_for: what is not known of the other replicas yet
+        complaints: what else does not work among them
     """
 
-    def __init__(self, must_wait_for: Callable[[], Sequence[str]] = tuple) -> None:
+    def __init__(
+        self,
+        must_wait_for: Callable[[], Sequence[str]] = tuple,
+        complaints: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._must_wait_for = must_wait_for
+        self._complaints = complaints
         self._engine: Engine | None = None
         self._fold: FoldAndWrite | None = None
         self._problem = STARTING
@@ -51,7 +57,8 @@ class Startup:
         if self._engine is None:
             return Health(ready=False, reasons=(self._problem,))
         health, missing = self._engine.health(), self._must_wait_for()
-        return Health(health.ready and not missing, (*missing, *health.reasons))
+        reasons = (*missing, *health.reasons, *self._complaints())
+        return Health(health.ready and not missing, reasons)
 
     def is_populated(self) -> bool:
         return self._engine is not None and self._engine.initially_reconciled.is_set()

@@ -32,8 +32,7 @@ log = logs.get_logger(__name__)
 
 _WHAT_TO_DO: Final = {
     "Invalid": "correct the field that it names, in the worker's template",
-    "Forbidden": "give the GlobalManager's ServiceAccount the rights of deploy/, or ask who limits "
-    "the namespace",
+    "Forbidden": "ask who limits the namespace",
 }
 
 
@@ -59,6 +58,8 @@ def refusal_of(error: EdgeAIError) -> Refusal | None:
     match error:
         case NameConflict():
             return Refusal("NameConflict", str(error))
+        case Forbidden() if error.remedy:
+            return Refusal("Forbidden", str(error))
         case Invalid() | Forbidden():
             reason = type(error).__name__
             return Refusal(reason, f"{error}; {_WHAT_TO_DO[reason]}")

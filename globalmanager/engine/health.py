@@ -32,6 +32,8 @@ def health_of(
         elif informer.problem and informer.stale_for_s() >= stale_after_s:
             since_s = int(informer.stale_for_s())
             fatal.append(f"{informer.type}: no contact for {since_s} s: {informer.problem}")
+        elif informer.problem:
+            tolerable.append(f"{informer.type}: {informer.problem}")
     if not fatal and not reconciled:
         fatal.append("not every resource was looked at since the start")
     return Health(ready=not fatal, reasons=(*fatal, *tolerable))
@@ -40,7 +42,8 @@ def health_of(
 def _absence(type_: ResourceType, *, is_job: bool) -> str:
     if is_job:
         return (
-            f"{type_}: its CustomResourceDefinition is not installed: run `kubectl apply -f "
-            f"deploy/crds`, or leave {type_.group} out of the setting groups"
+            f"{type_}: its CustomResourceDefinition is not installed, or is of a version without "
+            f"{type_.api_version}: run `kubectl apply -f deploy/crds`, or leave {type_.group} out "
+            "of the setting groups"
         )
     return f"{type_}: the API server does not serve {type_.api_version}"

@@ -3,9 +3,13 @@
 The engine runs one per type and selector. Every way in which a watch can go wrong ends in either
 a new watch from the last resourceVersion or a new list, after a jittered backoff; none ends the
 task. Behaves like client-go's reflector; paged lists and bookmarks are used.
+
+A server has nothing to say in a watch of what does not change, not even bookmarks, so silence
+tells nothing. But each watch is asked to end soon, and one that does not is dead.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from contextlib import aclosing
@@ -24,17 +28,18 @@ from globalmanager.model import ResourceType
 log = logs.get_logger(__name__)
 
 _HEALTHY_WATCH_S: Final = 5.0
+_WATCH_SPREAD: Final = 0.5  # the shortest watch, as a part of the longest: they end apart
 
 
 class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The reflector's times; client-go's, where it has them."""
+    """The reflector's times."""
 
-    watch_min_s: float = 300.0
-    """Shortest time a watch is asked for; random up to twice that, so that they end apart."""
-    inactivity_s: float = 90.0
-    """Silence after which a watch counts as dead. The server sends a bookmark every minute."""
+    watch_s: float = 80.0
+    """Longest time a watch is asked for: about one request a minute. A line that died without a
+    word is found within this and the client's deadline."""
     backoff_base_s: float = 0.8
-    backoff_max_s: float = 30.0
+    backoff_max_s: float = 10.0
+    """Less than client-go's 30 s, for which edges would have to wait after an outage."""
     absent_after_s: float = 5.0
     """A type that the server says for so long not to know is taken to be not installed. A server
     that has just started may deny types that it will serve in a moment."""
@@ -71,13 +76,15 @@ class Informer:
         self.label_selector = label_selector
         self._settings = settings or InformerSettings()
         self._on_settled = on_settled
+        self._logged = ""  # the problem; "" once a watch was accepted again
         self._backoff = Backoff(
             base_s=self._settings.backoff_base_s, max_s=self._settings.backoff_max_s
         )
         self._resource_version = ""  # where the next watch starts; "" demands a list
         self._newest_listed = 0  # to notice a server whose history went back
-        self._contact_at: float | None = None
-        self._started_at: float | None = None
+        self._heard_at = -math.inf
+        self._owed_at = -math.inf  # from when on silence is no contact
+        self._lost_at: float | None = None  # None while there is contact
         self._denied_at: float | None = None  # since when the type is said to be unknown
 
     @property
@@ -90,13 +97,16 @@ class Informer:
         return self.synced or self.absent
 
     def stale_for_s(self) -> float:
-        """Seconds since the API was last heard of; since the start, when it never was."""
-        since = self._contact_at if self._contact_at is not None else self._started_at
-        return 0.0 if since is None else _now() - since
+        """Seconds since contact with the API was lost, or since the start; 0 while there is."""
+        return 0.0 if self._lost_at is None else _now() - self._lost_at
+
+    def silent_for_s(self) -> float:
+        """Seconds since the API was last heard of, which may have had nothing to say."""
+        return _now() - self._heard_at
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._started_at = _now()
+        self._lost_at = _now()
         while True:
             retry_after_s = 0.0
             try:
@@ -106,18 +116,20 @@ class Informer:
                 retry_after_s = getattr(error, "retry_after_s", 0.0)
             except Exception as error:
                 log.exception("informer failed, listing again", resource=str(self.type))
-                self._fail(f"{type(error).__name__}: {error}")
+                self._fail(f"{type(error).__name__}: {error}", _now())
                 self._resource_version = ""
-            # Also after a watch that ended as agreed: a server that ends each at once would
-            # otherwise be asked in a hot loop.
+            # Also after a watch that ended early, without an error: a server that ends each at
+            # once would otherwise be asked in a hot loop.
             await asyncio.sleep(self._backoff.next_s(at_least_s=retry_after_s))
 
     async def _list_and_watch(self) -> None:
         if not self._resource_version:
             await self._list()
-        await self._watch()
+        while await self._watch():
+            pass  # it ended as agreed: the next one goes on at once
 
     async def _list(self) -> None:
+        self._owed_at = _now()
         listing = await self._client.list(
             self.type, namespace=self._namespace, label_selector=self.label_selector
         )
@@ -129,31 +141,37 @@ class Informer:
         self._resource_version = listing.resource_version
         self._succeeded()
         self._settle(absent=False)
-        log.info("listed", resource=str(self.type), objects=len(listing.items))
+        if not self._logged:  # who may list, but not watch, does so again and again
+            log.info("listed", resource=str(self.type), objects=len(listing.items))
 
-    async def _watch(self) -> None:
-        shortest_s = self._settings.watch_min_s
+    async def _watch(self) -> bool:
+        """Returns: whether it was kept up for long enough to be followed by another at once"""
+        timeout_s = max(1, round(self._settings.watch_s * random.uniform(_WATCH_SPREAD, 1)))
+        self._owed_at = _now()
+        healthy_at = math.inf
         lines = self._client.watch_lines(
             self.type,
             resource_version=self._resource_version,
-            timeout_s=random.uniform(shortest_s, 2 * shortest_s),
-            inactivity_s=self._settings.inactivity_s,
+            timeout_s=timeout_s,
             namespace=self._namespace,
             label_selector=self.label_selector,
         )
-        started = _now()
         try:
             async with aclosing(lines):
                 async for line in lines:
-                    self._take(line)
+                    if line:
+                        self._take(line)
+                    else:  # accepted
+                        self._logged = ""
+                        self._owed_at = _now() + timeout_s
+                        healthy_at = _now() + min(_HEALTHY_WATCH_S, timeout_s / 2)
                     self._succeeded()
         finally:
-            if _now() - started >= _HEALTHY_WATCH_S:
+            if _now() >= healthy_at:
                 self._backoff.reset()
+        return _now() >= healthy_at
 
     def _take(self, line: bytes) -> None:
-        if not line:
-            return  # the server accepted the watch
         event = self._decoded(line)
         if event.type == "ERROR":
             status = msgspec.convert(event.object, errors.Status)
@@ -179,7 +197,8 @@ class Informer:
         return errors.Malformed("watch", str(self.type), message=message)
 
     def _failed(self, error: EdgeAIError) -> None:
-        self._fail(str(error))
+        since = max(self._heard_at, self._owed_at) if isinstance(error, errors.Silent) else _now()
+        self._fail(str(error), since)
         self._note_denial(error)
         if isinstance(error, Unavailable) and not isinstance(error, errors.ServerError):
             return  # the watch goes on from where it was
@@ -191,16 +210,19 @@ class Informer:
             self._denied_at = None
             return
         self._denied_at = self._denied_at if self._denied_at is not None else _now()
-        if _now() - self._denied_at >= self._settings.absent_after_s:
+        if self.absent or _now() - self._denied_at >= self._settings.absent_after_s:
+            self._lost_at = None  # there is contact, and nothing to be had
             self._settle(absent=True)
 
-    def _fail(self, problem: str) -> None:
-        if problem != self.problem:
-            log.warning("not in contact with the API", resource=str(self.type), problem=problem)
-        self.problem = problem
+    def _fail(self, problem: str, since: float) -> None:
+        if problem != self._logged:
+            log.warning("list or watch failed", resource=str(self.type), problem=problem)
+        self.problem = self._logged = problem
+        self._lost_at = since if self._lost_at is None else self._lost_at
 
     def _succeeded(self) -> None:
-        self._contact_at = _now()
+        self._heard_at = _now()
+        self._lost_at = None
         self._denied_at = None
         self.problem = ""
 

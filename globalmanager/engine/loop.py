@@ -111,6 +111,7 @@ class Engine:
         self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> where it is assigned
         self._parked: set[ObjectRef] = set()  # wait for an informer to settle
         self._unseen: set[ObjectRef] = set()  # jobs not yet given to the sink; until all were
+        self._refused: dict[ObjectRef, str] = {}  # job -> what the log said why it is not done
         self._informers = Informers(
             client,
             namespace=self._settings.namespace,
@@ -193,12 +194,13 @@ class Engine:
         return self._informers.all_of(NODES).list()
 
     def health(self) -> Health:
-        return health_of(
+        health = health_of(
             self._informers,
             jobs=self._kinds.keys(),
             stale_after_s=self._settings.stale_after_s,
             reconciled=self.initially_reconciled.is_set(),
         )
+        return Health(health.ready, (*health.reasons, *self.status_writer.complaints()))
 
     # ---- what happens becomes keys --------------------------------------------------------------
 
@@ -275,17 +277,25 @@ class Engine:
         except NotLeading:
             return "deposed", None  # the leader plans; should that be this one again, so does it
         except EdgeAIError as error:
-            if self._queue.failures(ref) == 0:  # one line for an outage, not one for each try
-                log.warning("not reconciled, trying again", problem=str(error))
+            self._log_refusal(ref, error)
             retry_after_s = getattr(error, "retry_after_s", 0.0)
             return "unavailable" if isinstance(error, Unavailable) else "refused", retry_after_s
         except Exception:
             log.exception("reconciling failed, trying again")
             return "bug", 0.0
         self._queue.forget(ref)
+        self._refused.pop(ref, None)
         if requeue_after_s is not None:
             self._queue.add_after(ref, requeue_after_s)
         return "ok", None
+
+    def _log_refusal(self, ref: ObjectRef, error: EdgeAIError) -> None:
+        """One line for an outage, and one for each new refusal; not one for each try."""
+        problem = str(error)
+        kind = "unavailable" if isinstance(error, Unavailable) else problem
+        if self._refused.get(ref) != kind:
+            log.warning("not reconciled, trying again", problem=problem)
+        self._refused[ref] = kind
 
     async def _reconcile(self, ref: ObjectRef) -> float | None:
         """Returns: after how many seconds to come again, though nothing may have changed."""

@@ -48,7 +48,7 @@ class EngineMetrics:
         )
         self.stale_s = Gauge(
             "edgeai_informer_stale_seconds",
-            "Time since an informer last heard of the Kubernetes API",
+            "Time since an informer lost contact with the Kubernetes API; 0 while it has it",
             ("resource", "selector"),
             registry=registry,
         )

@@ -72,6 +72,12 @@ class Presence:
         self._published: tuple[str, str] = ("", claims.encode({}))  # (uid of the Lease, claims)
         self._changed = asyncio.Event()
         self._hurry = asyncio.Event()  # do not wait for the next heartbeat
+        self._problems: dict[str, str] = {}  # by what cannot be done
+
+    @property
+    def problem(self) -> str:
+        """Why the others do not know of this replica, or of its sessions; "" when they do."""
+        return "; ".join(self._problems.values())
 
     def changed(self) -> None:
         """The claims are others than before, or what was published was lost."""
@@ -102,7 +108,9 @@ class Presence:
                     await self._beat()
             except (EdgeAIError, TimeoutError) as error:
                 self._lease = None
-                log.warning("presence not renewed", problem=str(error) or "no answer in time")
+                self._failed("presence not renewed", str(error) or "no answer in time")
+            else:
+                self._problems.pop("presence not renewed", None)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s * random.uniform(0.8, 1.0)):
                     await self._hurry.wait()
@@ -138,10 +146,11 @@ class Presence:
             except EdgeAIError as error:
                 self._config_map = None
                 self._changed.set()
-                if backoff.failures == 1:
-                    log.warning("sessions not published, trying again", problem=str(error))
+                if backoff.failures > 0:
+                    self._failed("sessions not published", str(error))
                 await asyncio.sleep(backoff.next_s())
             else:
+                self._problems.pop("sessions not published", None)
                 backoff.reset()
                 await asyncio.sleep(
                     self._publish_interval_s
@@ -186,6 +195,12 @@ class Presence:
             return await self._client.get(ref)
         except NotFound:
             return None
+
+    def _failed(self, what: str, problem: str) -> None:
+        text = f"{what}: {problem}"
+        if text != self._problems.get(what):
+            log.warning(what, problem=problem)
+        self._problems[what] = text
 
     async def _withdraw(self) -> None:
         try:

@@ -28,10 +28,8 @@ async def get_root_key(
 ) -> bytes:
     """32 bytes; made at random the first time.
 
-    Args: on_problem: told while the API is away; this waits until it is there
-    Raises:
-        SettingsError: the Secret holds something else
-        ApiError: the API refuses
+    Args: on_problem: told while the API is away or refuses; this waits until it gives the key
+    Raises: SettingsError when the Secret holds something else
     """
     ref = ObjectRef(SECRETS, namespace, SECRET_NAME)
 

@@ -100,9 +100,7 @@ class Roster:
             _store(LEASES, self._on_lease),
             namespace=namespace,
             label_selector=REPLICA_LABEL,
-            settings=InformerSettings(
-                inactivity_s=2 * duration_s, backoff_max_s=max(1.0, duration_s)
-            ),
+            settings=InformerSettings(watch_s=2 * duration_s, backoff_max_s=max(1.0, duration_s)),
         )
         self._config_maps = Informer(
             client,
@@ -128,6 +126,12 @@ class Roster:
                 problem = informer.problem or "not listed yet"
                 return f"{informer.type} of the other replicas: {problem}"
         return ""
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What keeps news of the other replicas from coming in as it should."""
+        informers = [each for each in (self._leases, self._config_maps) if each.synced]
+        return tuple(f"{each.type}: {each.problem}" for each in informers if each.problem)
 
     def contacts(self) -> Mapping[NodeName, Contact]:
         """Every node that ever had a session that was heard of; a live view, read-only."""
@@ -267,7 +271,7 @@ class Roster:
 
     def is_blind(self) -> bool:
         """Whether no news of the replicas would arrive; own heartbeats come three a duration."""
-        is_late = self._leases.stale_for_s() > self._duration_s / 2
+        is_late = self._leases.silent_for_s() > self._duration_s / 2
         return is_late or bool(self.problem)
 
     def _duration_of(self, replica: Replica) -> float:

@@ -4,22 +4,78 @@ Both write disjoint subtrees by merge patch, so neither reads, changes and write
 server ignores metadata.uid in a patch of a custom resource's /status, so the precondition is the
 resourceVersion of an object that is known to have the uid. Called by apply and, through app, by
 the edge server.
+
+A CustomResourceDefinition of another version may drop fields, or have no /status. What it did not
+keep counts as not written: it is tried again, but seldom.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from common.errors import EdgeAIError
 from common.ids import Uid
 from globalmanager.engine.observe import StoreOf
 from globalmanager.engine.patch import diff
 from globalmanager.engine.store import uid_of
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, NotFound
+from globalmanager.kube.errors import Conflict, Invalid, NotFound
 from globalmanager.model import Object, ObjectRef
 
 _ATTEMPTS: Final = 4
+_RETRY_S: Final = 10.0  # somebody has to apply the definition first
+_FORGET_S: Final = 180.0  # longer than whoever wants it written waits between two tries
+
+
+class NotKept(EdgeAIError):
+    """The API has no place for what was to be written; the object is there."""
+
+    def __init__(self, ref: ObjectRef, problem: str, detail: str = "") -> None:
+        self.problem = f"its CustomResourceDefinition {problem}: run `kubectl apply -f deploy/crds`"
+        self.retry_after_s = _RETRY_S
+        super().__init__(f"status of {ref} cannot be written: {self.problem}{detail}")
+
+
+class _Failure(NamedTuple):
+    at: float
+    problem: str
+
+
+class _Subject(NamedTuple):
+    """What one of the two writers of an object writes; the other's success says nothing of it."""
+
+    ref: ObjectRef
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ref: ObjectRef, patch: Mapping[str, Any]) -> "_Subject":
+        return cls(ref, tuple(sorted(patch)))
+
+
+class _Unkept:
+    """What was not kept; bounded in time, for an object may be gone."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[_Subject, _Failure] = OrderedDict()
+
+    def add(self, subject: _Subject, error: NotKept) -> None:
+        self._failures[subject] = _Failure(_now(), error.problem)
+        self._failures.move_to_end(subject)
+        self._forget_old()
+
+    def discard(self, subject: _Subject) -> None:
+        self._failures.pop(subject, None)
+
+    def complaints(self) -> tuple[str, ...]:
+        self._forget_old()
+        failures = self._failures.items()
+        return tuple(sorted({f"{each.ref.type}: {failure.problem}" for each, failure in failures}))
+
+    def _forget_old(self) -> None:
+        while self._failures and next(iter(self._failures.values())).at + _FORGET_S < _now():
+            self._failures.popitem(last=False)
 
 
 class StatusWriter:
@@ -28,19 +84,25 @@ class StatusWriter:
     def __init__(self, client: KubeClient, store_of: StoreOf) -> None:
         self._client = client
         self._store_of = store_of
+        self._unkept = _Unkept()
         self._locks: WeakValueDictionary[ObjectRef, asyncio.Lock] = WeakValueDictionary()
 
     def through(self, client: KubeClient) -> "StatusWriter":
         """Another one that writes by `client`, but is the same writer of an object."""
         other = StatusWriter(client, self._store_of)
-        other._locks = self._locks
+        other._locks, other._unkept = self._locks, self._unkept
         return other
+
+    def complaints(self) -> tuple[str, ...]:
+        """Of each type whose CustomResourceDefinition does not keep a status, what to do."""
+        return self._unkept.complaints()
 
     async def write(self, ref: ObjectRef, uid: Uid, patch: Mapping[str, Any]) -> None:
         """Merge `patch` into the .status of the object that has `uid`; nothing new, no request.
 
         Raises:
             NotFound: the object is gone, or its name was taken by another
+            NotKept: the type's definition has no place for it
             Conflict: .status itself was changed by someone else; the store has the new one, so
                 compute the patch again
             ApiError, Overloaded: as of any request; Unavailable ones may be tried again
@@ -53,26 +115,41 @@ class StatusWriter:
         object_ = self._store_of(ref.type).get(ref)
         if object_ is None or uid_of(object_) != uid:
             object_ = await self._fresh(ref, uid)
+        subject = _Subject.of(ref, patch)
         for _ in range(_ATTEMPTS):
             needed = diff(_status_of(object_), patch)
             if needed is None:
+                self._unkept.discard(subject)
                 return
             try:
                 await self._send(ref, object_, needed)
+            except NotKept as error:
+                self._unkept.add(subject, error)
+                raise
             except Conflict:
                 fresh = await self._fresh(ref, uid)
                 if _status_of(fresh) != _status_of(object_):
                     raise
                 object_ = fresh  # only spec or metadata changed: the patch is as good as before
             else:
+                self._unkept.discard(subject)
                 return
         raise Conflict("patch", str(ref), code=409, message="it changes faster than it is written")
 
     async def _send(self, ref: ObjectRef, object_: Object, patch: Mapping[str, Any]) -> None:
         version = object_["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch}
-        answer = await self._client.merge_patch(ref, body, subresource="status")
+        try:
+            answer = await self._client.merge_patch(ref, body, subresource="status")
+        except NotFound as error:
+            await self._fresh(ref, Uid(uid_of(object_)))  # or else it is the object that is gone
+            raise NotKept(ref, "has no status subresource") from error
+        except Invalid as error:
+            raise NotKept(ref, "refuses status fields", f" ({error.message})") from error
         self._store_of(ref.type).observe_write(answer)
+        dropped = diff(_status_of(answer), patch)
+        if dropped is not None:
+            raise NotKept(ref, "drops " + ", ".join(f"status.{key}" for key in sorted(dropped)))
 
     async def _fresh(self, ref: ObjectRef, uid: Uid) -> Object:
         object_ = await self._client.get(ref)
@@ -81,6 +158,10 @@ class StatusWriter:
             raise NotFound("patch", str(ref), code=404, message=problem)
         self._store_of(ref.type).observe_write(object_)
         return object_
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _status_of(object_: Object) -> Mapping[str, Any]:

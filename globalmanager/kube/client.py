@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
+from common.errors import SettingsError
 from common.ids import Uid
 from common.ratelimit import TokenBucket
 from globalmanager.kube import errors
@@ -35,7 +36,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 400
     """Requests that may pass at once after a quiet time."""
     deadline_s: float = 10.0
-    """For one request, its answer included."""
+    """For one request, its answer included; and for a watch to end after its time."""
     list_deadline_s: float = 30.0
     """For one page of a list; Kubernetes' own objective for it is 30 s."""
     page_size: int = 500
@@ -193,8 +194,7 @@ class KubeClient:
         type_: ResourceType,
         *,
         resource_version: str,
-        timeout_s: float,
-        inactivity_s: float,
+        timeout_s: int,
         namespace: str = "",
         label_selector: str = "",
     ) -> AsyncGenerator[bytes, None]:
@@ -204,10 +204,10 @@ class KubeClient:
         which gives the connection back.
 
         Args:
-            timeout_s: how long the server shall keep it up
-            inactivity_s: silence after which the connection counts as dead; above the minute
-                between two bookmarks
-        Raises: ApiError; Malformed for a line beyond all bounds
+            timeout_s: how long the server shall keep it up; an idle one that is healthy is silent
+                until then
+        Raises: ApiError; Silent when it has not ended by its time and a deadline; Malformed for a
+            line beyond all bounds
         """
         attempt = Attempt(
             verb="watch",
@@ -218,13 +218,14 @@ class KubeClient:
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": resource_version,
-                "timeoutSeconds": str(int(timeout_s)),
+                "timeoutSeconds": str(timeout_s),
                 "labelSelector": label_selector,
             },
         )
+        deadline_s = self._settings.deadline_s
         async with (
-            self._answered(attempt, self._settings.deadline_s, endless=True) as response,
-            aclosing(_lines(response, attempt, inactivity_s)) as lines,
+            self._answered(attempt, deadline_s, is_stream=True) as response,
+            aclosing(_lines(response, attempt, timeout_s + deadline_s)) as lines,
         ):
             yield b""
             async for line in lines:
@@ -254,12 +255,12 @@ class KubeClient:
 
     @asynccontextmanager
     async def _answered(
-        self, attempt: Attempt, deadline_s: float, *, endless: bool = False
+        self, attempt: Attempt, deadline_s: float, *, is_stream: bool = False
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A successful answer, its body unread. Raises: ApiError.
 
         Args:
-            endless: the deadline ends with the headers; else it covers the whole `with` body
+            is_stream: the deadline ends with the headers; else it covers the whole `with` body
         """
         await self._bucket.acquire()
         try:
@@ -270,14 +271,14 @@ class KubeClient:
             ):
                 if not 200 <= response.status < 300:
                     raise await self._refusal(attempt, response)
-                if endless:
+                if is_stream:
                     deadline.reschedule(None)
                 yield response
         except Shut as error:
             raise attempt.failed(errors.NotLeading, "this replica is not the leader") from error
         except TimeoutError as error:
             problem = f"no answer within {deadline_s:g} s"
-            raise attempt.failed(errors.Unreachable, problem) from error
+            raise attempt.failed(errors.Silent, problem) from error
         except ConnectionError as error:
             raise attempt.failed(errors.Unreachable, str(error)) from error
 
@@ -311,21 +312,26 @@ class KubeClient:
             response.status,
             await response.read(),
             response.headers.get("Retry-After"),
+            source=self._transport.source,
         )
         if isinstance(error, errors.TooManyRequests):
             self._bucket.hold_for(error.retry_after_s)  # it is this client that asks too much
         if isinstance(error, errors.Unauthorized):
-            await self._transport.renew()  # the caller's next try has the new token
+            try:
+                await self._transport.renew()  # the caller's next try has the new token
+            except SettingsError as problem:  # not now, but the file may be put right
+                return attempt.failed(errors.Unauthorized, str(problem))
         return error
 
 
 async def _lines(
-    response: aiohttp.ClientResponse, attempt: Attempt, inactivity_s: float
+    response: aiohttp.ClientResponse, attempt: Attempt, end_within_s: float
 ) -> AsyncGenerator[bytes, None]:
     splitter = LineSplitter()
+    end_at = asyncio.get_running_loop().time() + end_within_s
     try:
         while True:
-            async with asyncio.timeout(inactivity_s):
+            async with asyncio.timeout_at(end_at):
                 data = await response.content.readany()
             if not data:
                 return
@@ -334,7 +340,8 @@ async def _lines(
     except LineTooLong as error:
         raise attempt.failed(errors.Malformed, str(error)) from error
     except TimeoutError as error:
-        raise attempt.failed(errors.Unreachable, f"silent for {inactivity_s:g} s") from error
+        problem = f"not ended after {end_within_s:g} s, as it should have"
+        raise attempt.failed(errors.Silent, problem) from error
 
 
 def _attempt(

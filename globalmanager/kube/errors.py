@@ -12,11 +12,14 @@ ApiError                the request had no success; any status without a class o
 ├── Malformed           an answer that is none of a Kubernetes API, e.g. a proxy's HTML page
 ├── TooManyRequests     429, also Unavailable
 ├── ServerError         5xx, also Unavailable
-└── Unreachable         no answer at all within the deadline, also Unavailable
+└── Unreachable         no connection, or it broke, also Unavailable
+    └── Silent          … or nothing came over it in time
 
-The text names verb, object and the server's own message. Bodies are never part of it.
+The text names verb, object and the server's own message, and what to do where that is known.
+Bodies are never part of it.
 """
 
+import http
 from collections.abc import Mapping
 from typing import Final
 
@@ -26,6 +29,11 @@ from common.errors import EdgeAIError, Unavailable
 
 MAX_RETRY_AFTER_S: Final = 300.0
 _MAX_MESSAGE_CHARS: Final = 1000
+_RIGHT_MISSING: Final = " cannot "  # … "x" cannot list resource "pods" in API group ""
+_PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"  # what Go's servers answer to that
+_GRANT_IT: Final = (
+    "grant that right, as `kubectl apply -f deploy/base/globalmanager/rbac.yaml` does"
+)
 
 
 class ApiError(EdgeAIError):
@@ -38,6 +46,7 @@ class ApiError(EdgeAIError):
         reason: the machine-readable reason of the server's Status, "" when it sent none
         message: the server's, or what went wrong
         retry_after_s: how long the server asks to stay away, seconds
+        remedy: what a person can do about it; "" when that is not known
     """
 
     def __init__(
@@ -49,12 +58,14 @@ class ApiError(EdgeAIError):
         reason: str = "",
         message: str = "",
         retry_after_s: float = 0.0,
+        remedy: str = "",
     ) -> None:
         self.verb, self.target = verb, target
         self.code, self.reason, self.message = code, reason, message
         self.retry_after_s = retry_after_s
+        self.remedy = remedy
         status = f" ({code} {reason})".replace(" )", ")") if code else ""
-        super().__init__(f"{verb} {target}: {message}{status}")
+        super().__init__(f"{verb} {target}: {message}{status}" + (remedy and f"; {remedy}"))
 
 
 class Unauthorized(ApiError):
@@ -105,6 +116,10 @@ class Unreachable(ApiError, Unavailable):
     pass
 
 
+class Silent(Unreachable):
+    pass
+
+
 _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -125,13 +140,20 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def from_answer(
-    verb: str, target: str, code: int, body: bytes, retry_after: str | None = None
+    verb: str,
+    target: str,
+    code: int,
+    body: bytes,
+    retry_after: str | None = None,
+    *,
+    source: str = "the kubeconfig",
 ) -> ApiError:
     """The error that a non-2xx HTTP answer stands for.
 
     Args:
         body: a JSON Status, or whatever a proxy sent instead
         retry_after: the Retry-After header, seconds as text
+        source: where server and credential were read from
     """
     try:
         status = msgspec.json.decode(body, type=Status)
@@ -143,10 +165,13 @@ def from_answer(
         target,
         Status(code=code, reason=status.reason, message=message),
         retry_after_s=_retry_after_s(code, retry_after),
+        remedy=_remedy(code, body, source),
     )
 
 
-def from_status(verb: str, target: str, status: Status, *, retry_after_s: float = 0.0) -> ApiError:
+def from_status(
+    verb: str, target: str, status: Status, *, retry_after_s: float = 0.0, remedy: str = ""
+) -> ApiError:
     """The error that a Status stands for, be it an answer's or a watch's ERROR event."""
     return _class_of(status)(
         verb,
@@ -155,7 +180,21 @@ def from_status(verb: str, target: str, status: Status, *, retry_after_s: float 
         reason=status.reason,
         message=status.message[:_MAX_MESSAGE_CHARS],
         retry_after_s=retry_after_s,
+        remedy=_GRANT_IT if _is_missing_right(status) else remedy,
     )
+
+
+def _remedy(code: int, body: bytes, source: str) -> str:
+    if code == http.HTTPStatus.UNAUTHORIZED:
+        return f"correct the credential of {source}; it is read again twice a minute"
+    if code == http.HTTPStatus.BAD_REQUEST and _PLAIN_HTTP in body:
+        return f"the server speaks TLS: write https:// in {source}, and restart"
+    return ""
+
+
+def _is_missing_right(status: Status) -> bool:
+    """Not so of what a quota or an admission plugin forbids."""
+    return status.code == http.HTTPStatus.FORBIDDEN and _RIGHT_MISSING in status.message
 
 
 def _class_of(status: Status) -> type[ApiError]:

@@ -23,14 +23,21 @@ _IN_CLUSTER: Final = "in-cluster configuration"
 # Every watch keeps one connection for itself; requests share the rest.
 _MAX_CONNECTIONS: Final = 256
 _RENEW_INTERVAL_S: Final = 30.0
+_MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
+_USE_CONTEXT: Final = "choose one with `kubectl config use-context`"
 
 Load = Callable[[Configuration], Awaitable[None]]
 
 
 class Transport:
-    """Sends requests with the credentials of one cluster. Close it."""
+    """Sends requests with the credentials of one cluster. Close it.
 
-    def __init__(self, configuration: Configuration, load: Load) -> None:
+    Args:
+        source: where the configuration was read from, for people
+    """
+
+    def __init__(self, configuration: Configuration, load: Load, source: str) -> None:
+        self.source = source
         self._configuration = configuration
         self._server = (configuration.host or "").rstrip("/")
         self._load = load  # reads the credentials again, into the same configuration
@@ -68,10 +75,18 @@ class Transport:
                 **self._proxy_options(),
             ) as response:
                 yield response
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise ConnectionError(self._distrust(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
             raise ConnectionError(str(error) or type(error).__name__) from error
+
+    def _distrust(self, error: aiohttp.ClientConnectorCertificateError) -> str:
+        return (
+            f"the certificate of {self._server} is not trusted ({error.certificate_error}): "
+            f"correct certificate-authority, or server, in {self.source}, and restart"
+        )
 
     async def renew(self) -> None:
         """Read the credentials again (a short-lived token expired); at most twice a minute."""
@@ -118,7 +133,7 @@ async def open_transport(kubeconfig: Path | None) -> Transport:
 
     await load(configuration)
     try:
-        return Transport(configuration, load)
+        return Transport(configuration, load, source)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise SettingsError(source, f"its TLS certificates cannot be used: {error}") from error
 
@@ -149,7 +164,9 @@ def _check_kubeconfig(path: Path) -> None:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(source, f"cannot be read: {error.strerror}") from error
+        raise SettingsError(
+            source, f"cannot be read: {error.strerror}; name another with --kubeconfig"
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         problem = " ".join(str(error).split())
         raise SettingsError(source, f"is not YAML: {problem}") from error
@@ -157,7 +174,8 @@ def _check_kubeconfig(path: Path) -> None:
         raise SettingsError(source, "is empty or no YAML mapping")
     for field in ("clusters", "contexts", "current-context"):
         if not content.get(field):
-            raise SettingsError(source, f"{field} is missing or empty")
+            remedy = _USE_CONTEXT if field == "current-context" else _MADE_BY_KUBECTL
+            raise SettingsError(source, f"{field} is missing or empty; {remedy}")
     _check_context(source, content)
 
 
@@ -173,8 +191,15 @@ def _check_context(source: str, content: dict[str, Any]) -> None:
         raise SettingsError(source, f"context {wanted!r} names no cluster of the file")
     if not (cluster.get("cluster") or {}).get("server"):
         raise SettingsError(source, f"cluster {cluster_name!r} has no server")
+    _check_server(source, cluster["cluster"]["server"])
     if user_name and _named(content.get("users") or (), user_name) is None:
         raise SettingsError(source, f"user {user_name!r} of context {wanted!r} is not among users")
+
+
+def _check_server(source: str, server: Any) -> None:
+    if not str(server).startswith(("https://", "http://")):
+        problem = f"server {server!r} is no http or https URL; write it as https://HOST:PORT"
+        raise SettingsError(source, problem)
 
 
 def _named(entries: Any, name: Any) -> dict[str, Any] | None:

@@ -57,13 +57,17 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def crds(control_plane: ControlPlane) -> ControlPlane:
     """The control plane with deploy/crds applied as a user would, and established."""
+    install_crds(control_plane)
+    return control_plane
+
+
+def install_crds(control_plane: ControlPlane) -> None:
     applied = control_plane.kubectl("apply", "-f", str(CRDS))
     assert applied.returncode == 0, applied.stderr
     waited = control_plane.kubectl(
         "wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS)
     )
     assert waited.returncode == 0, waited.stderr
-    return control_plane
 
 
 @pytest.fixture(scope="session")

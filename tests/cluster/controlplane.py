@@ -8,9 +8,11 @@ import base64
 import json
 import re
 import secrets
+import signal
 import subprocess
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,7 +20,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.client import Client
-from tests.cluster.programs import Program, free_port
+from tests.cluster.programs import STOP_S, Program, free_port
 
 START_S: Final = 60.0
 _HOST: Final = "127.0.0.1"
@@ -26,6 +28,7 @@ SERVICES: Final = "10.96.0.0/16"
 _FIRST_SERVICE: Final = "10.96.0.1"  # the API server's own
 _ADVERTISED: Final = "192.0.2.1"  # must not be loopback; nobody connects to it, without nodes
 _WITHOUT_INSECURE_PORTS: Final = 24  # minor version since which their flags are gone
+_EVERYTHING: Final = dict.fromkeys(("key", "range_end"), base64.b64encode(b"\0").decode())
 _REGISTRY: Final = "/registry/"
 # The control plane's own heartbeats.
 _HEARTBEATS: Final = ("/registry/leases/", "/registry/masterleases/")
@@ -103,11 +106,26 @@ class ControlPlane:
             program.stop()
         self._programs.clear()
 
-    def restart_api_server(self) -> None:
-        """Ended and started again on the same port; watches break."""
-        self._api_server.stop()
+    def restart_api_server(self, *, within_s: float = STOP_S) -> None:
+        """Ended, or killed when that takes too long, and started again on the same port."""
+        self._api_server.stop(within_s=within_s)
+        self.start_api_server()
+
+    def kill_api_server(self) -> None:
+        self._api_server.stop(signal.SIGKILL)
+
+    def start_api_server(self) -> None:
         self._api_server.start()
         self.wait_until_ready()
+
+    @contextmanager
+    def frozen_api_server(self) -> Iterator[None]:
+        """It keeps its connections, the kernel takes new ones, and nobody is answered."""
+        self._api_server.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._api_server.send(signal.SIGCONT)
 
     def wait_until_ready(self) -> None:
         def is_ready() -> bool:
@@ -151,19 +169,26 @@ class ControlPlane:
 
     def registry(self) -> dict[str, int]:
         """What etcd holds: key -> revision of its last write; heartbeats left out."""
-        everything = base64.b64encode(b"\0").decode()
-        body = {"key": everything, "range_end": everything, "keys_only": True}
-        request = urllib.request.Request(
-            f"{self._etcd_url}/v3/kv/range", data=json.dumps(body).encode(), method="POST"
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            pairs = json.load(answer).get("kvs", ())
+        pairs = self._ask_etcd("range", keys_only=True, **_EVERYTHING).get("kvs", ())
         written = {base64.b64decode(e["key"]).decode(): int(e["mod_revision"]) for e in pairs}
         return {
             key: revision
             for key, revision in written.items()
             if key.startswith(_REGISTRY) and not key.startswith(_HEARTBEATS)
         }
+
+    def compact(self) -> None:
+        """Have etcd forget what was before now: no watch can start there any more."""
+        now = self._ask_etcd("range", count_only=True, **_EVERYTHING)["header"]["revision"]
+        self._ask_etcd("compaction", revision=now, physical=True)
+
+    def _ask_etcd(self, what: str, **body: Any) -> Object:
+        request = urllib.request.Request(
+            f"{self._etcd_url}/v3/kv/{what}", data=json.dumps(body).encode(), method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            told: Object = json.load(answer)
+            return told
 
     def audit(self) -> list[Object]:
         """What AUDITED has asked for so far, as events of audit.k8s.io."""

@@ -52,9 +52,17 @@ class Edge:
 
     def link(self) -> dict[str, Any]:
         """Of its own REST API; {} while that does not answer."""
+        return self._get("/api/v1/link")
+
+    def tasks(self, namespace: str) -> set[str]:
+        """The names of what it holds of a namespace; likewise."""
+        items = self._get("/api/v1/tasks").get("items", ())
+        return {task["name"] for task in items if task["namespace"] == namespace}
+
+    def _get(self, path: str) -> dict[str, Any]:
         try:
             with urllib.request.urlopen(
-                f"http://{_HOST}:{self._status_port}/api/v1/link", timeout=5
+                f"http://{_HOST}:{self._status_port}{path}", timeout=5
             ) as answer:
                 state: dict[str, Any] = json.load(answer)
                 return state

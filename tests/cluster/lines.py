@@ -1,9 +1,15 @@
 """Lines that a test can watch, cut and lay anew: a manager to the API, an edge to the managers."""
 
 import asyncio
+import contextlib
+import http
+import itertools
+import json
+import math
 import re
 import ssl
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -12,27 +18,55 @@ import yaml
 
 from tests.system.cutting_proxy import CuttingProxy
 
-_REQUEST: Final = re.compile(rb"(POST|PUT|PATCH|DELETE) (/\S+) HTTP/1\.1\r\n")
+_REQUEST: Final = re.compile(rb"([A-Z]+) (/\S*) HTTP/1\.1\r\n")
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_READ: Final = "GET"
 
 
-class Write(NamedTuple):
-    """A request that changes something, as it passed."""
-
+class Request(NamedTuple):
     method: str
     path: str
     body: bytes
-    """As much of it as came with the head."""
+    raw: bytes
+    """All of it."""
+
+
+class Refusal(NamedTuple):
+    """What an API server answers that cannot do what it is asked for."""
+
+    status: http.HTTPStatus
+    retry_after_s: int | None = None
+
+    def encoded(self) -> bytes:
+        told = {"kind": "Status", "code": self.status, "message": self.status.description}
+        body = json.dumps(told).encode()
+        head = [
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+            *([] if self.retry_after_s is None else [f"Retry-After: {self.retry_after_s}"]),
+        ]
+        return "\r\n".join([*head, "", ""]).encode() + body
 
 
 class ApiLine(CuttingProxy):
-    """HTTP on the near side, the API server's TLS on the far one; keeps the writes that pass."""
+    """HTTP on the near side, the API server's TLS on the far one.
+
+    It keeps the writes that pass, and when anything was asked for, be it answered or not. It can
+    refuse everything in the API server's name, and pass everything on late (`delay_s`).
+    """
 
     def __init__(self, url: str, *, ca: Path) -> None:
         address = urlsplit(url)
         self._host, self._api_port = address.hostname or "", address.port or 443
         self._tls = ssl.create_default_context(cafile=str(ca))
         super().__init__(lambda: (self._host, self._api_port))
-        self.writes: list[Write] = []
+        self.writes: list[Request] = []
+        self.asked_at: list[float] = []  # of requests, and of connections that were refused
+        self._refusals: Iterator[Refusal] | None = None
+        self._near: set[asyncio.StreamWriter] = set()
+        self._forgotten: set[asyncio.StreamWriter] = set()
+        self.delay_s = 0.0
 
     def write_kubeconfig(self, path: Path, *, token: str) -> Path:
         """Of a client on the near side."""
@@ -48,15 +82,88 @@ class ApiLine(CuttingProxy):
         path.write_text(yaml.safe_dump(content), encoding="utf-8")
         return path
 
+    def asked(self, since: float, until: float = math.inf) -> int:
+        """How often anything was asked for in between, on the monotonic clock."""
+        return sum(since <= at < until for at in self.asked_at)
+
+    def refuse(self, *refusals: Refusal) -> None:
+        """Whatever is asked for, with each in turn; without any: no more."""
+        self._refusals = itertools.cycle(refusals) if refusals else None
+
+    def forget(self) -> None:
+        """The connections that there are: nothing passes any more, and nobody is told."""
+        self._forgotten |= self._near
+
+    def bury(self) -> None:
+        """Tell of those."""
+        self._call(self._bury)
+
+    async def _bury(self) -> None:
+        for writer in self._forgotten:
+            writer.transport.abort()
+
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(self._host, self._api_port, ssl=self._tls)
 
-    def _passes_on(self, data: bytes) -> None:
-        # A client sends a request only after the answer to the last one: a piece begins with it.
-        request = _REQUEST.match(data)
-        if request is not None:
-            method, path = (group.decode() for group in request.groups())
-            self.writes.append(Write(method, path, data.partition(b"\r\n\r\n")[2]))
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_refusing:
+            self.asked_at.append(time.monotonic())
+            writer.transport.abort()
+            return
+        self.connections += 1
+        self._writers.add(writer)
+        self._near.add(writer)
+        try:
+            await self._answer_all(reader, writer)
+        finally:
+            self._writers.discard(writer)
+            self._near.discard(writer)
+            self._forgotten.discard(writer)
+            writer.close()
+
+    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A client sends a request only after the answer to the last one."""
+        far: asyncio.StreamWriter | None = None
+        async with asyncio.TaskGroup() as group:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                while not writer.is_closing():
+                    request = await self._next_request(reader)
+                    await self._passing.wait()
+                    if writer in self._forgotten:
+                        continue
+                    if self._refusals is not None:
+                        writer.write(next(self._refusals).encoded())
+                        continue
+                    await asyncio.sleep(self.delay_s)
+                    if far is None:
+                        far_reader, far = await self._dial()
+                        self._writers.add(far)
+                        group.create_task(self._answer(far_reader, writer))
+                    if request.method != _READ:
+                        self.writes.append(request)
+                    far.write(request.raw)
+            if far is not None:
+                self._writers.discard(far)
+                far.close()
+
+    async def _answer(self, far: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await far.read(65536):
+                await self._passing.wait()
+                if near in self._forgotten:
+                    return
+                near.write(data)
+                await near.drain()
+        near.close()
+
+    async def _next_request(self, reader: asyncio.StreamReader) -> Request:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.asked_at.append(time.monotonic())
+        line, length = _REQUEST.match(head), _LENGTH.search(head)
+        assert line is not None, head
+        body = await reader.readexactly(int(length.group(1)) if length else 0)
+        method, path = (group.decode() for group in line.groups())
+        return Request(method, path, body, head + body)
 
 
 class Road(CuttingProxy):

@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import json
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -88,6 +89,11 @@ class GlobalManager:
             return connection.getresponse().read().decode()
         finally:
             connection.close()
+
+    def metric(self, name: str) -> dict[str, float]:
+        """Its values, by the labels as they are written."""
+        found = re.findall(rf"^{name}({{.*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
+        return {labels: float(value) for labels, value in found}
 
     def resident_kib(self) -> float:
         return self._program.resident_kib()

@@ -57,14 +57,14 @@ class Program:
                 start_new_session=True,  # Ctrl-C is for the test run, which then stops it
             )
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Its exit status; SIGKILL follows when `how` does not end it in STOP_S."""
+    def stop(self, how: signal.Signals = signal.SIGTERM, *, within_s: float = STOP_S) -> int:
+        """Its exit status; SIGKILL follows when `how` does not end it in time."""
         process, self._process = self._process, None
         if process is None:
             return 0
         process.send_signal(how)
         try:
-            return process.wait(STOP_S)
+            return process.wait(within_s)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()

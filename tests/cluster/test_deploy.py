@@ -9,7 +9,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -21,13 +21,14 @@ from edgeai.api import Object, collection_of, path_of, wait_until
 from globalmanager.admittance import service_account, tls_files
 from globalmanager.children import SPEC_HASH
 from globalmanager.edge.service_accounts import ServiceAccount
-from globalmanager.rbac import ACCOUNT, NAMESPACE, cluster_rules, namespace_rules
+from globalmanager.rbac import ACCOUNT, NAMESPACE
 from tests.certificates import Authority
 from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program, free_port
+from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
 
 DEPLOY: Final = CHECKOUT / "deploy"
@@ -130,12 +131,6 @@ def flags_of(workload: Object, more: dict[str, str]) -> list[str]:
 # ---- rights ------------------------------------------------------------------------------------
 
 
-class Right(NamedTuple):
-    group: str
-    resource: str
-    verb: str
-
-
 # What cannot be seen here: an API server before 1.23 has no autoscaling/v2 to write to, and the
 # right to block an owner's deletion is looked up by an admission plugin.
 UNSEEN: Final = {
@@ -145,16 +140,6 @@ UNSEEN: Final = {
     ),
     *(Right(group, "jointinferenceservices/finalizers", "update") for group in GROUPS),
 }
-
-
-def granted() -> set[Right]:
-    return {
-        Right(group, resource, verb)
-        for rule in (*cluster_rules(), *namespace_rules())
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 def asked(event: Object) -> Right | None:

@@ -21,7 +21,7 @@ from globalmanager.secrets import worker_secret
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
-from tests.cluster.lines import ApiLine, Road, Write
+from tests.cluster.lines import ApiLine, Request, Road
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import model, service
 
@@ -76,7 +76,7 @@ class Replica:
         self.manager.launch()
         stack.callback(self.manager.stop, signal.SIGKILL)
 
-    def reconciler_writes(self) -> list[Write]:
+    def reconciler_writes(self) -> list[Request]:
         """What passed its line, without what every replica may write: the key that they share,
         its candidacy, its presence, and what its edges report."""
         return [

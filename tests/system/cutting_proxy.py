@@ -95,27 +95,18 @@ class CuttingProxy:
             return
         self._writers |= {writer, far_writer}
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._pump(reader, far_writer, self._passes_on))
-            group.create_task(self._pump(far_reader, writer, lambda _data: None))
+            group.create_task(self._pump(reader, far_writer))
+            group.create_task(self._pump(far_reader, writer))
         self._writers -= {writer, far_writer}
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """To the target. Raises: OSError"""
         return await asyncio.open_connection(*self._target())
 
-    def _passes_on(self, data: bytes) -> None:
-        """Told what goes to the target, in the proxy's thread; for who wants to know."""
-
-    async def _pump(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        passes_on: Callable[[bytes], None],
-    ) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 await self._passing.wait()
-                passes_on(data)
                 writer.write(data)
                 await writer.drain()
         writer.close()

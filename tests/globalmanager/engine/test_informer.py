@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from globalmanager.engine.informer import Informer, InformerSettings
 from globalmanager.engine.store import Store
@@ -15,20 +17,20 @@ from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
 
 SETTINGS = InformerSettings(
-    inactivity_s=0.3, backoff_base_s=0.02, backoff_max_s=0.05, absent_after_s=0.1
+    watch_s=1.0, backoff_base_s=0.02, backoff_max_s=0.05, absent_after_s=0.1
 )
 
 
 class Running:
     """An informer that runs, and the changes that its store told."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, settings: InformerSettings = SETTINGS) -> None:
         store = Store(GADGETS)
         self.changes: list[tuple[str, str]] = []
         self.settled = 0
         store.subscribe(self._told)
         self.informer = Informer(
-            client, store, settings=SETTINGS, on_settled=self._settled, label_selector="a=b"
+            client, store, settings=settings, on_settled=self._settled, label_selector="a=b"
         )
 
     def _told(self, old: Object | None, new: Object | None) -> None:
@@ -46,8 +48,14 @@ class Running:
 @pytest.fixture
 async def running(scripted_client: KubeClient) -> AsyncIterator[Running]:
     running = Running(scripted_client)
+    async with run(running):
+        yield running
+
+
+@asynccontextmanager
+async def run(running: Running) -> AsyncIterator[None]:
     task = asyncio.create_task(running.informer.run(), name="informer")
-    yield running
+    yield
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task  # it never ends by itself, whatever happened
@@ -212,6 +220,7 @@ async def test_a_type_that_is_not_served_is_absent_until_it_is(
     await until(lambda: running.informer.absent)
     assert running.informer.settled
     assert not running.informer.synced
+    assert running.informer.stale_for_s() == 0
     scripted.watches = [scripted.stream(then="hang")]
     scripted.lists = [scripted.listing(make("a"), version=5)]
     await until(lambda: running.names == ["a"])
@@ -255,6 +264,11 @@ async def test_a_server_whose_history_went_back_is_believed(
     assert kept["metadata"]["resourceVersion"] == "2"
 
 
+# ---- contact ------------------------------------------------------------------------------------
+
+PATIENT = InformerSettings(watch_s=60.0, backoff_base_s=0.02, backoff_max_s=0.05)
+
+
 async def test_staleness_grows_while_the_api_is_away(
     scripted: ScriptedApi, running: Running
 ) -> None:
@@ -264,3 +278,59 @@ async def test_staleness_grows_while_the_api_is_away(
     await until(lambda: running.informer.problem)
     assert running.informer.stale_for_s() < 0.5
     await until(lambda: running.informer.stale_for_s() > 0.5)
+
+
+async def test_before_the_first_contact_staleness_counts_from_the_start(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.hang()]
+    await until(lambda: running.informer.stale_for_s() > 0.1)
+    assert running.informer.silent_for_s() > 1e9
+
+
+async def test_an_idle_watch_that_breaks_is_stale_from_then_on(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream(then="hang"), scripted.failure(500, "InternalError")]
+    running = Running(scripted_client, PATIENT)
+    async with run(running):
+        await until(lambda: scripted.paths("watch") and running.informer.silent_for_s() > 0.6)
+        assert running.informer.stale_for_s() == 0
+        transport = scripted.seen[-1].transport
+        assert transport is not None
+        transport.abort()
+        await until(lambda: running.informer.problem)
+        assert running.informer.stale_for_s() < 0.5
+        assert running.informer.silent_for_s() > 0.6
+
+
+async def test_a_watch_that_does_not_end_is_stale_from_its_time_on(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    """It has 1 s, and ends to be no watch 0.3 s later."""
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream(then="hang"), scripted.hang()]
+    await until(lambda: running.informer.silent_for_s() < 1)
+    heard = asyncio.get_running_loop().time() - running.informer.silent_for_s()
+    await until(lambda: running.informer.problem)
+    since = asyncio.get_running_loop().time() - running.informer.stale_for_s()
+    assert since - heard == pytest.approx(1.0, abs=0.05)
+
+
+async def test_a_watch_that_ended_at_its_time_is_followed_at_once(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """Else an event would wait for a backoff, once a minute."""
+
+    async def last_for_a_while(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(0.6)
+        return response
+
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [last_for_a_while, scripted.stream(then="hang")]
+    slow = InformerSettings(watch_s=1.0, backoff_base_s=1000.0, backoff_max_s=1000.0)
+    async with run(Running(scripted_client, slow)):
+        await until(lambda: len(scripted.paths("watch")) == 2)

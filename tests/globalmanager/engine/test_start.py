@@ -9,7 +9,14 @@ from common.errors import SettingsError
 from globalmanager.engine.patience import insist
 from globalmanager.engine.rootkey import SECRET_NAME, get_root_key
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Forbidden, Unreachable
+from globalmanager.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Forbidden,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
 from globalmanager.model import SECRETS
 from tests.globalmanager.engine.cluster import Cluster
 from tests.globalmanager.waiting import until
@@ -67,9 +74,22 @@ async def test_patience_is_endless_and_tells_why() -> None:
     assert 150 < len(problems) < 400
 
 
-async def test_what_waiting_does_not_mend_is_not_waited_for() -> None:
-    async def fail() -> int:
-        raise Forbidden("get", "leases", message="no right")
+@pytest.mark.looptime
+@pytest.mark.parametrize("refusal", [Forbidden, Unauthorized, NotFound, AlreadyExists])
+async def test_who_is_refused_waits_until_somebody_changes_that(refusal: type[ApiError]) -> None:
+    refusals = [refusal("get", "secrets", message="no")] * 3
 
-    with pytest.raises(Forbidden):
+    async def attempt() -> int:
+        if refusals:
+            raise refusals.pop()
+        return 1
+
+    assert await insist("key", attempt) == 1
+
+
+async def test_what_is_no_answer_of_the_api_is_not_waited_for() -> None:
+    async def fail() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
         await insist("key", fail)

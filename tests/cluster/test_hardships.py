@@ -1,0 +1,429 @@
+"""A hard life with the API server: what the GlobalManagers do while it cannot be used, and after.
+
+Two replicas, each behind a line of its own, and one edge. `keen` tells after seconds that it is
+out of contact; `steady` has the usual minute, and no test here lasts so long: it must never say
+that it is not ready. No test starts them anew, so each finds them as the one before left them.
+"""
+
+import base64
+import http
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from common.ids import Uid
+from edgeai.api import Object, path_of, wait_until
+from globalmanager.secrets import worker_secret
+from tests.cluster import binaries
+from tests.cluster.client import Client
+from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.edge import Edge
+from tests.cluster.lines import ApiLine, Refusal, Road
+from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import model, service
+
+NODE: Final = "edge0"
+TOKEN: Final = "secret-of-edge0"
+WORKER: Final = "digits-edge"
+STALE_S: Final = 2.0
+WATCH_S: Final = 4.0
+DEADLINE_S: Final = 2.0
+IN_FLIGHT_S: Final = 0.5  # what was asked just before a hardship is lost since then
+FROZEN_S: Final = 9.0  # longer than a watch, a request, a list and a Lease
+SETTLE_S: Final = 40.0
+NOTICED_S: Final = WATCH_S + DEADLINE_S + STALE_S + 10.0
+FLAGS: Final = (
+    *("--watch-s", f"{WATCH_S:g}", "--request-deadline-s", f"{DEADLINE_S:g}"),
+    *("--lease-duration-s", "6", "--lease-renew-deadline-s", "4", "--lease-retry-s", "1"),
+)
+LEADING: Final = "edgeai_leading"
+ABSENT: Final = "horizontalpodautoscalers"  # of autoscaling/v2; asked for seldom
+# Beside the others: this one, the roster's two, elector, heartbeat, claims, job, report.
+UNTOLD_ASKERS: Final = 8
+RETRY_AFTER_S: Final = 4
+OVERLOADED: Final = Refusal(http.HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=RETRY_AFTER_S)
+FAILURES: Final = (
+    Refusal(http.HTTPStatus.INTERNAL_SERVER_ERROR),
+    Refusal(http.HTTPStatus.SERVICE_UNAVAILABLE),
+)
+IMAGE: Final = "registry.test/other:2"
+OTHER: Final = {"spec": {"containers": [{"name": "main", "image": IMAGE}]}}
+
+
+class Answer(NamedTuple):
+    """What a /readyz said."""
+
+    at: float
+    is_ready: bool
+    reasons: Sequence[str]
+
+
+class Replica:
+    """A GlobalManager, its line to the API server, and all that its /readyz says."""
+
+    def __init__(self, name: str, directory: Path, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+        self._directory = directory / name
+        self.name = name
+        self.line = ApiLine(control_plane.url, ca=control_plane.ca)
+        self.answers: list[Answer] = []
+
+    def launch(self, stack: ExitStack, *flags: str) -> None:
+        stack.enter_context(self.line)
+        self._directory.mkdir()
+        self.manager = GlobalManager(
+            kubeconfig=self.line.write_kubeconfig(
+                self._directory / "kubeconfig", token=self._control_plane.token
+            ),
+            system_namespace=SYSTEM_NAMESPACE,
+            directory=self._directory,
+            tokens={NODE: TOKEN},
+            flags=("--replica-name", self.name, *FLAGS, *flags),
+        )
+        self.manager.launch()
+        stack.callback(self.manager.stop)
+
+    def ask_for_ever(self, until: threading.Event) -> None:
+        while not until.wait(0.1):
+            is_ready, reasons = self.manager.readyz()
+            self.answers.append(Answer(time.monotonic(), is_ready, reasons))
+
+    def unready(self, since: float) -> list[Answer]:
+        return [each for each in self.answers if each.at >= since and not each.is_ready]
+
+    def stale_s(self) -> list[float]:
+        """Of each informer whose type is served."""
+        told = self.manager.metric("edgeai_informer_stale_seconds")
+        return [stale_s for labels, stale_s in told.items() if ABSENT not in labels]
+
+    def askers(self) -> int:
+        """How many of it ask the API server for something over and over."""
+        return len(self.stale_s()) + UNTOLD_ASKERS
+
+    def log(self) -> str:
+        return (self._directory / "globalmanager.log").read_text()
+
+    def jobs(self, namespace: str) -> str:
+        """The job resources of a namespace, as its cache has them."""
+        return self.manager.get(f"/api/v1/namespaces/{namespace}/jointinferenceservices")
+
+
+class World:
+    def __init__(self, control_plane: ControlPlane, keen: Replica, steady: Replica) -> None:
+        self.control_plane = control_plane
+        self.keen, self.steady = keen, steady
+        self.replicas = (keen, steady)
+
+    @property
+    def client(self) -> Client:
+        return self.control_plane.client
+
+    def on_all_lines(self, act: Callable[[ApiLine], None]) -> None:
+        for replica in self.replicas:
+            act(replica.line)
+
+    def wait_for_contact(self) -> None:
+        """Of all informers of both, which are then ready."""
+
+        def missing() -> str:
+            return ", ".join(each.name for each in self.replicas if any(each.stale_s()))
+
+        for replica in self.replicas:
+            replica.manager.wait_until_ready()
+        wait_until("contact with the API", missing, timeout_s=SETTLE_S)
+
+    def wait_for_unreadiness(self, since: float) -> Answer:
+        """Of `keen`. Returns: the first one"""
+        wait_until(
+            "unreadiness",
+            lambda: "" if self.keen.unready(since) else "keen says that it is ready",
+            timeout_s=NOTICED_S,
+        )
+        return self.keen.unready(since)[0]
+
+    def create_job(self, namespace: str, name: str = "digits") -> Object:
+        return self.client.create(service(namespace, name=name))
+
+    def wait_for_children(self, job: Object) -> None:
+        def missing() -> str:
+            found = self.children(job)
+            return "" if len(found) == 3 else f"there are {sorted(found)}"
+
+        wait_until("what the job needs", missing, timeout_s=SETTLE_S)
+
+    def children(self, job: Object) -> dict[str, Object]:
+        """Deployments and Services, as "Kind/name"."""
+        root = f"namespaces/{job['metadata']['namespace']}"
+        selector = f"labelSelector=edgeai.io/uid={job['metadata']['uid']}"
+        deployments = self.client.list(f"/apis/apps/v1/{root}/deployments?{selector}")
+        services = self.client.list(f"/api/v1/{root}/services?{selector}")
+        named = {f"Deployment/{each['metadata']['name']}": each for each in deployments}
+        return named | {f"Service/{each['metadata']['name']}": each for each in services}
+
+    def secret_of(self, job: Object) -> str:
+        path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/edgeai-worker-key"
+        key = base64.b64decode(self.client.get(path)["data"]["key"])
+        return worker_secret(key, Uid(job["metadata"]["uid"]), "edge")
+
+    @contextmanager
+    def hardship(self) -> Iterator[float]:
+        """Gives: when it begins. Asserts: while it lasts nobody asks too much, `keen` says in
+        words that it is not ready, but not before its time, and `steady` never."""
+        began = time.monotonic()
+        yield began
+        lasted_s = time.monotonic() - began
+        for replica in self.replicas:
+            asked, limit = replica.line.asked(began), self.most_requests(replica, lasted_s)
+            print(f"{replica.name}: {asked} requests in {lasted_s:.1f} s, at most {limit:.0f}")
+            assert asked <= limit
+        assert self.steady.unready(began) == []
+        for told in self.keen.unready(began):
+            assert told.at >= began + STALE_S - IN_FLIGHT_S
+            assert any("no contact for" in reason for reason in told.reasons), told
+
+    def most_requests(self, replica: Replica, lasted_s: float) -> float:
+        """One at once and one a second of each that asks."""
+        return replica.askers() * (1 + lasted_s)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A control plane of its own, without controllers; both replicas are ready."""
+    directory = tmp_path_factory.mktemp("hardships")
+    (directory / "controlplane").mkdir()
+    control_plane = ControlPlane(binaries.obtain(), directory / "controlplane")
+    ended = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(control_plane.stop)
+        control_plane.start(with_controllers=False)
+        install_crds(control_plane)
+        for kind, name in (("Namespace", SYSTEM_NAMESPACE), ("Node", NODE)):
+            control_plane.client.create(
+                {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
+            )
+        keen, steady = (Replica(name, directory, control_plane) for name in ("keen", "steady"))
+        world = World(control_plane, keen, steady)
+        keen.launch(stack, "--stale-after-s", f"{STALE_S:g}")
+        steady.launch(stack)
+        world.wait_for_contact()
+        stack.callback(ended.set)
+        for replica in world.replicas:
+            asking = threading.Thread(target=replica.ask_for_ever, args=(ended,), daemon=True)
+            asking.start()
+        yield world
+
+
+@pytest.fixture
+def namespace(world: World) -> str:
+    """A fresh one with the Models of a job; it lasts as long as the control plane."""
+    metadata = {"generateName": "test-"}
+    made = world.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    name: str = made["metadata"]["name"]
+    for each in ("small", "big"):
+        world.client.create(model(each, name))
+    return name
+
+
+@pytest.fixture
+def mended(world: World) -> Iterator[None]:
+    """Whatever a test did to the lines, the next one finds them well; a failure shows the logs."""
+    yield
+    for replica in world.replicas:
+        print(f"--- {replica.name}\n{replica.manager.logs()}")
+        replica.line.delay_s = 0.0
+        replica.line.refuse()
+        replica.line.mend()
+        replica.line.bury()
+    world.wait_for_contact()
+
+
+pytestmark = pytest.mark.usefixtures("mended")
+
+
+@pytest.fixture
+def edge(world: World, tmp_path: Path) -> Iterator[tuple[Edge, Road]]:
+    """Connected to `keen`, over the road."""
+    with Road() as road:
+        road.lead_to(world.keen.manager.edge_address)
+        edge = Edge(NODE, token=TOKEN, port=road.port, directory=tmp_path)
+        edge.start()
+        try:
+            yield edge, road
+        finally:
+            edge.stop(signal.SIGKILL)
+            print(f"--- edge\n{edge.logs()}")
+
+
+def test_a_restarted_api_server_is_found_again(world: World, namespace: str) -> None:
+    """It takes no connections while it ends, is then killed with the watches, and starts slowly."""
+    with world.hardship():
+        world.control_plane.restart_api_server(within_s=1.0)
+        job = world.create_job(namespace)
+        world.wait_for_children(job)
+        world.wait_for_contact()
+
+
+def test_a_line_that_was_cut_is_told_and_survived(world: World, namespace: str) -> None:
+    with world.hardship() as began:
+        world.on_all_lines(lambda line: line.cut("loudly"))
+        job = world.create_job(namespace)
+        world.wait_for_unreadiness(began)
+        world.on_all_lines(lambda line: line.mend())
+        world.wait_for_contact()
+        world.wait_for_children(job)
+
+
+def test_a_line_that_died_in_silence_is_told_and_replaced(world: World, namespace: str) -> None:
+    """Nothing is heard ever again over the connections that there were."""
+    with world.hardship() as began:
+        world.on_all_lines(lambda line: line.cut("silently"))
+        job = world.create_job(namespace)
+        world.wait_for_unreadiness(began)
+        world.on_all_lines(lambda line: line.forget())
+        world.on_all_lines(lambda line: line.mend())
+        world.wait_for_contact()
+        world.wait_for_children(job)
+
+
+def test_an_api_server_that_fails_at_everything_is_told_and_survived(
+    world: World, namespace: str
+) -> None:
+    with world.hardship() as began:
+        world.on_all_lines(lambda line: line.refuse(*FAILURES))
+        job = world.create_job(namespace)
+        first = world.wait_for_unreadiness(began)
+        assert any(re.search(r"50[03]", reason) for reason in first.reasons), first
+        world.on_all_lines(lambda line: line.refuse())
+        world.wait_for_contact()
+        world.wait_for_children(job)
+
+
+def test_an_overloaded_api_server_is_left_alone_for_as_long_as_it_asks(
+    world: World, namespace: str
+) -> None:
+    with world.hardship() as began:
+        world.on_all_lines(lambda line: line.refuse(OVERLOADED))
+        job = world.create_job(namespace)
+        first = world.wait_for_unreadiness(began)
+        assert any("429" in reason for reason in first.reasons), first
+        time.sleep(max(0.0, began + RETRY_AFTER_S - time.monotonic()))
+        for replica in world.replicas:
+            # Everybody has been refused once, and its rate is held.
+            assert not replica.line.asked(began + RETRY_AFTER_S / 2, began + RETRY_AFTER_S)
+        world.on_all_lines(lambda line: line.refuse())
+        world.wait_for_contact()
+        world.wait_for_children(job)
+
+
+def test_a_slow_api_server_is_used_slowly(world: World, namespace: str) -> None:
+    with world.hardship() as began:
+        world.on_all_lines(lambda line: setattr(line, "delay_s", DEADLINE_S / 3))
+        world.wait_for_children(world.create_job(namespace))
+        assert world.keen.unready(began) == []
+
+
+def test_a_frozen_api_server_keeps_nobody_from_their_work(
+    world: World, namespace: str, edge: tuple[Edge, Road]
+) -> None:
+    """The session stays, reports are taken, nobody leads, REST answers; then all is made up for."""
+    localcontroller, road = edge
+    job = world.create_job(namespace)
+    world.wait_for_children(job)
+    secret = world.secret_of(job)
+    localcontroller.report(WORKER, secret=secret, seen=20, uploaded=2)
+    wait_for_count(world.client, job, 2)
+
+    with world.hardship() as began:
+        with world.control_plane.frozen_api_server():
+            localcontroller.report(WORKER, secret=secret, seen=30, uploaded=3)
+            world.wait_for_unreadiness(began)
+            wait_until("the end of the reign", lambda: leaders(world), timeout_s=SETTLE_S)
+            wait_until("all that is told", lambda: untold(world.keen), timeout_s=NOTICED_S)
+            assert "digits" in world.keen.jobs(namespace)
+            uploaded = 4
+            while time.monotonic() < began + FROZEN_S:
+                uploaded += 1
+                localcontroller.report(WORKER, secret=secret, seen=10 * uploaded, uploaded=uploaded)
+                time.sleep(0.5)
+        world.wait_for_contact()
+        wait_for_count(world.client, job, uploaded)
+    assert road.connections == 1
+    told = world.client.get(path_of(job))["status"]
+    assert {"key": "seen", "value": f"{10 * uploaded}"} in told["metrics"], told
+
+
+def leaders(world: World) -> str:
+    leading = [each.name for each in world.replicas if any(each.manager.metric(LEADING).values())]
+    return ", ".join(leading)
+
+
+def untold(replica: Replica) -> str:
+    told = [each for each in replica.manager.readyz()[1] if "no contact for" in each]
+    return "" if len(told) == len(replica.stale_s()) else f"only {told}"
+
+
+def wait_for_count(client: Client, job: Object, uploaded: int) -> None:
+    def missing() -> str:
+        found = (client.get(path_of(job)).get("status") or {}).get("uploadCount")
+        return "" if found == uploaded else f"uploadCount is {found}"
+
+    wait_until(f"uploadCount {uploaded}", missing, timeout_s=SETTLE_S)
+
+
+def test_what_was_deleted_and_forgotten_meanwhile_is_noticed(
+    world: World, namespace: str, edge: tuple[Edge, Road]
+) -> None:
+    """410: the history that the watches would go on from is compacted, and no cache has it."""
+    localcontroller, _ = edge
+    doomed, kept = (world.create_job(namespace, name) for name in ("doomed", "kept"))
+    for job in (doomed, kept):
+        world.wait_for_children(job)
+    wait_for_tasks(localcontroller, namespace, {"doomed", "kept"})
+    service_path = f"/api/v1/namespaces/{namespace}/services/kept-cloud"
+    before = world.client.get(service_path)["metadata"]["uid"]
+    logged = {each.name: len(each.log()) for each in world.replicas}
+
+    with world.hardship():
+        world.on_all_lines(lambda line: line.cut("loudly"))
+        world.client.delete(path_of(doomed))
+        world.client.delete(service_path)
+        world.client.patch(path_of(kept), {"spec": {"cloudWorker": {"template": OTHER}}})
+        later = world.create_job(namespace, "later")
+        world.control_plane.compact()
+        world.control_plane.kill_api_server()
+        world.on_all_lines(lambda line: line.mend())
+        world.control_plane.start_api_server()
+        wait_for_tasks(localcontroller, namespace, {"kept", "later"})
+        for job in (kept, later):
+            world.wait_for_children(job)
+        wait_for_image(world, kept)
+        world.wait_for_contact()
+    assert world.client.get(service_path)["metadata"]["uid"] != before
+    for replica in world.replicas:
+        assert "(410 Expired)" in replica.log()[logged[replica.name] :]
+        assert "doomed" not in replica.jobs(namespace)
+
+
+def wait_for_image(world: World, job: Object) -> None:
+    def missing() -> str:
+        deployment = world.children(job)["Deployment/kept-deployment-cloud"]
+        containers = deployment["spec"]["template"]["spec"]["containers"]
+        return "" if containers[0]["image"] == IMAGE else f"containers are {containers}"
+
+    wait_until("the other image", missing, timeout_s=SETTLE_S)
+
+
+def wait_for_tasks(localcontroller: Edge, namespace: str, names: set[str]) -> None:
+    def missing() -> str:
+        held = localcontroller.tasks(namespace)
+        return "" if held == names else f"it holds {sorted(held)}"
+
+    wait_until(f"{sorted(names)} on the edge", missing, timeout_s=SETTLE_S)
