@@ -31,10 +31,11 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What a job reads of a Model or Dataset."""
+    """What a job reads of a Model or Dataset; the first has no node."""
 
     url: str
     credential_name: str = ""
+    node_name: str = ""
 
 
 def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
@@ -42,26 +43,64 @@ def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
     return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
 
 
+def dataset_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
+    """A Dataset in the API group of the job of type `type_`."""
+    dataset = ResourceType(type_.group, type_.version, "datasets", "Dataset")
+    return ObjectRef(dataset, namespace, name)
+
+
 def node_ref(name: str) -> ObjectRef:
     return ObjectRef(NODES, "", name)
 
 
 def missing_model(observed: Observed, name: str, path: str) -> Missing | None:
-    ref = model_ref(observed.type, observed.ref.namespace, name)
-    model = observed.references.get(ref)
-    if model is None:
-        text = f"Model {ref.namespace}/{name} ({path}) does not exist in group {ref.type.group}"
-        return Missing("ModelNotFound", f"{text}: create it")
+    return _missing_data(observed, model_ref(observed.type, observed.ref.namespace, name), path)
+
+
+def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> Missing | None:
+    """Args: node: of the worker that reads it; "" when it follows the Dataset"""
+    ref = dataset_ref(observed.type, observed.ref.namespace, name)
+    missing = _missing_data(observed, ref, path)
+    elsewhere = dataset_node(observed, name)
+    if missing or not node or node == elsewhere:
+        return missing
+    text = f"Dataset {ref.namespace}/{name} ({path}) is on node {elsewhere}, its worker on {node}"
+    return Missing("DatasetElsewhere", f"{text}: give both the same node")
+
+
+def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | None:
+    data = observed.references.get(ref)
+    what = f"{ref.type.kind} {ref.namespace}/{ref.name} ({path})"
+    if data is None:
+        text = f"{what} does not exist in group {ref.type.group}: create it"
+        return Missing(f"{ref.type.kind}NotFound", text)
     try:
-        _data_of(model)
+        _data_of(data)
     except InvalidSpec as error:
-        return Missing("ModelInvalid", f"Model {ref.namespace}/{name} ({path}): {error}")
+        return Missing(f"{ref.type.kind}Invalid", f"{what}: {error}")
     return None
 
 
 def model_source(observed: Observed, name: str, env: str) -> storage.Source:
     """Where the Model's data is; only for a Model that is not missing."""
-    ref = model_ref(observed.type, observed.ref.namespace, name)
+    return _source(observed, model_ref(observed.type, observed.ref.namespace, name), env)
+
+
+def dataset_source(observed: Observed, name: str, env: str) -> storage.Source:
+    """Where the Dataset's data is; only for a Dataset that is not missing."""
+    return _source(observed, dataset_ref(observed.type, observed.ref.namespace, name), env)
+
+
+def dataset_node(observed: Observed, name: str) -> str:
+    """The node that the Dataset names; "" while there is none that can be read."""
+    ref = dataset_ref(observed.type, observed.ref.namespace, name)
+    try:
+        return _data_of(observed.references[ref]).node_name
+    except (KeyError, InvalidSpec):
+        return ""
+
+
+def _source(observed: Observed, ref: ObjectRef, env: str) -> storage.Source:
     data = _data_of(observed.references[ref])
     return storage.Source(env=env, url=data.url, credential=data.credential_name)
 

@@ -1,10 +1,11 @@
-"""Desired Deployments, Services and autoscalers against those that exist.
+"""Desired Deployments, Services, pods and autoscalers against those that exist.
 
-Called by the kinds whose workers are replica sets. An object is replaced only when what was
-wished changed (its spec hash), so whatever the API server or an autoscaler filled in stays.
+Called by the kinds that run workers. An object is replaced only when what was wished changed (its
+spec hash), so whatever the API server or an autoscaler filled in stays. A pod cannot be replaced
+in place: the old one is deleted, and once it is gone the new one is created.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from globalmanager import children
@@ -12,6 +13,7 @@ from globalmanager.children import SPEC_HASH, is_being_deleted
 from globalmanager.model import (
     AUTOSCALERS,
     DEPLOYMENTS,
+    PODS,
     SERVICES,
     Action,
     Create,
@@ -50,6 +52,16 @@ def service(observed: Observed, *, name: str, role: str, port: int) -> Create:
     return children.child(observed, SERVICES, name=name, role=role, spec=spec)
 
 
+def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create:
+    """One pod under a name of its own."""
+    wish = children.child(observed, PODS, name=name, role=role, spec=template["spec"])
+    metadata, given = wish.object["metadata"], template["metadata"]
+    annotations = {**(given.get("annotations") or {}), SPEC_HASH: children.content_hash(template)}
+    labels = {**given["labels"], **metadata["labels"]}
+    named = {**metadata, "labels": labels, "annotations": annotations}
+    return Create(PODS, {**wish.object, "metadata": named})
+
+
 def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[str, Any]) -> Create:
     """`limits`: minReplicas, maxReplicas, metrics, behavior of autoscaling/v2."""
     target = {
@@ -61,14 +73,20 @@ def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[s
     return children.child(observed, AUTOSCALERS, name=f"hpa-{deployment}", role=role, spec=spec)
 
 
-def reconcile(observed: Observed, desired: Sequence[Create]) -> tuple[Action, ...]:
+def reconcile(
+    observed: Observed, desired: Sequence[Create], *, settled: Collection[ObjectRef] = ()
+) -> tuple[Action, ...]:
     """Deletes what is owned and no longer desired, then creates and replaces in order.
 
     What is being deleted is left alone: once it is gone, the next plan creates it anew.
+
+    Args: settled: what is neither created, replaced nor deleted, whatever is desired
     """
     wanted = {ref_of(wish.type, wish.object): wish for wish in desired}
+    wanted = {ref: wish for ref, wish in wanted.items() if ref not in settled}
     changes = (_change(observed.children.get(ref), wish) for ref, wish in wanted.items())
-    obsolete = (_obsolete(ref, child) for ref, child in _by_name(observed) if ref not in wanted)
+    kept = {*wanted, *settled}
+    obsolete = (_obsolete(ref, child) for ref, child in _by_name(observed) if ref not in kept)
     return tuple(action for action in (*obsolete, *changes) if action is not None)
 
 
@@ -85,6 +103,8 @@ def _change(existing: Object | None, wish: Create) -> Action | None:
         return wish
     if is_being_deleted(existing) or _spec_hash(existing) == _spec_hash(wish.object):
         return None
+    if wish.type == PODS:
+        return _obsolete(ref_of(PODS, existing), existing)
     return Replace(wish.type, _replacement(wish, existing))
 
 

@@ -1,8 +1,9 @@
 """Where the data behind a URL is within a worker's pod, and what brings it there.
 
 A URL without scheme is a path on the worker's node: its directory is mounted below /home/data.
-An s3, http or https URL is fetched by an init container into /downloads. Layout and environment
-are Sedna's, so its worker images find their models. Called by the kinds that start workers and
+An s3, http or https URL is fetched by an init container into /downloads. Where a worker is to put
+a result, the directory is made, and a URL is left to the worker. Layout and environment are
+Sedna's, so its worker images find their models. Called by the kinds that start workers and
 by those that check a URL. Credentials are referred to, never read.
 """
 
@@ -20,6 +21,7 @@ from globalmanager.specs import InvalidSpec, shown
 HOST_DATA: Final = "/home/data"
 DOWNLOADS: Final = "/downloads"
 SCHEMES: Final = ("s3", "http", "https")
+CREDENTIAL_KEYS: Final = ("S3_ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
 
 _USER_INFO: Final = re.compile(r"//[^/]*@")
 _DOWNLOADS_VOLUME: Final = "edgeai-downloads"
@@ -32,6 +34,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     credential: str = ""
     """Secret with ACCESS_KEY_ID, SECRET_ACCESS_KEY and, off AWS, S3_ENDPOINT_URL; "" for none."""
+    is_output: bool = False
+    """The worker puts something there."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +94,41 @@ def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
     """What the pod needs in order to hold all `sources`; their URLs passed `check_url`."""
     local = [source for source in sources if not urlsplit(source.url).scheme]
     remote = [source for source in sources if urlsplit(source.url).scheme]
-    on_host, fetched = _host_paths(local), _downloads(remote, settings)
+    sent = [source for source in remote if source.is_output]
+    on_host = _host_paths(local)
+    fetched = _downloads([source for source in remote if not source.is_output], settings)
     places = {source.env: _path_in_pod(source.url) for source in sources}
+    places |= {source.env: source.url for source in sent}
+    keys = {entry["name"]: entry for source in sent for entry in credentials(source.credential)}
+    named = ({"name": name, "value": path} for name, path in places.items())
     return Placement(
-        env=(*({"name": name, "value": path} for name, path in places.items()), *on_host.env),
+        env=(*named, *on_host.env, *keys.values()),
         volumes=on_host.volumes + fetched.volumes,
         mounts=on_host.mounts + fetched.mounts,
         init_containers=fetched.init_containers,
+    )
+
+
+def joined(*placements: Placement) -> Placement:
+    return Placement(
+        env=tuple(each for placement in placements for each in placement.env),
+        volumes=tuple(each for placement in placements for each in placement.volumes),
+        mounts=tuple(each for placement in placements for each in placement.mounts),
+        init_containers=tuple(
+            each for placement in placements for each in placement.init_containers
+        ),
+    )
+
+
+def credentials(secret: str) -> tuple[dict[str, Any], ...]:
+    """Environment of a worker that fetches or sends by itself; "" for no Secret."""
+    return tuple(
+        {
+            "name": key,
+            "valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}},
+        }
+        for key in CREDENTIAL_KEYS
+        if secret
     )
 
 
@@ -112,16 +144,18 @@ def _host_paths(sources: Sequence[Source]) -> Placement:
         return Placement()
     parents = dict.fromkeys(_parent(source.url) for source in sources)
     named = [(f"edgeai-data-{index}", parent) for index, parent in enumerate(parents)]
+    made = {_parent(source.url) for source in sources if source.is_output}
     return Placement(
         env=({"name": "DATA_PATH_PREFIX", "value": HOST_DATA},),
-        volumes=tuple(host_directory(name, parent) for name, parent in named),
+        volumes=tuple(host_directory(name, parent, make=parent in made) for name, parent in named),
         mounts=tuple({"name": name, "mountPath": HOST_DATA + parent} for name, parent in named),
     )
 
 
-def host_directory(name: str, path: str) -> dict[str, Any]:
-    """A volume; a node without that directory keeps the pod waiting instead of making one."""
-    return {"name": name, "hostPath": {"path": path, "type": "Directory"}}
+def host_directory(name: str, path: str, *, make: bool = False) -> dict[str, Any]:
+    """A volume; a node without that directory keeps the pod waiting, or makes one if it is to."""
+    type_ = "DirectoryOrCreate" if make else "Directory"
+    return {"name": name, "hostPath": {"path": path, "type": type_}}
 
 
 def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement:

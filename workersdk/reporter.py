@@ -27,7 +27,7 @@ from workersdk.report_schedule import ReportSchedule
 log = logging.getLogger(__name__)
 
 Status = Literal["running", "completed", "failed"]
-Info = TypeVar("Info", bound=msgspec.Struct)
+Info = TypeVar("Info")
 
 POST_TIMEOUT_S: Final = 5.0
 MAX_RESPONSE_BYTES: Final = 64 * 1024
@@ -64,7 +64,8 @@ class Reporter(Generic[Info]):
 
     Args:
         phase: what this worker does: "inference", "train"
-        info: what is told at the start; its fields become the report's task info
+        info: what is told at the start: a struct or mapping of numbers and texts, which becomes
+            the report's task info; never changed in place
     """
 
     def __init__(

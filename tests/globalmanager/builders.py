@@ -17,6 +17,7 @@ from globalmanager import children
 from globalmanager.model import (
     DEPLOYMENTS,
     NODES,
+    PODS,
     Action,
     Contact,
     Delete,
@@ -128,6 +129,13 @@ class World:
         self._others[ref_of(type_, other)] = other
         return self
 
+    def dataset(self, name: str, node: str, url: str = "/data/a.csv") -> Self:
+        type_ = ResourceType(self.type.group, self.type.version, "datasets", "Dataset")
+        metadata = {"name": name, "namespace": "default"}
+        other = {"metadata": metadata, "spec": {"url": url, "nodeName": node}}
+        self._others[ref_of(type_, other)] = other
+        return self
+
     def nodes(self, *names: str) -> Self:
         for name in names:
             self._others[ObjectRef(NODES, "", name)] = {"metadata": {"name": name}}
@@ -185,6 +193,21 @@ class World:
         self.pods.append(
             {"metadata": metadata, "spec": spec, "status": {"phase": "Running", **state}}
         )
+        return self
+
+    def pods_become(self, phase: str, *names: str, **state: Any) -> Self:
+        """These pods of the job, or all of them; created at NOW."""
+        for ref, child in self.children.items():
+            if ref.type == PODS and (not names or ref.name in names):
+                metadata = {"creationTimestamp": timestamp(NOW), **child["metadata"]}
+                became = {"metadata": metadata, "status": {"phase": phase, **state}}
+                self.children[ref] = {**child, **became}
+        return self
+
+    def gone(self, kind: str, name: str) -> Self:
+        """An object that somebody else deleted."""
+        for ref in [ref for ref in self.children if (ref.type.kind, ref.name) == (kind, name)]:
+            del self.children[ref]
         return self
 
     def available(self, *roles: str) -> Self:

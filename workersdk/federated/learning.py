@@ -12,8 +12,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from common.errors import EdgeAIError
 from workersdk.federated import layout as layouts
 from workersdk.federated.client import AggregatorClient, NotJoined, RoundClosed
@@ -32,16 +30,7 @@ log = logging.getLogger(__name__)
 LAST_REPORT_S: Final = 10.0
 
 
-class Progress(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What a trainer reports."""
-
-    current_round: int = 0
-    rounds: int = 0
-    sample_count: int = 0
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    metrics: str = ""
-    """JSON: the last metrics of this participant"""
+Info = Mapping[str, int | float | str]
 
 
 class FederatedLearning:
@@ -98,7 +87,7 @@ class FederatedLearning:
         options: Mapping[str, Any],
     ) -> None:
         samples = len(train_data)
-        self._tell(current_round=state.round, rounds=state.rounds, sample_count=samples)
+        self._tell(currentRound=state.round, rounds=state.rounds, sampleCount=samples)
         if state.round == SEED:
             vector = layouts.flatten(self._estimator.get_weights(), layout)
             self._client.send(SEED, vector, commit=Commit("", samples))
@@ -113,7 +102,7 @@ class FederatedLearning:
         )
         vector = layouts.flatten(self._estimator.get_weights(), layout)
         self._client.send(state.round, vector, commit=Commit("", samples, metrics))
-        self._tell(metrics=msgspec.json.encode(metrics).decode())
+        self._tell(metrics)
 
     def _set_common_weights(self, round_: int, layout: layouts.Layout) -> None:
         weights = layouts.restore(self._client.fetch(round_, layout.size), layout)
@@ -129,18 +118,23 @@ class FederatedLearning:
         metrics = self._evaluate(valid_data)
         if self._environment.model_url:
             self._estimator.save(self._environment.model_url)
-        self._tell(current_round=state.rounds, metrics=msgspec.json.encode(metrics).decode())
+        self._tell(metrics, currentRound=state.rounds)
         return metrics
 
     def _evaluate(self, valid_data: Any) -> dict[str, float]:
         return {} if valid_data is None else _numbers(self._estimator.evaluate(valid_data))
 
-    def _tell(self, **changes: Any) -> None:
+    def _tell(self, metrics: Mapping[str, float] | None = None, **numbers: int) -> None:
+        """What a trainer reports: currentRound, rounds, sampleCount, bytes and metrics.*"""
         if self._reporter is None:
             return
-        changes["sent_bytes"] = self._client.sent_bytes
-        changes["received_bytes"] = self._client.received_bytes
-        self._reporter.change(lambda told: msgspec.structs.replace(told, **changes))
+        news = {
+            **numbers,
+            **{f"metrics.{key}": value for key, value in (metrics or {}).items()},
+            "sentBytes": self._client.sent_bytes,
+            "receivedBytes": self._client.received_bytes,
+        }
+        self._reporter.change(lambda told: {**told, **news})
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -170,14 +164,14 @@ def _numbers(metrics: Any) -> dict[str, float]:
     return numbers
 
 
-def _reporter(environment: FederationEnvironment) -> Reporter[Progress] | None:
+def _reporter(environment: FederationEnvironment) -> Reporter[Info] | None:
     if environment.lc_server is None:
         log.info("LC_SERVER is not set: nothing is reported")
         return None
     return Reporter(
         ReportTarget(environment.lc_server, environment.worker_name),
         phase="train",
-        info=Progress(),
+        info={},
         period_s=environment.report_period_s,
         heartbeat_s=environment.heartbeat_s,
     )

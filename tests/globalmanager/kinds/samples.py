@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from globalmanager.kinds.federatedlearningjob import KIND as FEDERATED
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.model import ResourceType
 from tests.globalmanager.builders import World, from_yaml, job
@@ -137,3 +138,79 @@ def digits(given: Any = None, *, type_: ResourceType = EDGEAI, name: str = "digi
     """A small service `digits` with all that it refers to."""
     world = World(KIND, job(name, spec() if given is None else given), type_)
     return world.model("small").model("big").nodes("edge0", "edge1")
+
+
+# ---- federated learning -------------------------------------------------------------------------
+
+SEDNA_FEDERATED = """
+apiVersion: sedna.io/v1alpha1
+kind: FederatedLearningJob
+metadata:
+  name: surface-defect-detection
+  namespace: default
+spec:
+  aggregationWorker:
+    model:
+      name: "surface-defect-detection-model"
+    template:
+      spec:
+        nodeName: cloud0
+        containers:
+          - image: registry.test/aggregate:1
+            name: agg-worker
+            imagePullPolicy: IfNotPresent
+            env:
+              - name: "exit_round"
+                value: "3"
+  trainingWorkers:
+    - dataset:
+        name: "edge1-surface-defect-detection-dataset"
+      template:
+        spec:
+          nodeName: edge1
+          containers:
+            - image: registry.test/train:1
+              name: train-worker
+              env:
+                - name: "batch_size"
+                  value: "32"
+    - dataset:
+        name: "edge2-surface-defect-detection-dataset"
+      template:
+        spec:
+          nodeName: edge2
+          containers:
+            - image: registry.test/train:1
+              name: train-worker
+"""
+
+
+def federated(trainers: int = 2, **fields: Any) -> dict[str, Any]:
+    """Spec of a job whose trainer N is on the node of Dataset dataN."""
+    container = {"name": "main", "image": "registry.test/worker:1"}
+    template = {"spec": {"containers": [container]}}
+    return {
+        "aggregationWorker": {"model": {"name": "small"}, "template": template},
+        "trainingWorkers": [
+            {"dataset": {"name": f"data{n}"}, "template": template} for n in range(trainers)
+        ],
+        **fields,
+    }
+
+
+def federation(trainers: int = 2, **fields: Any) -> World:
+    """A job, with all that it refers to."""
+    world = World(FEDERATED, job("digits", federated(trainers, **fields))).model("small")
+    for number in range(trainers):
+        world.dataset(f"data{number}", f"edge{number}").nodes(f"edge{number}")
+    return world
+
+
+def sedna_federated() -> World:
+    world = World(FEDERATED, from_yaml(SEDNA_FEDERATED), FEDERATED.types[1])
+    world.model("surface-defect-detection-model", "/model/latest.h5").nodes(
+        "cloud0", "edge1", "edge2"
+    )
+    for node in ("edge1", "edge2"):
+        world.dataset(f"{node}-surface-defect-detection-dataset", node, "/data/1.txt")
+    return world

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from globalmanager.kinds import KINDS
 from globalmanager.model import Kind
 from tests.globalmanager.builders import NOW, World, job, report
-from tests.globalmanager.kinds.samples import spec
+from tests.globalmanager.kinds.samples import federated, spec
 
 WORDS = st.sampled_from(
     ["", "edge0", "small", "IBT", "/models/a", "s3://b/k", "http://[", "..", "a" * 300, "\x00"]
@@ -30,6 +30,7 @@ GOOD: dict[str, Any] = {
             "hpa": {"maxReplicas": 2},
         }
     ),
+    "FederatedLearningJob": federated(transmitter={"ws": {}}, pretrainedModel={"name": "big"}),
     "Dataset": {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0"},
     "Model": {"url": "/models/a", "device_soc_versions": ["x"]},
 }
@@ -59,6 +60,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 def exercise(kind: Kind, object_: Any) -> None:
     for type_ in kind.types:
         world = World(kind, object_, type_).model("small").model("big").nodes("edge0")
+        world.dataset("data0", "edge0").dataset("data1", "edge1")
         world.pod("edge", "edge0").contact("edge0", connected=False)
         world.plan(NOW)
         world.kind.assignments(world.observed())
@@ -86,7 +88,10 @@ def test_a_good_spec_with_one_value_replaced_by_garbage(kind: Kind, data: st.Dat
 @settings(deadline=None)
 @given(
     status=st.dictionaries(
-        st.sampled_from(["conditions", "workers", "startTime", "metrics", "numberOfSamples"]), JSON
+        st.sampled_from(
+            ["conditions", "workers", "startTime", "metrics", "numberOfSamples", "finished"]
+        ),
+        JSON,
     )
 )
 def test_any_status(kind: Kind, status: Any) -> None:

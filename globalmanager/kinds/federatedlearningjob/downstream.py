@@ -1,0 +1,82 @@
+"""assignments: what each edge node must hold of a FederatedLearningJob.
+
+Called by the engine. A node is told of the job as long as a trainer belongs or still lives there.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from common.ids import NodeName, WorkerName, is_subdomain
+from common.wire import AssignmentBody, WorkerGrant
+from globalmanager.children import has_role, is_being_deleted
+from globalmanager.faults import is_active, node_of
+from globalmanager.kinds.federatedlearningjob import types
+from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearningJobSpec
+from globalmanager.kinds.federatedlearningjob.workers import trainer_name, trainer_role
+from globalmanager.model import Assignment, Observed, task_key
+from globalmanager.pods import fixed_node
+from globalmanager.secrets import secret_hash, worker_secret
+from globalmanager.specs import InvalidSpec
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    """Node -> assignment, with a grant for each trainer that may be there."""
+    if is_being_deleted(observed.object):
+        return {}
+    try:
+        spec = types.read(observed.object)
+    except InvalidSpec:
+        spec = None
+    nodes = sorted({node for node in _nodes(observed, spec) if is_subdomain(node)})
+    return {NodeName(node): _assignment(observed, spec, node) for node in nodes}
+
+
+def _nodes(observed: Observed, spec: FederatedLearningJobSpec | None) -> Iterator[str]:
+    """Where the spec, the Datasets and the trainers' pods put trainers."""
+    for worker in spec.training_workers if spec else ():
+        yield types.node_of(observed, worker)
+    for pod in observed.pods:
+        if has_role(pod, TRAIN) and is_active(pod):
+            yield node_of(pod)
+
+
+def _assignment(observed: Observed, spec: FederatedLearningJobSpec | None, node: str) -> Assignment:
+    """A function of generation and node alone: while the version stands still nothing is sent.
+
+    So a trainer whose node only its Dataset names is granted on every node of the job; its
+    secret is known to its pod alone.
+    """
+    ref = observed.ref
+    trainers = _of_spec(spec, node) if spec else _of_pods(observed, node)
+    body = AssignmentBody(
+        namespace=ref.namespace,
+        name=ref.name,
+        spec={"trainingWorkers": [{"dataset": dataset} for dataset in trainers.values()]},
+        workers={_worker(observed, index): _grant(observed, index) for index in trainers},
+    )
+    return Assignment(key=task_key(ref), uid=observed.uid, version=observed.generation, body=body)
+
+
+def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
+    """Index -> dataset of the trainers that may be on the node."""
+    return {
+        index: worker.dataset.name
+        for index, worker in enumerate(spec.training_workers)
+        if fixed_node(worker) in ("", node)
+    }
+
+
+def _of_pods(observed: Observed, node: str) -> dict[int, str]:
+    """The same of trainers that run while the spec is not accepted."""
+    there = [pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node]
+    indices = (name.rpartition("-")[2] for name in there)
+    known = {int(index) for index in indices if index.isdecimal() and len(index) <= 4}
+    return {index: "" for index in sorted(known) if trainer_name(observed.ref.name, index) in there}
+
+
+def _worker(observed: Observed, index: int) -> WorkerName:
+    return trainer_name(observed.ref.name, index)
+
+
+def _grant(observed: Observed, index: int) -> WorkerGrant:
+    secret = worker_secret(observed.settings.root_key, observed.uid, trainer_role(index))
+    return WorkerGrant(secret_hash=secret_hash(secret))

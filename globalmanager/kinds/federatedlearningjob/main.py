@@ -1,0 +1,240 @@
+"""plan: what a FederatedLearningJob needs next.
+
+Called by the engine whenever the job, its workers' pods, the Models, Datasets and Nodes it refers
+to, or the contact to its edges changed. Pure and total.
+
+A worker is done when its pod has succeeded; .status.finished keeps that, so the pod may be
+collected. A pod that failed was taken from its node (its containers are restarted there): it is
+replaced, but not at once again and again. Only a deadline of its own fails the job.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from globalmanager import contacts, faults, references, replicas, status
+from globalmanager.children import is_being_deleted
+from globalmanager.faults import phase_of
+from globalmanager.kinds.federatedlearningjob import progress, types, workers
+from globalmanager.kinds.federatedlearningjob.downstream import assignments
+from globalmanager.kinds.federatedlearningjob.types import (
+    COMPLETE,
+    FAILED,
+    TRAINING,
+    FederatedLearningJobSpec,
+    Phase,
+)
+from globalmanager.model import (
+    PODS,
+    Action,
+    Delete,
+    Object,
+    ObjectRef,
+    Observed,
+    Plan,
+    ref_of,
+)
+from globalmanager.specs import InvalidSpec
+from globalmanager.status import Finding, Truth
+
+REPLACED_AFTER_S: Final = 30.0
+"""Least age of a failed pod that is replaced: a node that refuses a pod does so at once."""
+_DEADLINE: Final = "DeadlineExceeded"
+_END: Final = (COMPLETE, FAILED)
+
+
+class Outcome(NamedTuple):
+    """Condition Training, the phase that goes with it, and at the end one condition more."""
+
+    training: Finding
+    phase: Phase
+    end: Finding | None = None
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Next actions and the whole status of one job. A default Plan means: converged.
+
+    Args:
+        now: UTC
+    """
+    if is_being_deleted(observed.object):
+        return Plan()  # the garbage collector follows the owner references
+    if ended(observed):
+        return _cleared(observed)
+    try:
+        spec = types.read(observed.object)
+    except InvalidSpec as error:
+        findings = (status.rejected(error), references.UNRESOLVED)
+        return _conclude(observed, now, findings=findings, outcome=_outcome(observed, None))
+    missing = types.missing(observed, spec)
+    findings = (status.accepted(), references.resolved(missing))
+    outcome = _outcome(observed, spec)
+    if outcome.end is not None:
+        actions = _stop(observed)
+    elif missing:
+        actions = ()
+    else:
+        actions = _reconcile(observed, spec, now)
+    return _conclude(observed, now, findings=findings, outcome=outcome, actions=actions)
+
+
+def ended(observed: Observed) -> bool:
+    return any(status.condition(observed, end).get("status") == Truth.TRUE for end in _END)
+
+
+# ---- workers ------------------------------------------------------------------------------------
+
+
+def finished(observed: Observed) -> list[str]:
+    """Names of the pods of workers that are done, whether or not the pods are still there."""
+    told = status.of(observed).get("finished")
+    known = [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
+    succeeded = [p["metadata"]["name"] for p in _own_pods(observed) if phase_of(p) == "Succeeded"]
+    return sorted({*known[: types.MAX_TRAINERS + 1], *succeeded})
+
+
+def _reconcile(
+    observed: Observed, spec: FederatedLearningJobSpec, now: datetime
+) -> tuple[Action, ...]:
+    namespace = observed.ref.namespace
+    done = [ObjectRef(PODS, namespace, name) for name in finished(observed)]
+    lost = [pod for pod in _own_pods(observed) if phase_of(pod) == "Failed"]
+    settled = [*done, *(ref_of(PODS, pod) for pod in lost)]
+    replaced = [_delete(pod) for pod in lost if _is_old(pod, now) and not is_being_deleted(pod)]
+    return (
+        *replaced,
+        *replicas.reconcile(observed, workers.desired(observed, spec), settled=settled),
+    )
+
+
+def _stop(observed: Observed) -> tuple[Action, ...]:
+    """At the end nobody is left waiting for the others."""
+    return tuple(_delete(pod) for pod in _own_pods(observed) if faults.is_active(pod))
+
+
+def _delete(pod: Object) -> Delete:
+    return Delete(ref_of(PODS, pod), pod["metadata"]["uid"])
+
+
+def _own_pods(observed: Observed) -> list[Object]:
+    return [child for ref, child in observed.children.items() if ref.type == PODS]
+
+
+def _is_old(pod: Object, now: datetime) -> bool:
+    created = status.parse_time(pod["metadata"].get("creationTimestamp"))
+    return created is None or now - created >= timedelta(seconds=REPLACED_AFTER_S)
+
+
+def _requeue_after_s(observed: Observed, now: datetime) -> float | None:
+    """Until the next failed pod may be replaced."""
+    young = [p for p in _own_pods(observed) if phase_of(p) == "Failed" and not _is_old(p, now)]
+    return REPLACED_AFTER_S if young else None
+
+
+# ---- status -------------------------------------------------------------------------------------
+
+
+def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outcome:
+    pods = _own_pods(observed)
+    failed = next((pod for pod in pods if _has_failed_for_good(pod)), None)
+    if failed is not None:
+        message = str(status.mapping(failed.get("status")).get("message") or _DEADLINE)
+        text = f"pod {failed['metadata']['name']}: {message}"
+        return _end(FAILED, Phase.FAILED, _DEADLINE, text)
+    done = finished(observed)
+    if spec is not None and set(workers.names(spec, observed.ref.name)) <= set(done):
+        return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
+    fault = faults.first_fault(pods)
+    if fault is not None:
+        return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
+    return _underway(observed, pods, done)
+
+
+def _underway(observed: Observed, pods: Sequence[Object], done: Sequence[str]) -> Outcome:
+    refusal = observed.refusal
+    if refusal is not None:
+        finding = Finding(TRAINING, Truth.FALSE, refusal.reason, refusal.message)
+        return Outcome(finding, Phase.PENDING)
+    running = [pod for pod in pods if phase_of(pod) == "Running" and not is_being_deleted(pod)]
+    if not pods and not done:
+        message = "no worker was created yet: see the other conditions"
+        return Outcome(Finding(TRAINING, Truth.FALSE, status.WAITING, message), Phase.PENDING)
+    if len(running) + len(done) < len({*(p["metadata"]["name"] for p in pods), *done}):
+        message = f"{len(running)} workers run, {len(done)} are done, others are coming up"
+        return Outcome(Finding(TRAINING, Truth.FALSE, status.STARTING, message), Phase.PENDING)
+    number = progress.of(observed)["round"]
+    message = f"round {number}" if number else "the workers run, no trainer has told a round yet"
+    return Outcome(Finding(TRAINING, Truth.TRUE, "WorkersRunning", message), Phase.TRAINING)
+
+
+def _has_failed_for_good(pod: Object) -> bool:
+    state = status.mapping(pod.get("status"))
+    return phase_of(pod) == "Failed" and state.get("reason") == _DEADLINE
+
+
+def _end(type_: str, phase: Phase, reason: str, message: str) -> Outcome:
+    training = Finding(TRAINING, Truth.FALSE, str(phase), "the job has ended")
+    return Outcome(training, phase, Finding(type_, Truth.TRUE, reason, message))
+
+
+def _conclude(
+    observed: Observed,
+    now: datetime,
+    *,
+    findings: tuple[Finding, Finding],
+    outcome: Outcome,
+    actions: Sequence[Action] = (),
+) -> Plan:
+    """The plan with the status that follows; `findings`: Accepted and ResolvedRefs."""
+    nodes = assignments(observed).keys()
+    connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
+    found = [*findings, outcome.training, *([connected] if connected else [])]
+    found += [outcome.end] if outcome.end else []
+    is_accepted = findings[0].truth is Truth.TRUE
+    phase = outcome.phase if is_accepted or outcome.end else Phase.INVALID
+    wanted = {
+        "observedGeneration": observed.generation,
+        "phase": str(phase),
+        "conditions": status.conditions(observed, found, now),
+        "startTime": _time(observed, "startTime", now, is_due=is_accepted),
+        "completionTime": _time(observed, "completionTime", now, is_due=outcome.end is not None),
+        "edgeNodes": ",".join(sorted(nodes)) or None,
+        **_numbers(observed),
+        **progress.of(observed),
+    }
+    waits = [each for each in (contact_in_s, _requeue_after_s(observed, now)) if each is not None]
+    return Plan(
+        actions=tuple(actions),
+        status=status.subtree(observed, wanted),
+        events=(*replicas.events(actions), *status.events(observed, found)),
+        requeue_after_s=min(waits, default=None),
+    )
+
+
+def _cleared(observed: Observed) -> Plan:
+    """Of a job that has ended: nothing is run again; pods that still run are ended."""
+    actions = _stop(observed)
+    wanted = {"observedGeneration": observed.generation, **_numbers(observed)}
+    return Plan(
+        actions=actions,
+        status=status.subtree(observed, wanted),
+        events=tuple(replicas.events(actions)),
+    )
+
+
+def _numbers(observed: Observed) -> dict[str, Any]:
+    pods = _own_pods(observed)
+    done = finished(observed)
+    return {
+        "active": sum(faults.is_active(pod) for pod in pods),
+        "succeeded": len(done),
+        "failed": sum(phase_of(pod) == "Failed" for pod in pods),
+        "finished": done,
+    }
+
+
+def _time(observed: Observed, field: str, now: datetime, *, is_due: bool) -> Any:
+    known = status.of(observed).get(field)
+    if status.parse_time(known):
+        return known
+    return status.timestamp(now) if is_due else None

@@ -1,0 +1,218 @@
+"""FederatedLearningJob as the API holds it, and the reading of its spec.
+
+.status.conditions, always in this order:
+
+Accepted       the spec can be carried out. False: InvalidSpec. Running workers are left alone.
+ResolvedRefs   the Models, Datasets, Nodes and framework images exist, and each Dataset is on its
+               worker's node. False: ModelNotFound, DatasetNotFound, DatasetElsewhere, …; nothing
+               more is created until they do. Unknown while the spec is not accepted.
+Training       the aggregator and every trainer run or are done. False: Waiting, Starting, or what
+               a pod says. At the end: False, with reason Complete or Failed.
+EdgeConnected  the LocalControllers of the trainers' nodes have a session. False: NoContact.
+               Absent while no trainer has a node.
+Complete       True: every worker has succeeded. Final.
+Failed         True: a worker has failed for good; the message says which and why. Final.
+"""
+
+import enum
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from globalmanager import references as refs
+from globalmanager.model import Object, ObjectRef, Observed, ResourceType
+from globalmanager.pods import WorkerForm, check, fixed_node
+from globalmanager.specs import (
+    InvalidSpec,
+    NonEmpty,
+    check_object_name,
+    check_service_name,
+    parse_spec,
+    shown,
+)
+from globalmanager.status import Conditions, Metric, Time
+
+AGGREGATION: Final = "aggregation"
+TRAIN: Final = "train"
+
+TRAINING: Final = "Training"
+COMPLETE: Final = "Complete"
+FAILED: Final = "Failed"
+
+MAX_TRAINERS: Final = 500
+
+
+class Named(msgspec.Struct, frozen=True):
+    """An object of the same namespace and API group."""
+
+    name: NonEmpty
+
+
+class AggregationWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
+    """Joins what the trainers send, on port 7363. `model` is where the result goes."""
+
+    model: Named
+
+
+class TrainingWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
+    """Trains on the node of its Dataset."""
+
+    dataset: Named
+
+
+class WebSocketTransmitter(msgspec.Struct, frozen=True):
+    """Trainers and aggregator speak to each other."""
+
+
+class S3Transmitter(msgspec.Struct, frozen=True, rename="camel"):
+    """Weights go through a bucket."""
+
+    agg_data_path: NonEmpty
+    credential_name: str = ""
+
+
+class Transmitter(msgspec.Struct, frozen=True):
+    """Exactly one of them; without any: ws."""
+
+    ws: WebSocketTransmitter | None = None
+    s3: S3Transmitter | None = None
+
+
+class FederatedLearningJobSpec(msgspec.Struct, frozen=True, rename="camel"):
+    aggregation_worker: AggregationWorker
+    training_workers: Annotated[
+        list[TrainingWorker], msgspec.Meta(min_length=1, max_length=MAX_TRAINERS)
+    ]
+    pretrained_model: Named | None = None
+    transmitter: Transmitter | None = None
+
+
+class Phase(enum.StrEnum):
+    """One word for people; conditions are for programs."""
+
+    PENDING = "Pending"  # waits for what it refers to, or its workers are coming up
+    TRAINING = "Training"
+    SUCCEEDED = "Succeeded"  # final
+    FAILED = "Failed"  # final
+    INVALID = "Invalid"  # this generation of the spec is not accepted
+
+
+class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    phase: str = ""
+    conditions: Conditions = []
+    start_time: Time | None = None
+    """When the spec was first accepted."""
+    completion_time: Time | None = None
+    edge_nodes: str = ""
+    """Nodes of the trainers, for people."""
+    active: int = 0
+    """Pods that are neither finished nor being deleted."""
+    succeeded: int = 0
+    """Workers that are done."""
+    failed: int = 0
+    """Pods that failed."""
+    finished: list[str] = []
+    """Pods of workers that are done: they are not run again, whatever becomes of the pods."""
+    round: int = 0
+    """The latest that a trainer takes part in."""
+    rounds: int = 0
+    metrics: list[Metric] = []
+    """Means of what the trainers last told, weighted by their samples."""
+    workers: dict[str, dict[str, Any]] = {}
+    """Last report of each trainer; written by the edges."""
+
+
+def read(object_: Object) -> FederatedLearningJobSpec:
+    """The accepted spec. Raises: InvalidSpec"""
+    spec = parse_spec(object_, FederatedLearningJobSpec)
+    check_service_name(object_["metadata"]["name"], f"-{AGGREGATION}")
+    check(spec.aggregation_worker, AGGREGATION_PATH)
+    check_object_name(spec.aggregation_worker.model.name, f"{AGGREGATION_PATH}.model.name", "Model")
+    if spec.pretrained_model:
+        check_object_name(spec.pretrained_model.name, f"{PRETRAINED_PATH}.name", "Model")
+    for index, worker in enumerate(spec.training_workers):
+        check(worker, training_path(index))
+        check_object_name(worker.dataset.name, dataset_path(index), "Dataset")
+    _check_nodes(spec)
+    _check_transmitter(spec.transmitter)
+    return spec
+
+
+def _check_nodes(spec: FederatedLearningJobSpec) -> None:
+    """Two trainers of one job on one node would be two participants with one's data."""
+    seen: dict[str, int] = {}
+    for index, worker in enumerate(spec.training_workers):
+        node = fixed_node(worker)
+        if node and node in seen:
+            problem = f"{shown(node)} is the node of {training_path(seen[node])} already"
+            remedy = "give each training worker a node of its own"
+            raise InvalidSpec(f"{training_path(index)}.nodeName", problem, remedy)
+        seen[node] = index
+
+
+def _check_transmitter(transmitter: Transmitter | None) -> None:
+    if transmitter is not None and (transmitter.ws is None) == (transmitter.s3 is None):
+        problem = "has both ws and s3" if transmitter.ws else "has neither ws nor s3"
+        raise InvalidSpec("spec.transmitter", problem, "give exactly one, or leave it out for ws")
+
+
+AGGREGATION_PATH: Final = "spec.aggregationWorker"
+PRETRAINED_PATH: Final = "spec.pretrainedModel"
+
+
+def training_path(index: int) -> str:
+    return f"spec.trainingWorkers[{index}]"
+
+
+def dataset_path(index: int) -> str:
+    return f"{training_path(index)}.dataset.name"
+
+
+def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
+    """Models, Datasets and Nodes that the spec names; none of a spec that is not accepted."""
+    try:
+        spec = read(object_)
+    except InvalidSpec:
+        return frozenset()
+    namespace = object_["metadata"].get("namespace", "")
+    models = [
+        spec.aggregation_worker.model,
+        *([spec.pretrained_model] if spec.pretrained_model else []),
+    ]
+    forms = (spec.aggregation_worker, *spec.training_workers)
+    return frozenset(
+        (
+            *(refs.model_ref(type_, namespace, model.name) for model in models),
+            *(
+                refs.dataset_ref(type_, namespace, worker.dataset.name)
+                for worker in spec.training_workers
+            ),
+            *(refs.node_ref(fixed_node(form)) for form in forms if fixed_node(form)),
+        )
+    )
+
+
+def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Missing, ...]:
+    """What the job waits for: models, datasets, then nodes and images."""
+    return tuple(entry for entry in _missing(observed, spec) if entry is not None)
+
+
+def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing | None]:
+    aggregation = spec.aggregation_worker
+    yield refs.missing_model(observed, aggregation.model.name, f"{AGGREGATION_PATH}.model.name")
+    if spec.pretrained_model:
+        yield refs.missing_model(observed, spec.pretrained_model.name, f"{PRETRAINED_PATH}.name")
+    for index, worker in enumerate(spec.training_workers):
+        yield refs.missing_dataset(
+            observed, worker.dataset.name, dataset_path(index), node=fixed_node(worker)
+        )
+    yield from refs.missing_for_worker(observed, aggregation, AGGREGATION_PATH)
+    for index, worker in enumerate(spec.training_workers):
+        yield from refs.missing_for_worker(observed, worker, training_path(index))
+
+
+def node_of(observed: Observed, worker: TrainingWorker) -> str:
+    """The node that the worker names, or else that of its Dataset; "" while that is not there."""
+    return fixed_node(worker) or refs.dataset_node(observed, worker.dataset.name)

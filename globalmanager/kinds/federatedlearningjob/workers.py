@@ -1,0 +1,150 @@
+"""The objects that make up a FederatedLearningJob: a Service, the aggregator's pod, the trainers'.
+
+Called by `main` once the spec is accepted and all that it refers to exists. Names and environment
+are those that Sedna's library and worker images expect; JOB_SECRET and FEDERATION_STATE_DIR are
+ours.
+"""
+
+import posixpath
+from typing import Final
+
+import msgspec
+
+from common.ids import WorkerName
+from globalmanager import references as refs
+from globalmanager import replicas, storage
+from globalmanager.kinds.federatedlearningjob import types
+from globalmanager.kinds.federatedlearningjob.types import (
+    AGGREGATION,
+    TRAIN,
+    FederatedLearningJobSpec,
+    TrainingWorker,
+)
+from globalmanager.model import Create, Observed
+from globalmanager.pods import EnvVar, Worker, build, literal, worker_api
+from globalmanager.secrets import worker_secret
+
+PORT: Final = 7363
+_JOB: Final = "job"  # whose secret all workers of the job share
+_STATE_VOLUME: Final = "edgeai-federation"
+_STATE_DIRECTORY: Final = "/var/lib/edgeai-federation"
+
+
+def aggregator_name(job: str) -> WorkerName:
+    return WorkerName(f"{job}-{AGGREGATION}")
+
+
+def trainer_name(job: str, index: int) -> WorkerName:
+    return WorkerName(f"{job}-{TRAIN}-{index}")
+
+
+def trainer_role(index: int) -> str:
+    """Of a trainer's secret: each has its own."""
+    return f"{TRAIN}-{index}"
+
+
+def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create, ...]:
+    """In the order of creation: what is called before who calls it."""
+    name = observed.ref.name
+    service = replicas.service(observed, name=aggregator_name(name), role=AGGREGATION, port=PORT)
+    trainers = (_trainer(observed, spec, index) for index in range(len(spec.training_workers)))
+    return (service, _aggregator(observed, spec), *trainers)
+
+
+def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
+    name = aggregator_name(observed.ref.name)
+    result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
+    state = _state(observed, result.url)
+    data = storage.place(
+        [msgspec.structs.replace(result, is_output=True), *_pretrained(observed, spec)],
+        observed.settings,
+    )
+    worker = Worker(
+        role=AGGREGATION,
+        form=spec.aggregation_worker,
+        env=[
+            *_common_env(observed, spec, name),
+            literal("AGG_BIND_PORT", str(PORT)),
+        ],
+        data=storage.joined(data, state),
+        name=name,
+        restart_policy="OnFailure",
+    )
+    return replicas.pod(observed, name=name, role=AGGREGATION, template=build(observed, worker))
+
+
+def _state(observed: Observed, model_url: str) -> storage.Placement:
+    """Where rounds are kept: beside the model if that is on a node, so they outlive the pod."""
+    env = "FEDERATION_STATE_DIR"
+    if model_url.startswith("/"):
+        path = storage.HOST_DATA + posixpath.dirname(model_url)
+        return storage.Placement(env=(literal(env, f"{path}/.edgeai-{observed.uid}"),))
+    return storage.Placement(
+        env=(literal(env, f"{_STATE_DIRECTORY}/rounds"),),
+        volumes=({"name": _STATE_VOLUME, "emptyDir": {}},),
+        mounts=({"name": _STATE_VOLUME, "mountPath": _STATE_DIRECTORY},),
+    )
+
+
+def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> Create:
+    given = spec.training_workers[index]
+    name = trainer_name(observed.ref.name, index)
+    dataset = refs.dataset_source(observed, given.dataset.name, env="TRAIN_DATASET_URL")
+    result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
+    sources = [dataset, msgspec.structs.replace(result, is_output=True)]
+    secret = worker_secret(observed.settings.root_key, observed.uid, trainer_role(index))
+    worker = Worker(
+        role=TRAIN,
+        form=_placed(observed, given),
+        env=[
+            *_common_env(observed, spec, name),
+            literal("AGG_IP", f"{aggregator_name(observed.ref.name)}.{observed.ref.namespace}"),
+            literal("AGG_PORT", str(PORT)),
+            literal("DATASET_NAME", given.dataset.name),
+            literal("MODEL_NAME", spec.aggregation_worker.model.name),
+            *worker_api(observed.settings, secret),
+        ],
+        data=storage.place([*sources, *_pretrained(observed, spec)], observed.settings),
+        name=name,
+        restart_policy="OnFailure",
+    )
+    return replicas.pod(observed, name=name, role=TRAIN, template=build(observed, worker))
+
+
+def _placed(observed: Observed, given: TrainingWorker) -> TrainingWorker:
+    return msgspec.structs.replace(given, node_name=types.node_of(observed, given))
+
+
+def _pretrained(observed: Observed, spec: FederatedLearningJobSpec) -> list[storage.Source]:
+    if spec.pretrained_model is None:
+        return []
+    return [refs.model_source(observed, spec.pretrained_model.name, env="PRETRAINED_MODEL_URL")]
+
+
+def _common_env(
+    observed: Observed, spec: FederatedLearningJobSpec, worker: WorkerName
+) -> list[EnvVar]:
+    ref = observed.ref
+    secret = worker_secret(observed.settings.root_key, observed.uid, _JOB)
+    return [
+        literal("NAMESPACE", ref.namespace),
+        literal("JOB_NAME", ref.name),
+        literal("WORKER_NAME", worker),
+        literal("PARTICIPANTS_COUNT", str(len(spec.training_workers))),
+        literal("JOB_SECRET", secret),
+        *_transmitter_env(spec),
+    ]
+
+
+def _transmitter_env(spec: FederatedLearningJobSpec) -> list[EnvVar]:
+    s3 = spec.transmitter.s3 if spec.transmitter else None
+    if s3 is None:
+        return [literal("TRANSMITTER", "ws")]
+    credentials = storage.credentials(s3.credential_name)
+    return [literal("TRANSMITTER", "s3"), literal("AGG_DATA_PATH", s3.agg_data_path), *credentials]
+
+
+def names(spec: FederatedLearningJobSpec, job: str) -> list[str]:
+    """Of the pods of all workers."""
+    trainers = (trainer_name(job, index) for index in range(len(spec.training_workers)))
+    return [aggregator_name(job), *trainers]
