@@ -79,10 +79,11 @@ class Api:
         """JSON merge patch."""
         return self._request("PATCH", path, patch, "application/merge-patch+json")
 
-    def delete(self, path: str) -> None:
-        """Gone already is success."""
+    def delete(self, path: str, *, propagation: str = "") -> None:
+        """Gone already is success. Args: propagation: "Foreground", "Background" or "Orphan" """
+        query = f"?propagationPolicy={propagation}" if propagation else ""
         try:
-            self._request("DELETE", path)
+            self._request("DELETE", path + query)
         except ApiError as error:
             if error.code != http.client.NOT_FOUND:
                 raise

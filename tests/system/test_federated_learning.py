@@ -6,6 +6,7 @@ stands beside another one in its namespace, whose pods must keep their uid.
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from edgeai.api import Api, Object, path_of, wait_until
 from edgeai.environment import Environment
+from tests.system import processes
 
 NAMESPACE = "default"
 CHECKOUT = Path(__file__).parents[2]
@@ -132,6 +134,22 @@ class Job:
         return {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
 
 
+@contextmanager
+def stopped_manager(running: Environment) -> Iterator[None]:
+    """No GlobalManager for as long as this lasts."""
+    deployment = "/apis/apps/v1/namespaces/edgeai-system/deployments/globalmanager"
+
+    def still_there() -> str:
+        return str(processes.pids_of(running, "globalmanager") or "")
+
+    running.api.patch(deployment, {"spec": {"replicas": 0}})
+    wait_until("end of the GlobalManager", still_there, timeout_s=DEADLINE_S)
+    try:
+        yield
+    finally:
+        running.api.patch(deployment, {"spec": {"replicas": 1}})
+
+
 @pytest.fixture
 def job(running: Environment, tmp_path: Path) -> Iterator[Job]:
     made = Job(running.api, "mean", tmp_path / "mean")
@@ -176,3 +194,101 @@ def test_a_deleted_pod_comes_back_and_the_neighbour_is_left_alone(
         job.wait_for_new_pod(f"mean-{role}", before)
     job.wait_for_phase("Succeeded")
     assert job.result() == pytest.approx([MEAN] * 3)
+
+
+def test_a_collected_pod_of_a_finished_worker_is_not_run_again(job: Job) -> None:
+    job.apply()
+    job.wait_for_phase("Succeeded")
+    for name in job.pods():
+        job.delete_pod(name)
+    wait_until("the pods' end", lambda: ", ".join(job.pods()), timeout_s=DEADLINE_S)
+    seen = job.status()
+    assert (seen["phase"], seen["succeeded"], seen["active"]) == ("Succeeded", 3, 0)
+    assert job.pods() == {}
+
+
+def slower(job: Job, seconds: float) -> list[Object]:
+    """The job's training workers, the first of which takes other arguments."""
+    workers: list[Object] = job.job(2, SLOW)["spec"]["trainingWorkers"]
+    workers[0]["template"]["spec"]["containers"][0]["args"][1] = str(seconds)
+    return workers
+
+
+def test_an_edit_replaces_the_worker_that_it_concerns(job: Job, neighbour: dict[str, str]) -> None:
+    job.apply(seconds=SLOW)
+    job.wait_for_phase("Training")
+    before = job.uids()
+    job.edit(trainingWorkers=slower(job, QUICK))
+    job.wait_for_new_pod("mean-train-0", before["mean-train-0"])
+    after = job.uids()
+    assert {name for name in after if after[name] != before[name]} == {"mean-train-0"}
+    assert job.status()["observedGeneration"] == 2
+
+
+def test_an_edit_while_the_manager_is_down_is_carried_out(
+    running: Environment, job: Job, neighbour: dict[str, str]
+) -> None:
+    job.apply(seconds=SLOW)
+    job.wait_for_phase("Training")
+    before = job.uids()
+    with stopped_manager(running):
+        job.edit(trainingWorkers=slower(job, QUICK))
+        job.delete_pod("mean-aggregation")
+        wait_until(
+            "the pod's end",
+            lambda: "it is there" if "mean-aggregation" in job.pods() else "",
+            timeout_s=DEADLINE_S,
+        )
+    job.wait_for_new_pod("mean-train-0", before["mean-train-0"])
+    job.wait_for_new_pod("mean-aggregation", before["mean-aggregation"])
+    assert job.uids()["mean-train-1"] == before["mean-train-1"]
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+def test_deletion_takes_everything_along_and_nothing_comes_back(
+    job: Job, neighbour: dict[str, str], policy: str
+) -> None:
+    job.apply(seconds=SLOW)
+    job.wait_for_phase("Training")
+    job.api.delete(job.path, propagation=policy)
+    job.wait_until_gone()
+    assert job.api.find(job.path) is None
+
+
+def test_orphans_stay(job: Job) -> None:
+    job.apply(seconds=SLOW)
+    job.wait_for_phase("Training")
+    before = job.uids()
+    job.api.delete(job.path, propagation="Orphan")
+    wait_until(
+        "the job's end",
+        lambda: "it is there" if job.api.find(job.path) else "",
+        timeout_s=DEADLINE_S,
+    )
+    assert job.uids() == before
+    for name in before:
+        job.delete_pod(name)
+    job.api.delete(f"/api/v1/namespaces/{NAMESPACE}/services/mean-aggregation")
+
+
+def test_a_deletion_while_the_manager_is_down_leaves_nothing(
+    running: Environment, job: Job
+) -> None:
+    job.apply(seconds=SLOW)
+    job.wait_for_phase("Training")
+    with stopped_manager(running):
+        job.api.delete(job.path)
+        job.wait_until_gone()
+    assert job.pods() == {}
+
+
+def test_an_invalid_edit_is_told_and_leaves_the_workers_alone(job: Job) -> None:
+    job.apply(seconds=SLOW)
+    job.wait_for_phase("Training")
+    before = job.uids()
+    worker = job.job(2, SLOW)["spec"]["trainingWorkers"][0] | {"nodeName": "edge1"}
+    job.edit(trainingWorkers=[worker, worker])
+    job.wait_for_phase("Invalid")
+    (accepted,) = [c for c in job.status()["conditions"] if c["type"] == "Accepted"]
+    assert "spec.trainingWorkers[1].nodeName" in accepted["message"]
+    assert job.uids() == before
