@@ -156,7 +156,15 @@ class Delete(msgspec.Struct, frozen=True):
     uid: Uid
 
 
-Action = Create | Replace | Delete
+class PatchStatus(msgspec.Struct, frozen=True):
+    """Merge patch of .status of what a job refers to, for the part that is the job's to tell."""
+
+    ref: ObjectRef
+    uid: Uid
+    status: Mapping[str, Any]
+
+
+Action = Create | Replace | Delete | PatchStatus
 
 
 class Severity(enum.Enum):

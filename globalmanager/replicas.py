@@ -22,6 +22,7 @@ from globalmanager.model import (
     Object,
     ObjectRef,
     Observed,
+    PatchStatus,
     Replace,
     ResourceType,
     Severity,
@@ -127,11 +128,15 @@ def _replacement(wish: Create, existing: Object) -> Object:
 
 
 def events(actions: Sequence[Action]) -> Iterator[Event]:
-    """One Normal event for each action."""
+    """One Normal event for each object that is created, replaced or deleted."""
     for action in actions:
-        if isinstance(action, Delete):
-            ref, word = action.ref, "Deleted"
-        else:
-            ref = ref_of(action.type, action.object)
-            word = "Created" if isinstance(action, Create) else "Replaced"
+        match action:
+            case Delete(ref=ref):
+                word = "Deleted"
+            case Create(type=type_, object=object_):
+                ref, word = ref_of(type_, object_), "Created"
+            case Replace(type=type_, object=object_):
+                ref, word = ref_of(type_, object_), "Replaced"
+            case PatchStatus():
+                continue
         yield Event(Severity.NORMAL, word, f"{word.lower()} {ref.type.kind} {ref.name}")

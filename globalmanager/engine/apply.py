@@ -22,6 +22,7 @@ from globalmanager.model import (
     Object,
     ObjectRef,
     Observed,
+    PatchStatus,
     Plan,
     Refusal,
     Replace,
@@ -110,6 +111,8 @@ class Applier:
                 await self._replace(action)
             case Delete():
                 await self._delete(action)
+            case PatchStatus():
+                await self._status.write(action.ref, action.uid, action.status)
 
     async def _create(self, observed: Observed, action: Create) -> None:
         ref = ref_of(action.type, action.object)

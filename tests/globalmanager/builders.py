@@ -25,6 +25,7 @@ from globalmanager.model import (
     Object,
     ObjectRef,
     Observed,
+    PatchStatus,
     Plan,
     Replace,
     ResourceType,
@@ -125,7 +126,8 @@ class World:
 
     def model(self, name: str, url: str = "/models/m.onnx", **spec: str) -> Self:
         type_ = ResourceType(self.type.group, self.type.version, "models", "Model")
-        other = {"metadata": {"name": name, "namespace": "default"}, "spec": {"url": url, **spec}}
+        metadata = {"name": name, "namespace": "default", "uid": f"model-{name}"}
+        other = {"metadata": metadata, "spec": {"url": url, **spec}}
         self._others[ref_of(type_, other)] = other
         return self
 
@@ -140,6 +142,10 @@ class World:
         for name in names:
             self._others[ObjectRef(NODES, "", name)] = {"metadata": {"name": name}}
         return self
+
+    def other(self, kind: str, name: str) -> Object:
+        """What the job refers to."""
+        return next(o for r, o in self._others.items() if (r.type.kind, r.name) == (kind, name))
 
     def without(self, kind: str, name: str) -> Self:
         gone = [ref for ref in self._others if (ref.type.kind, ref.name) == (kind, name)]
@@ -248,6 +254,12 @@ class World:
         if isinstance(action, Delete):
             assert self.children[action.ref]["metadata"]["uid"] == action.uid
             del self.children[action.ref]
+            return
+        if isinstance(action, PatchStatus):
+            other = self._others[action.ref]
+            assert other["metadata"].get("uid", "") == action.uid
+            status = merged(other.get("status"), action.status)
+            self._others[action.ref] = {**other, "status": status}
             return
         ref = ref_of(action.type, action.object)
         assert (ref in self.children) == isinstance(action, Replace), ref

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 MAX_WAIT_S: Final = 30.0  # for which a participant may wait in one request
 MAX_NUMBERS: Final = 2**31
+MAX_CHECKED: Final = 4  # pieces at once: each takes several times its bytes
 BEATS: Final = 3  # in the time after which a participant counts as gone
 
 
@@ -60,6 +61,7 @@ class Aggregator:
         self._settings = msgspec.structs.replace(settings, min_participants=least)
         self._rounds = Rounds(self._settings, now_s=time.monotonic(), number=store.state.round)
         self._change = threading.Condition()  # guards the rounds
+        self._checking = threading.BoundedSemaphore(MAX_CHECKED)
         for name, commit in store.commits().items():
             self._rounds.sent(name, commit.samples, time.monotonic())
 
@@ -124,7 +126,7 @@ class Aggregator:
         """Raises: Refused"""
         self.heard(name)
         encoding, numbers = self._store.state.encoding, self._store.numbers
-        with self._refusing():
+        with self._refusing(), self._checking:
             count = protocol.numbers_of(piece, numbers)
             data = protocol.unpacked(body, numbers=count, encoding=encoding)
             part = protocol.from_wire(data, encoding)
@@ -176,7 +178,7 @@ class Aggregator:
         """
         self._store.close()
         result = self._result()
-        is_last = result.round >= self._settings.rounds or stop_when(result)
+        is_last = stop_when(result) or result.round >= self._settings.rounds
         self._store.aggregate(self._aggregation, is_last=is_last)
         with self._change:
             self._rounds.begin(self._store.state.round, time.monotonic())

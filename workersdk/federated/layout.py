@@ -79,7 +79,7 @@ def flatten(weights: Weights, layout: Layout) -> Vector:
 
 
 def restore(vector: Vector, layout: Layout) -> Weights:
-    """Arrays of their own, in the layout's types."""
+    """Arrays in the layout's types; those of float32 are parts of the vector."""
     arrays: dict[str, Array] = {}
     start = 0
     for tensor in layout.tensors:
@@ -136,7 +136,7 @@ def _pairs(weights: Weights) -> Iterator[tuple[str, Array]]:
 
 def _typed(part: Vector, dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "f":
-        return part.astype(dtype)
+        return part.astype(dtype, copy=False)
     if dtype.kind == "b":
         return part >= 0.5
     limits = np.iinfo(dtype)

@@ -51,6 +51,11 @@ class FederatedLearning:
         self._client = AggregatorClient(address, name=name, secret=self._environment.secret.value)
         self._reporter = _reporter(self._environment)
 
+    @property
+    def transferred_bytes(self) -> tuple[int, int]:
+        """Of weights: sent, received."""
+        return self._client.sent_bytes, self._client.received_bytes
+
     def train(self, train_data: Any, valid_data: Any = None, **options: Any) -> dict[str, float]:
         """Take part to the end; the final weights are set and saved. The final metrics.
 

@@ -28,8 +28,8 @@ import numpy as np
 from workersdk.errors import WeightsError
 from workersdk.federated.layout import Layout, Vector
 
-PIECE_NUMBERS: Final = 1 << 20
-MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a piece has at most 4 MiB; a layout may have more
+PIECE_NUMBERS: Final = 1 << 18  # 1 MiB: what each connection may hold of an update
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # of a layout; a piece is far smaller
 MAX_METRICS: Final = 64
 CRC_BYTES: Final = 4
 

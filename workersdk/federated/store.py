@@ -89,8 +89,11 @@ class RoundStore:
         return protocol.to_wire(part, self.state.encoding)
 
     def model(self) -> Vector:
-        """The whole of it, as a mapping of its file. Raises: OSError"""
-        return np.memmap(self._model_path(), dtype="<f4", mode="r", shape=(self.numbers,))
+        """The whole of it, as a mapping of its file; what is written to it stays in memory.
+
+        Raises: OSError
+        """
+        return np.memmap(self._model_path(), dtype="<f4", mode="c", shape=(self.numbers,))
 
     # ---- updates --------------------------------------------------------------------------------
 

@@ -69,12 +69,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     missing = types.missing(observed, spec)
     findings = (status.accepted(), references.resolved(missing))
     outcome = _outcome(observed, spec)
+    actions: tuple[Action, ...]
     if outcome.end is not None:
         actions = _stop(observed)
-    elif missing:
-        actions = ()
     else:
-        actions = _reconcile(observed, spec, now)
+        actions = () if missing else _reconcile(observed, spec, now)
+    actions += progress.told_to_model(observed, types.result(observed, spec), now)
     return _conclude(observed, now, findings=findings, outcome=outcome, actions=actions)
 
 

@@ -5,12 +5,15 @@ Called by `main`. Total: a report may hold anything.
 
 import math
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
+from common.ids import Uid
 from globalmanager import status as rules
-from globalmanager.model import Observed
+from globalmanager.model import ObjectRef, Observed, PatchStatus
 
 MAX_METRICS: Final = 32
+ROUND: Final = "round"
 PREFIX: Final = "metrics."
 """Of those numbers of a trainer's task info that are metrics."""
 
@@ -23,6 +26,19 @@ def of(observed: Observed) -> dict[str, Any]:
         "rounds": max((_whole(entry, "rounds") for entry in workers), default=0),
         "metrics": list(metrics(workers)),
     }
+
+
+def told_to_model(observed: Observed, model: ObjectRef, now: datetime) -> tuple[PatchStatus, ...]:
+    """Round and metrics for the .status of the Model that the job makes, when they are news."""
+    known = observed.references.get(model)
+    reached = of(observed)
+    if known is None or not reached["round"]:
+        return ()
+    wanted = [{"key": ROUND, "value": str(reached["round"])}, *reached["metrics"]]
+    if rules.mapping(known.get("status")).get("metrics") == wanted:
+        return ()
+    patch = {"metrics": wanted, "updateTime": rules.timestamp(now)}
+    return (PatchStatus(model, Uid(known["metadata"].get("uid", "")), patch),)
 
 
 def metrics(workers: Any) -> Iterator[dict[str, str]]:

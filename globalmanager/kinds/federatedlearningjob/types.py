@@ -213,6 +213,12 @@ def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[ref
         yield from refs.missing_for_worker(observed, worker, training_path(index))
 
 
+def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:
+    """The Model that the job makes."""
+    name = spec.aggregation_worker.model.name
+    return refs.model_ref(observed.type, observed.ref.namespace, name)
+
+
 def node_of(observed: Observed, worker: TrainingWorker) -> str:
     """The node that the worker names, or else that of its Dataset; "" while that is not there."""
     return fixed_node(worker) or refs.dataset_node(observed, worker.dataset.name)

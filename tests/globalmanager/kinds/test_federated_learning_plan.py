@@ -6,7 +6,7 @@ import pytest
 
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
-from globalmanager.model import Action, Create, Delete, Object
+from globalmanager.model import Action, Create, Delete, Object, PatchStatus
 from tests.globalmanager.builders import World, at, job, report
 from tests.globalmanager.kinds.samples import federated, federation, sedna_federated
 
@@ -37,7 +37,10 @@ def acts(world: World, now: Any = None) -> list[str]:
 
 
 def name_of(action: Action) -> str:
-    return action.ref.name if isinstance(action, Delete) else action.object["metadata"]["name"]
+    if isinstance(action, Delete | PatchStatus):
+        return action.ref.name
+    name: str = action.object["metadata"]["name"]
+    return name
 
 
 # ---- what is made -------------------------------------------------------------------------------
@@ -366,6 +369,17 @@ def test_round_and_metrics_are_made_of_what_all_trainers_told() -> None:
     metrics = {metric["key"]: metric["value"] for metric in world.status["metrics"]}
     assert metrics == {"accuracy": "0.8", "loss": "1"}
     assert world.condition("Training")["message"] == "round 4"
+
+
+def test_the_model_tells_how_far_it_is() -> None:
+    world = federation().settle()
+    world.receive(told("digits-train-0", 3, 100, accuracy=0.5))
+    world.settle()
+    status = world.other("Model", "small")["status"]
+    metrics = {metric["key"]: metric["value"] for metric in status["metrics"]}
+    assert metrics == {"round": "3", "accuracy": "0.5"}
+    assert status["updateTime"]
+    assert world.plan(at(5)).actions == ()
 
 
 def test_a_trainer_that_begins_anew_is_believed() -> None:

@@ -1,0 +1,173 @@
+"""What a round of federated learning costs: seconds, bytes and the aggregator's memory.
+
+The aggregator and each trainer are processes of their own on this machine. Training is left out:
+a trainer answers with what it got, plus one, so what is measured is the way of the weights.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from workersdk.federated.aggregator import RoundResult
+from workersdk.federated.layout import Weights
+from workersdk.federated.learning import FederatedLearning
+from workersdk.federated.rounds import RoundSettings
+from workersdk.federated.server import AggregationServer
+
+CASES: Final = [(10**6, 2), (10**6, 8), (10**7, 2), (10**7, 8), (10**8, 2), (10**8, 8)]
+ROUNDS: Final = 3
+HOST: Final = "127.0.0.1"
+SECRET: Final = "bench"
+DEADLINE_S: Final = 300.0
+JSON_NUMBERS: Final = 10**6  # what Sedna could send at most is 0.8 of it
+
+
+def measure() -> dict[str, Any]:
+    """Figures of docs/performance.md, "Federated learning"."""
+    return {
+        "rounds": [_case(parameters, trainers) for parameters, trainers in CASES],
+        "json": _json(),
+    }
+
+
+def _case(parameters: int, trainers: int) -> dict[str, Any]:
+    with (
+        tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory,
+        _aggregator(directory, trainers) as (process, port),
+    ):
+        workers = [_start("trainer", directory, n, port, parameters) for n in range(trainers)]
+        told = [json.loads(worker.communicate(timeout=DEADLINE_S)[0]) for worker in workers]
+        seconds, peak_kib = json.loads(process.communicate(timeout=DEADLINE_S)[0])
+    # One of the trainers has also sent the weights that all started from.
+    sent = min(each["sent"] for each in told)
+    return {
+        "parameters": parameters,
+        "trainers": trainers,
+        "seconds_per_round": [round(each, 2) for each in seconds],
+        # One of the trainers has also sent the weights that all started from.
+        "bytes_per_parameter_up": round(
+            min(each["sent"] for each in told) / parameters / ROUNDS, 3
+        ),
+        "bytes_per_parameter_down": round(told[0]["received"] / parameters / (ROUNDS + 1), 3),
+        "aggregator_peak_mib": round(peak_kib / 1024, 1),
+        "trainer_peak_mib": round(max(each["peak_kib"] for each in told) / 1024, 1),
+    }
+
+
+def _json() -> dict[str, Any]:
+    """The same number of parameters as text, which is what Sedna sends: one way, one trainer."""
+    vector = np.random.default_rng(0).normal(size=JSON_NUMBERS).astype(np.float32)
+    started_s = time.monotonic()
+    text = json.dumps([float(number) for number in vector])
+    np.array(json.loads(text), dtype=np.float32)
+    return {
+        "parameters": JSON_NUMBERS,
+        "bytes_per_parameter": round(len(text) / JSON_NUMBERS, 1),
+        "seconds_to_write_and_read": round(time.monotonic() - started_s, 2),
+    }
+
+
+@contextmanager
+def _aggregator(directory: str, trainers: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    process = _start("aggregator", directory, trainers)
+    try:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _start(role: str, directory: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.bench.federated", role, directory]
+    return subprocess.Popen(
+        [*command, *map(str, arguments)], stdout=subprocess.PIPE, text=True, stderr=sys.stderr
+    )
+
+
+# ---- processes ----------------------------------------------------------------------------------
+
+
+class Plain:
+    """Weights of so many numbers; training adds one to each."""
+
+    def __init__(self, parameters: int) -> None:
+        self._weights = np.zeros(parameters, dtype=np.float32)
+
+    def load(self, model_url: str) -> None:
+        raise NotImplementedError(model_url)
+
+    def train(self, *, train_data: Any, valid_data: Any = None, **_: Any) -> None:
+        self._weights += 1
+
+    def evaluate(self, data: Any, **_: Any) -> Mapping[str, float]:
+        return {}
+
+    def get_weights(self) -> Weights:
+        return [self._weights]
+
+    def set_weights(self, weights: Any) -> None:
+        (self._weights,) = weights
+
+    def save(self, model_url: str) -> None:
+        assert float(self._weights[0]) == ROUNDS
+
+
+def _aggregate(directory: str, trainers: str) -> None:
+    _environment(WORKER_NAME="aggregator", FEDERATION_STATE_DIR=f"{directory}/state")
+    ends: list[float] = []
+
+    def note(_result: RoundResult) -> bool:
+        ends.append(time.monotonic())
+        return False
+
+    server = AggregationServer(
+        settings=RoundSettings(
+            rounds=ROUNDS, expected_participants=int(trainers), min_participants=int(trainers)
+        ),
+        stop_when=note,
+    )
+    print(server.address.port, flush=True)
+    server.serve()
+    # The first round has no beginning of its own: trainers join and seed before it.
+    seconds = [after - before for before, after in itertools.pairwise(ends)]
+    print(json.dumps([seconds, _peak_kib()]), flush=True)
+
+
+def _train(_directory: str, number: str, port: str, parameters: str) -> None:
+    _environment(WORKER_NAME=f"trainer-{number}", AGG_IP=HOST, AGG_PORT=port, MODEL_URL="nowhere")
+    learning = FederatedLearning(Plain(int(parameters)))
+    learning.train([0])
+    sent, received = learning.transferred_bytes
+    print(json.dumps({"sent": sent, "received": received, "peak_kib": _peak_kib()}), flush=True)
+
+
+def _environment(**variables: str) -> None:
+    os.environ.update(
+        {"JOB_SECRET": SECRET, "EDGEAI_POD_IP": HOST, "AGG_BIND_PORT": "0", **variables}
+    )
+
+
+def _peak_kib() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", choices=["aggregator", "trainer"])
+    parser.add_argument("arguments", nargs="*")
+    chosen = parser.parse_args()
+    role = _aggregate if chosen.role == "aggregator" else _train
+    role(*chosen.arguments)
