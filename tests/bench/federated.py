@@ -55,10 +55,7 @@ def _case(parameters: int, trainers: int) -> dict[str, Any]:
         "parameters": parameters,
         "trainers": trainers,
         "seconds_per_round": [round(each, 2) for each in seconds],
-        # One of the trainers has also sent the weights that all started from.
-        "bytes_per_parameter_up": round(
-            min(each["sent"] for each in told) / parameters / ROUNDS, 3
-        ),
+        "bytes_per_parameter_up": round(sent / parameters / ROUNDS, 3),
         "bytes_per_parameter_down": round(told[0]["received"] / parameters / (ROUNDS + 1), 3),
         "aggregator_peak_mib": round(peak_kib / 1024, 1),
         "trainer_peak_mib": round(max(each["peak_kib"] for each in told) / 1024, 1),
