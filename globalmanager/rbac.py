@@ -5,7 +5,7 @@ API server's audit log that nothing is missing and nothing is too much.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,14 +31,20 @@ _KEPT: Final = ("get", "list", "watch", "create", "update", "delete")
 def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
     """Rights in every namespace, since job resources may be in any."""
     kinds = tuple(kinds)
-    owned = sorted({type_ for kind in kinds for type_ in kind.owns}, key=str)
+    owned = {type_ for kind in kinds for type_ in kind.owns}
     return [
         *(rule for kind in kinds for rule in _job_rules(kind)),
-        *(_rule([type_], _KEPT) for type_ in owned),
-        _rule([PODS, NODES], _WATCHED),
+        *(_rule([type_], _verbs(type_, owned)) for type_ in sorted({*owned, PODS, NODES}, key=str)),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
         _rule([TOKEN_REVIEWS], ("create",)),
     ]
+
+
+def _verbs(type_: ResourceType, owned: Collection[ResourceType]) -> tuple[str, ...]:
+    """A pod is not updated: it is deleted, and made anew."""
+    if type_ not in owned:
+        return _WATCHED
+    return tuple(verb for verb in _KEPT if type_ != PODS or verb != "update")
 
 
 def _job_rules(kind: Kind) -> Iterator[Rule]:
@@ -58,7 +64,6 @@ def namespace_rules() -> list[Rule]:
         _rule([SECRETS], ("get",), names=(SECRET_NAME,)),
         _rule([LEASES], _KEPT),
         _rule([CONFIG_MAPS], _KEPT),
-        _rule([PODS], ("get",)),  # to which node a LocalController's token belongs
     ]
 
 

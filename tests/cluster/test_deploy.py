@@ -30,6 +30,7 @@ from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program, free_port
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
+from tests.globalmanager.kinds.samples import federated
 
 DEPLOY: Final = CHECKOUT / "deploy"
 OVERLAYS: Final = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
@@ -138,7 +139,11 @@ UNSEEN: Final = {
         Right("autoscaling", "horizontalpodautoscalers", verb)
         for verb in ("get", "watch", "create", "update", "delete")
     ),
-    *(Right(group, "jointinferenceservices/finalizers", "update") for group in GROUPS),
+    *(
+        Right(group, f"{plural}/finalizers", "update")
+        for group in GROUPS
+        for plural in ("jointinferenceservices", "federatedlearningjobs")
+    ),
 }
 
 
@@ -342,14 +347,30 @@ def one_of_each(namespace: str) -> Iterator[Object]:
             "metadata": {"name": "pictures", "namespace": namespace},
             "spec": {"url": "/data/pictures.txt", "format": "txt", "nodeName": EDGE},
         }
+        yield federation(namespace, group, "federation" if group == "edgeai.io" else "sedna-fed")
     yield service(namespace, name="taken")
     yield service(namespace, name="seized")
+    yield federation(namespace, "edgeai.io", "occupied")
+
+
+def federation(namespace: str, group: str, name: str) -> Object:
+    spec = federated(1)
+    spec["trainingWorkers"][0]["dataset"] = {"name": "pictures"}
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": "FederatedLearningJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
 
 
 def occupy_names(client: Client, namespace: str) -> None:
     client.create(foreign_service("taken-cloud", namespace))
     client.create(foreign_deployment("seized-deployment-cloud", namespace))
     client.create(foreign_deployment("seized-deployment-edge", namespace))
+    spec = {"containers": [{"name": "main", "image": "registry.test/other"}]}
+    metadata = {"name": "occupied-aggregation", "namespace": namespace}
+    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
 def foreign_service(name: str, namespace: str, **metadata: Any) -> Object:
@@ -375,8 +396,9 @@ def foreign_deployment(name: str, namespace: str, **metadata: Any) -> Object:
     }
 
 
-def made(namespace: str) -> tuple[str, str]:
+def made(namespace: str) -> tuple[str, ...]:
     return (
+        f"/api/v1/namespaces/{namespace}/pods/federation-aggregation",
         f"/api/v1/namespaces/{namespace}/services/digits-cloud",
         f"/apis/apps/v1/namespaces/{namespace}/deployments/digits-deployment-edge",
     )
@@ -397,7 +419,7 @@ def spoil_what_was_made(client: Client, namespace: str) -> None:
 
 def leave_what_nobody_wants(client: Client, namespace: str, job: Object) -> None:
     """As an earlier version might have made it for the job."""
-    labels = client.get(made(namespace)[0])["metadata"]["labels"]
+    labels = client.get(made(namespace)[1])["metadata"]["labels"]
     owner = {key: job[key] for key in ("apiVersion", "kind")}
     owner |= {key: job["metadata"][key] for key in ("name", "uid")}
     metadata = {"labels": labels, "ownerReferences": [{**owner, "controller": True}]}
