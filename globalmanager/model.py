@@ -28,6 +28,11 @@ class ResourceType(msgspec.Struct, frozen=True):
     namespaced: bool = True
 
     @property
+    def is_built_in(self) -> bool:
+        """Of Kubernetes itself, whose groups have no dot or end in .k8s.io; not of a CRD."""
+        return "." not in self.group or self.group.endswith(".k8s.io")
+
+    @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 

@@ -41,8 +41,9 @@ class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max_s: float = 10.0
     """Less than client-go's 30 s, for which edges would have to wait after an outage."""
     absent_after_s: float = 5.0
-    """A type that the server says for so long not to know is taken to be not installed. A server
-    that has just started may deny types that it will serve in a moment."""
+    """A CRD's type that the server says for so long not to know is taken to be not installed. A
+    server that has just started may deny types that it will serve in a moment; those that are built
+    in it serves from the first moment or never."""
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -210,7 +211,8 @@ class Informer:
             self._denied_at = None
             return
         self._denied_at = self._denied_at if self._denied_at is not None else _now()
-        if self.absent or _now() - self._denied_at >= self._settings.absent_after_s:
+        patience_s = 0.0 if self.type.is_built_in else self._settings.absent_after_s
+        if self.absent or _now() - self._denied_at >= patience_s:
             self._lost_at = None  # there is contact, and nothing to be had
             self._settle(absent=True)
 

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
 from globalmanager.engine.informer import Informer, InformerSettings
 from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
-from globalmanager.model import Object
+from globalmanager.model import AUTOSCALERS, Object, ResourceType
 from tests.globalmanager.engine.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
@@ -24,8 +25,13 @@ SETTINGS = InformerSettings(
 class Running:
     """An informer that runs, and the changes that its store told."""
 
-    def __init__(self, client: KubeClient, settings: InformerSettings = SETTINGS) -> None:
-        store = Store(GADGETS)
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: InformerSettings = SETTINGS,
+        type_: ResourceType = GADGETS,
+    ) -> None:
+        store = Store(type_)
         self.changes: list[tuple[str, str]] = []
         self.settled = 0
         store.subscribe(self._told)
@@ -226,6 +232,24 @@ async def test_a_type_that_is_not_served_is_absent_until_it_is(
     await until(lambda: running.names == ["a"])
     assert not running.informer.absent
     assert running.settled == 1
+
+
+async def test_a_built_in_type_is_absent_at_the_first_denial(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.lists = [scripted.text("404 page not found", 404), scripted.hang()]
+    patient = msgspec.structs.replace(SETTINGS, absent_after_s=3600.0)
+    running = Running(scripted_client, patient, AUTOSCALERS)
+    async with run(running):
+        await until(lambda: running.informer.absent)
+
+
+@pytest.mark.parametrize(
+    ("group", "is_built_in"),
+    [("", True), ("apps", True), ("coordination.k8s.io", True), ("edgeai.io", False)],
+)
+def test_kubernetes_own_types_are_known_by_their_group(group: str, *, is_built_in: bool) -> None:
+    assert ResourceType(group, "v1", "things", "Thing").is_built_in is is_built_in
 
 
 async def test_a_server_that_denies_a_type_for_a_moment_is_not_believed(
