@@ -239,30 +239,6 @@ def test_an_absent_autoscaling_v2_leaves_it_ready_and_is_told(manager: GlobalMan
     ]
 
 
-def test_watches_survive_a_restart_of_the_api_server(
-    crds: ControlPlane, client: Client, digits: Object
-) -> None:
-    before = {name: each["metadata"]["uid"] for name, each in both(client, digits).items()}
-    crds.restart_api_server()
-    assert {name: each["metadata"]["uid"] for name, each in both(client, digits).items()} == before
-    other = client.create(service(namespace_of(digits), name="later"))
-    wait_for_condition(client, other, "ResolvedRefs", "True")
-
-    def missing() -> str:
-        made = children(client, namespace_of(digits))
-        return "" if "Deployment/later-deployment-edge" in made else f"there are {sorted(made)}"
-
-    wait_until("the objects of the new service", missing, timeout_s=SETTLE_S)
-
-
-def both(client: Client, job: Object) -> dict[str, Object]:
-    """What was there before the restart."""
-    return children(client, namespace_of(job))
-
-
-# ---- the end -----------------------------------------------------------------------------------
-
-
 def test_a_deleted_service_is_collected_with_all_that_was_made_for_it(
     client: Client, digits: Object
 ) -> None:
