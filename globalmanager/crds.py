@@ -104,7 +104,12 @@ def _structural(schema: Schema, components: Mapping[str, Schema]) -> Schema:
         return _structural(
             {**_only_branch(schema["anyOf"]), **_without(schema, "anyOf")}, components
         )
-    kept = {key: value for key, value in schema.items() if key not in _DROPPED and value != []}
+    # The API server drops what is empty, and `kubectl apply` would write it each time.
+    kept = {
+        key: value
+        for key, value in schema.items()
+        if key not in _DROPPED and value != [] and (key, value) != ("properties", {})
+    }
     if "description" in kept:
         kept["description"] = inspect.cleandoc(kept["description"])
     for key in ("items", "additionalProperties"):

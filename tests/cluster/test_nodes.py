@@ -131,6 +131,16 @@ def answers(cluster: Cluster, pod: str, url: str, *, times: int = 1) -> set[str]
     return {execute(cluster, pod, "python3", "-c", ASK, url) for _ in range(times)}
 
 
+def wait_for_answer(cluster: Cluster, pod: str, url: str) -> None:
+    """A node learns of a Service a moment after the API does."""
+
+    def problem() -> str:
+        done = cluster.control_plane.kubectl("exec", pod, "--", "python3", "-c", ASK, url)
+        return done.stderr if done.returncode else ""
+
+    wait_until(f"an answer at {url}", problem, timeout_s=SETTLE_S)
+
+
 def test_a_cloud_and_two_edge_nodes_are_ready(cluster: Cluster) -> None:
     nodes = cluster.client.list("/api/v1/nodes")
     edges = [
@@ -160,6 +170,7 @@ def test_each_node_has_a_network_of_its_own(cluster: Cluster) -> None:
 def test_a_service_answers_by_its_name(cluster: Cluster, servers: dict[str, str]) -> None:
     """From a pod of any node, by the pods of all."""
     for pod in servers.values():
+        wait_for_answer(cluster, pod, "http://names.default")
         assert answers(cluster, pod, "http://names.default", times=12) > {CLOUD}
 
 
