@@ -215,9 +215,15 @@ def unpack(body: bytes, type_: type) -> Any:
 
 
 class WorkerGrant(msgspec.Struct, frozen=True, rename="camel"):
-    """Who may report as a worker: `secret_hash` = sha256 hex of the secret in its LC_SERVER."""
+    """Who may report as a worker: `secret_hash` = sha256 hex of the secret in its LC_SERVER.
+
+    "" is the hash of no secret: the LocalController itself is the worker, and nobody else.
+    """
 
     secret_hash: str
+
+
+THE_NODE_ITSELF: Final = WorkerGrant("")
 
 
 class AssignmentBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

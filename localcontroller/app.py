@@ -20,6 +20,7 @@ from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
 from localcontroller.credentials import Credentials
+from localcontroller.hooks.dataset import Datasets, Options
 from localcontroller.ledger import Ledger
 from localcontroller.link import Endpoint, Link, default_delays
 from localcontroller.metrics import Metrics
@@ -94,6 +95,8 @@ async def _run_with(
             group.create_task(link.run(), name="link"),
             group.create_task(watch_heartbeats(ledger, heartbeats), name="heartbeats"),
         ]
+        datasets = Datasets(ledger, _dataset_options(settings))
+        tasks.append(group.create_task(datasets.run(), name="datasets"))
         if settings.pods_api:
             pods = _pod_watch(settings, ledger, heartbeats)
             tasks.append(group.create_task(pods.run(), name="pods"))
@@ -126,6 +129,14 @@ def _pod_watch(settings: Settings, ledger: Ledger, heartbeats: Heartbeats) -> Po
     )
     backoff = Backoff(base_s=settings.reconnect_min_s, max_s=settings.reconnect_max_s)
     return PodWatch(source, ledger, heartbeats, backoff)
+
+
+def _dataset_options(settings: Settings) -> Options:
+    return Options(
+        poll_s=settings.dataset_poll_s,
+        data_root=settings.data_root,
+        credentials_dir=settings.credentials_dir,
+    )
 
 
 def http_server(app: web.Application) -> web.AppRunner:

@@ -32,6 +32,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Grows with each message of a process; None when it does not number them."""
     phase: str = ""
     status: WorkerStatus = "running"
+    reason: str = ""
+    """Why, where that is known: of what the LocalController itself does."""
     heartbeat_s: float = 0.0
     """It promises a message at least so often; 0: no promise."""
     counts: dict[str, int] = {}
@@ -141,7 +143,7 @@ def _adopt(worker: Worker, message: Message) -> Worker:
     return msgspec.structs.replace(
         worker,
         status=message.status,
-        reason="",
+        reason=message.reason,
         phase=message.phase,
         heartbeat_s=message.heartbeat_s,
         numbers=message.numbers,

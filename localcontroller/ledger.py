@@ -21,7 +21,7 @@ from common.wire import WorkerStatus
 from localcontroller import attempts
 from localcontroller.attempts import Message, Worker
 from localcontroller.storage import Storage
-from localcontroller.tables import Grant, Tables, View, WorkerRow
+from localcontroller.tables import Grant, Tables, TaskRow, View, WorkerRow
 from localcontroller.writer import Commit, Writer
 
 CloudFrame = wire.Assign | wire.Withdraw | wire.Synced | ReportAcked
@@ -137,6 +137,10 @@ class Ledger:
         )
 
     # ---- reading --------------------------------------------------------------------------------
+
+    async def tasks(self, plural: str) -> list[TaskRow]:
+        """The tasks of kinds with this plural, as they were assigned."""
+        return await self._writer.submit(lambda tables: tables.tasks(plural), is_read=True)
 
     async def workers(self) -> list[WorkerRow]:
         return await self._writer.submit(lambda tables: list(tables.workers()), is_read=True)

@@ -56,6 +56,21 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         None
     )
     pods_ca_file: Annotated[Path | None, Setting("PEM file of the CA of pods-api")] = None
+    data_root: Annotated[
+        Path | None,
+        Setting(
+            "where the node's root, or the part of it that holds Datasets, is mounted; default: "
+            "paths are this process's own",
+            env="ROOTFS_MOUNT_DIR",
+        ),
+    ] = None
+    credentials_dir: Annotated[
+        Path | None,
+        Setting("directory with keys of s3 Datasets: NAMESPACE/CREDENTIALNAME/ACCESS_KEY_ID, …"),
+    ] = None
+    dataset_poll_s: Annotated[
+        float, Setting("how often each Dataset is looked at for changes, seconds")
+    ] = 60.0
     worker_silence_factor: Annotated[
         float, Setting("a worker is lost after so many of its promised heartbeat intervals")
     ] = 3.0
@@ -75,6 +90,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
 
 MIN_LEDGER_BYTES = 1024 * 1024
 _POSITIVE = (
+    "dataset_poll_s",
     "worker_silence_factor",
     "session_opening_s",
     "session_beat_s",

@@ -56,7 +56,19 @@ class View(msgspec.Struct, frozen=True):
     """The newest report's; grows with every change of a worker's state."""
     held: dict[TaskKey, wire.Held]
     grants: dict[str, Grant]
-    """By sha256 of the secret, lower-case hex."""
+    """By sha256 of the secret, lower-case hex; what no secret gives the right to is not here."""
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """One task as it was assigned; `body` is a wire.AssignmentBody."""
+
+    key: TaskKey
+    held: wire.Held
+    body: bytes
+
+    @property
+    def uid(self) -> Uid:
+        return Uid(self.held.uid)
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -111,6 +123,7 @@ class Tables:
         grants: dict[str, Grant] = {}
         for key, uid, worker, secret_hash in self._rows(
             "SELECT key, uid, worker, secret_hash FROM grants JOIN tasks USING (uid)"
+            " WHERE secret_hash != ''"
         ):
             known = grants.get(secret_hash)
             workers = known.workers if known is not None and known.uid == uid else frozenset()
@@ -174,6 +187,15 @@ class Tables:
                 *(uid, worker, grant.secret_hash.lower()),
             )
         self._prune()
+
+    def tasks(self, plural: str) -> list[TaskRow]:
+        """Of kinds with this plural, whatever their group."""
+        rows = self._rows("SELECT key, uid, version, body FROM tasks ORDER BY key")
+        return [
+            TaskRow(TaskKey(key), wire.Held(uid, version), body)
+            for key, uid, version, body in rows
+            if key.startswith(f"{plural}.")
+        ]
 
     def _withdraw(self, key: TaskKey, uid: Uid) -> None:
         held = self._held(key)

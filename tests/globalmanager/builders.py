@@ -75,6 +75,7 @@ def report(
     instance: str = "ledger-1",
     attempt: int = 1,
     status: WorkerStatus = "running",
+    reason: str = "",
     counts: Mapping[str, int | float] | None = None,
     details: Mapping[str, str] | None = None,
     observed_at: str = "",
@@ -82,6 +83,7 @@ def report(
     body = ReportBody(
         phase="inference",
         status=status,
+        reason=reason,
         task_info=dict(counts or {}),
         details=dict(details or {}),
         observed_at=observed_at,

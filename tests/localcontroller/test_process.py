@@ -15,9 +15,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from common.cloud_session import Desired
 from localcontroller.__main__ import main
 from tests.localcontroller.builders import SECRET, WORKER, desired, key, until
 from tests.localcontroller.cloud import Cloud, running_cloud
+from tests.localcontroller.hooks.world import assign as dataset
 
 NOWHERE = "ws://127.0.0.1:1"  # nobody listens there
 STOP_S = 5.0
@@ -40,7 +42,7 @@ def command(state_dir: Path, *flags: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """Ours without what would set a LocalController's settings."""
-    settings = ("EDGEAI_", "NODENAME", "GM_ADDRESS")
+    settings = ("EDGEAI_", "NODENAME", "GM_ADDRESS", "ROOTFS_MOUNT_DIR")
     return {name: value for name, value in os.environ.items() if not name.startswith(settings)}
 
 
@@ -134,6 +136,7 @@ WRONG_FLAGS = {
     "no port": (("--worker-address", "127.0.0.1"), "--worker-address"),
     "a port that is none": (("--worker-address", "127.0.0.1:70000"), "--worker-address"),
     "status for everybody": (("--status-address", "0.0.0.0:9101"), "--status-address"),
+    "a period that is none": (("--dataset-poll-s", "0"), "--dataset-poll-s"),
     "a number that is none": (("--ledger-max-bytes", "lots"), "--ledger-max-bytes"),
     "half a certificate": (("--client-certificate", "x.pem"), "--client-key"),
     "plaintext that nobody allowed": (("--edge-plaintext", "refuse"), "--edge-plaintext allow"),
@@ -323,6 +326,65 @@ async def test_a_silent_worker_is_reported_as_lost(state_dir: Path, cloud: Cloud
         await until(lambda: cloud.held)
         await controller.say(3, heartbeatSeconds=0.1)
         await cloud.until_reported(WORKER, status="lost")
+
+
+# ---- datasets ------------------------------------------------------------------------------------
+
+
+async def test_a_dataset_is_counted_and_its_changes_and_problems_are_reported(
+    state_dir: Path, cloud: Cloud
+) -> None:
+    file = state_dir.parent / "rootfs" / "data" / "faces.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("x,y\n1,2\n")
+    frame = dataset(url="/data/faces.csv")
+    cloud.desired[frame.key] = Desired(frame.uid, frame.version, frame.body)
+    flags = ("--data-root", str(file.parents[1]), "--dataset-poll-s", "0.05")
+    async with running(state_dir, "--global-manager", cloud.url, *flags) as controller:
+        await cloud.until_reported("faces", status="running", numberOfSamples=1)
+        file.write_text("x,y\n1,2\n3,4\n")
+        await cloud.until_reported("faces", status="running", numberOfSamples=2)
+        file.unlink()
+        lost = await cloud.until_reported("faces", status="lost")
+        assert lost.details["problem"] == "NotFound"
+        file.write_text("x,y\n1,2\n3,4\n5,6\n")
+        await cloud.until_reported("faces", status="running", numberOfSamples=3)
+        assert await controller.end(signal.SIGTERM) == 0
+    assert "Traceback" not in controller.log
+
+
+async def test_a_dataset_that_takes_long_holds_up_nothing(state_dir: Path, cloud: Cloud) -> None:
+    file = state_dir.parent / "long.txt"
+    file.touch()
+    os.truncate(file, 2**40)  # one line, sparse: minutes to read
+    frame = dataset(url=str(file))
+    cloud.desired[frame.key] = Desired(frame.uid, frame.version, frame.body)
+    async with running(state_dir, "--global-manager", cloud.url) as controller:
+        await until(lambda: is_open(controller.process.pid, file))
+        assert await controller.say(3) == 200
+        await cloud.until_reported(WORKER, status="running", seen=3)
+        assert is_open(controller.process.pid, file)
+        assert await controller.end(signal.SIGTERM) == 0
+
+
+def is_open(pid: int, file: Path) -> bool:
+    """Whether the process has it open now."""
+    with contextlib.suppress(FileNotFoundError):
+        return any(os.readlink(fd) == str(file) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+async def test_nobody_on_the_node_may_report_for_a_dataset(state_dir: Path, cloud: Cloud) -> None:
+    frame = dataset(url="/data/faces.csv")
+    cloud.desired[frame.key] = Desired(frame.uid, frame.version, frame.body)
+    async with running(state_dir, "--global-manager", cloud.url) as controller:
+        await cloud.until_reported("faces", status="lost")
+        port = controller.port_of("worker")
+        async with aiohttp.ClientSession() as session:
+            for secret in (SECRET, "-", "%20"):
+                url = f"http://127.0.0.1:{port}/w/{secret}/v1/workers/faces/status"
+                async with session.post(url, json={"status": "running"}) as response:
+                    assert response.status == 403
 
 
 # ---- what it shows -------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ KIND = Kind(
         Column("Node", "string", ".spec.nodeName"),
         Column("Format", "string", ".spec.format"),
         Column("Samples", "integer", ".status.numberOfSamples"),
+        Column("Counted", "string", '.status.conditions[?(@.type=="Counted")].status'),
         Column("Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status'),
         Column("Age", "date", ".metadata.creationTimestamp"),
         Column("URL", "string", ".spec.url", priority=1),

@@ -1,14 +1,15 @@
 """assignments of a Dataset: its node counts the samples.
 
-Called by the engine. The LocalController itself reports, so no worker gets a grant.
+Called by the engine. The LocalController itself reports, as a worker with the Dataset's name;
+no secret gives the right to that, so nobody else on the node can.
 """
 
 from collections.abc import Mapping
 
 import msgspec
 
-from common.ids import NodeName
-from common.wire import AssignmentBody
+from common.ids import NodeName, WorkerName
+from common.wire import THE_NODE_ITSELF, AssignmentBody
 from globalmanager.children import is_being_deleted
 from globalmanager.kinds.dataset import types
 from globalmanager.model import Assignment, Observed, task_key
@@ -25,7 +26,8 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
         return {}
     ref = observed.ref
     excerpt = {key: value for key, value in msgspec.to_builtins(spec).items() if key != "nodeName"}
-    body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=excerpt)
+    workers = {WorkerName(ref.name): THE_NODE_ITSELF}
+    body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=excerpt, workers=workers)
     assignment = Assignment(
         key=task_key(ref), uid=observed.uid, version=observed.generation, body=body
     )

@@ -1,17 +1,24 @@
-"""plan of a Dataset: whether it can be counted, and whether its node is in contact.
+"""plan of a Dataset: whether it can be counted and was, and whether its node is in contact.
 
 Called by the engine when the Dataset, its Node or the contact to it changed. Pure and total.
 """
 
+import re
 from datetime import datetime
+from typing import Final
 
+from common.ids import WorkerName
 from globalmanager import contacts, references, status
 from globalmanager.children import is_being_deleted
 from globalmanager.kinds.dataset import types
 from globalmanager.kinds.dataset.downstream import assignments
 from globalmanager.model import Observed, Plan
 from globalmanager.specs import InvalidSpec
-from globalmanager.status import Finding
+from globalmanager.status import WAITING, Finding, Truth
+
+COUNTED: Final = "Counted"
+
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9]{0,62}[A-Za-z0-9])?")
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -27,10 +34,29 @@ def plan(observed: Observed, now: datetime) -> Plan:
     )
 
 
-def _findings(observed: Observed) -> tuple[Finding, Finding]:
+def _findings(observed: Observed) -> tuple[Finding, ...]:
     try:
         spec = types.read(observed.object)
     except InvalidSpec as error:
         return status.rejected(error), references.UNRESOLVED
     missing = references.missing_node(observed, spec.node_name, "spec.nodeName")
-    return status.accepted(), references.resolved([missing] if missing else [])
+    resolved = references.resolved([missing] if missing else [])
+    return status.accepted(), resolved, _counted(observed, spec.node_name)
+
+
+def _counted(observed: Observed, node: str) -> Finding:
+    """What the node said last of this spec. The number itself is not here: it would move."""
+    entry = status.workers(status.of(observed)).get(WorkerName(observed.ref.name), {})
+    details = status.mapping(entry.get("details"))
+    if entry.get("node") != node or details.get("generation") != str(observed.generation):
+        message = f"node {node} has not counted the samples yet"
+        return Finding(COUNTED, Truth.FALSE, WAITING, message)
+    if entry.get("status") == "running":
+        return Finding(COUNTED, Truth.TRUE, COUNTED, f"node {node} counts the samples")
+    reason = str(details.get("problem", ""))
+    return Finding(
+        COUNTED,
+        Truth.FALSE,
+        reason if _REASON.fullmatch(reason) else "SourceFailed",
+        str(entry.get("reason") or f"node {node} cannot count the samples"),
+    )

@@ -4,6 +4,10 @@
 
 Accepted       the spec can be carried out. False: InvalidSpec.
 ResolvedRefs   its Node exists. False: NodeNotFound. Unknown while the spec is not accepted.
+Counted        the node counted the samples of this spec. False: Waiting until it has, and why it
+               cannot, in the words of the node: NotFound, Forbidden, Unavailable, UnknownFormat,
+               … numberOfSamples is then the last one that was counted. Absent while the spec is
+               not accepted.
 EdgeConnected  the node's LocalController has a session. False: NoContact. Absent while the spec
                is not accepted.
 """
@@ -25,9 +29,10 @@ class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: NonEmpty
     """Node that counts the samples."""
     format: str = ""
-    """txt, csv, json, jsonl, dir, …; what a sample is depends on it."""
+    """txt (a sample is a line), csv (a record after the header), jsonl (a line with text) or dir (a
+    file); empty: by the end of the URL."""
     credential_name: str = ""
-    """Secret that fetching needs."""
+    """Secret that fetching from s3 needs."""
 
 
 class DatasetStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from common.wire import WorkerGrant
 from globalmanager.kinds.dataset import KIND
 from globalmanager.model import ObjectRef
 from tests.globalmanager.builders import World, job, report
@@ -30,7 +31,12 @@ def test_its_node_is_told_where_the_data_is() -> None:
         "format": "csv",
         "credentialName": "s3-key",
     }
-    assert assignment.body.workers == {}
+
+
+def test_the_node_itself_reports_and_no_secret_gives_the_right_to() -> None:
+    world = dataset()
+    (assignment,) = world.kind.assignments(world.observed()).values()
+    assert assignment.body.workers == {"faces": WorkerGrant(secret_hash="")}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +110,55 @@ def test_a_clock_that_is_none_is_left_out() -> None:
 def test_the_reconciler_leaves_the_count_alone() -> None:
     world = dataset().contact("edge0").settle()
     world.receive(counted(5))
+    assert world.plan().status is None
+
+
+def told(generation: int = 1, **more: Any) -> Any:
+    more["details"] = {"generation": str(generation), **more.get("details", {})}
+    return report(worker="faces", node=more.pop("node", "edge0"), **more)
+
+
+def failed(problem: str = "NotFound", reason: str = "spec.url: /data/a.csv is not there") -> Any:
+    return told(status="lost", reason=reason, details={"problem": problem})
+
+
+def test_it_waits_for_the_first_count() -> None:
+    counted_ = dataset().settle().condition("Counted")
+    assert (counted_["status"], counted_["reason"]) == ("False", "Waiting")
+    assert "edge0" in counted_["message"]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        pytest.param(told(counts={"numberOfSamples": 5}), ("True", "Counted"), id="counted"),
+        pytest.param(failed(), ("False", "NotFound"), id="the node's reason"),
+        pytest.param(failed("no word"), ("False", "SourceFailed"), id="a reason that is none"),
+        pytest.param(told(0), ("False", "Waiting"), id="of the spec before"),
+        pytest.param(told(node="edge1"), ("False", "Waiting"), id="of another node"),
+    ],
+)
+def test_the_condition_counted_is_what_the_node_says(said: Any, expected: tuple[str, str]) -> None:
+    world = dataset().settle()
+    world.receive(said)
+    condition = world.settle().condition("Counted")
+    assert (condition["status"], condition["reason"]) == expected
+
+
+def test_a_problem_keeps_the_number_says_why_and_heals() -> None:
+    world = dataset().settle()
+    world.receive(told(counts={"numberOfSamples": 5}))
+    world.settle().receive(failed())
+    assert world.settle().condition("Counted")["message"] == "spec.url: /data/a.csv is not there"
+    assert world.status["numberOfSamples"] == 5
+    world.receive(told(counts={"numberOfSamples": 5}))
+    assert world.settle().condition("Counted")["status"] == "True"
+
+
+def test_another_number_of_a_counted_dataset_moves_no_condition() -> None:
+    world = dataset().contact("edge0").settle()
+    world.receive(told(counts={"numberOfSamples": 5}))
+    world.settle().receive(told(counts={"numberOfSamples": 6}))
     assert world.plan().status is None
 
 

@@ -1,0 +1,44 @@
+"""An HTTP server on loopback for tests, which says and counts what it is told to."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from aiohttp import web
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """`answer` decides; `requests` are all that came."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.requests: list[web.Request] = []
+        self.released = asyncio.Event()  # what an answer that takes long waits for
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        return await self.answer(request)
+
+
+@contextlib.asynccontextmanager
+async def serving(answer: Answer) -> AsyncIterator[Server]:
+    server = Server(answer)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.port = runner.addresses[0][1]
+    try:
+        yield server
+    finally:
+        server.released.set()
+        await runner.cleanup()

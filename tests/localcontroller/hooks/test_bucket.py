@@ -1,0 +1,231 @@
+"""Datasets in S3: signed with the keys on the node, conditional, streamed; problems by name."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from localcontroller.hooks import bucket
+from localcontroller.hooks.dataset import Options
+from localcontroller.ledger import Ledger
+from tests.localcontroller.hooks.server import Server, serving
+from tests.localcontroller.hooks.world import World, watching
+
+SECRET = "s3cr3t-access-key"
+MODIFIED = "Sat, 03 Jan 2026 10:00:00 GMT"
+LISTING = """<?xml version="1.0" encoding="UTF-8"?>
+<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>
+<Prefix>{prefix}</Prefix><KeyCount>{count}</KeyCount><MaxKeys>1000</MaxKeys>
+<IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"""
+ENTRY = """<Contents><Key>{key}</Key><LastModified>2026-01-03T10:00:00.000Z</LastModified>
+<ETag>"e"</ETag><Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>"""
+
+
+class Bucket:
+    """What an S3 server says of a few objects, to whoever shows the key `AKID`."""
+
+    def __init__(self, **objects: str) -> None:
+        self.objects = {name.replace("__", "/").replace("_", "."): o for name, o in objects.items()}
+        self.bodies = 0
+        self.is_public = False
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        signed = request.headers.get("Authorization", "")
+        if not self.is_public and "AWS4-HMAC-SHA256 Credential=AKID/" not in signed:
+            return web.Response(status=403, text="<Error><Code>AccessDenied</Code></Error>")
+        if "list-type" in request.query:
+            return self._list(request.query.get("prefix", ""))
+        return self._object(request)
+
+    def _list(self, prefix: str) -> web.Response:
+        keys = [key for key in self.objects if key.startswith(prefix)]
+        contents = "".join(ENTRY.format(key=key) for key in keys)
+        text = LISTING.format(prefix=prefix, count=len(keys), contents=contents)
+        return web.Response(text=text, content_type="application/xml")
+
+    def _object(self, request: web.Request) -> web.Response:
+        text = self.objects.get(request.path.removeprefix("/b/"))
+        if text is None:
+            return web.Response(status=404, text="<Error><Code>NoSuchKey</Code></Error>")
+        headers = {"ETag": f'"{hash(text)}"', "Last-Modified": MODIFIED}
+        if request.headers.get("If-None-Match") == headers["ETag"]:
+            return web.Response(status=304, headers=headers)
+        self.bodies += 1
+        return web.Response(text=text, headers=headers)
+
+
+def keys(root: Path, server: Server, **files: str) -> Options:
+    directory = root / "default" / "s3-key"
+    directory.mkdir(parents=True)
+    given = {"ACCESS_KEY_ID": "AKID", "SECRET_ACCESS_KEY": SECRET, "S3_ENDPOINT_URL": server.url}
+    for name, value in {**given, **files}.items():
+        (directory / name).write_text(f"{value}\n")
+    return Options(credentials_dir=root)
+
+
+async def hold(world: World, url: str, **fields: Any) -> None:
+    await world.hold(url=url, **{"credentialName": "s3-key", **fields})
+
+
+async def test_an_object_is_signed_for_and_sent_again_only_when_it_changed(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    objects = Bucket(faces__a_csv="x\n1\n2\n")
+    async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, "s3://b/faces/a.csv")
+        assert await world.samples() == 2
+        await world.look_again()
+        assert objects.bodies == 1
+        objects.objects["faces/a.csv"] += "3\n"
+        await world.look_again()
+        assert await world.samples() == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "format_"), [("s3://b/faces/", ""), ("s3://b/faces", "dir")], ids=["slash", "dir"]
+)
+async def test_objects_below_a_prefix_are_counted(
+    url: str, format_: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    objects = Bucket(faces__a_png="", faces__more__b_png="", other_png="")
+    async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, url, format=format_)
+        assert await world.samples() == 2
+
+
+async def test_a_public_bucket_is_not_signed_for(ledger: Ledger, tmp_path: Path) -> None:
+    objects = Bucket(a_txt="one\n")
+    objects.is_public = True
+    async with serving(objects) as server:
+        options = keys(tmp_path, server)
+        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+            (tmp_path / "default" / "s3-key" / name).unlink()
+        async with watching(ledger, options) as world:
+            await hold(world, "s3://b/a.txt")
+            assert await world.samples() == 1
+            assert "Authorization" not in server.requests[0].headers
+
+
+async def test_an_object_that_is_not_there_heals(ledger: Ledger, tmp_path: Path) -> None:
+    objects = Bucket()
+    async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, "s3://b/a.txt")
+        assert await world.problem() == "NotFound"
+        objects.objects["a.txt"] = "one\n"
+        await world.look_again()
+        assert await world.samples() == 1
+
+
+async def test_an_empty_prefix_is_not_found(ledger: Ledger, tmp_path: Path) -> None:
+    async with serving(Bucket()) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, "s3://b/faces/")
+        assert await world.problem() == "NotFound"
+
+
+async def test_rotated_keys_are_used_and_wrong_ones_never_quoted(
+    ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(Bucket(a_txt="one\n")) as server:
+        options = keys(tmp_path, server, ACCESS_KEY_ID="OLD-KEY-ID")
+        async with watching(ledger, options) as world:
+            await hold(world, "s3://b/a.txt")
+            report = await world.report()
+            assert report.details["problem"] == "Forbidden"
+            printed = capsys.readouterr()
+            for text in (report.reason, printed.out, printed.err):
+                assert SECRET not in text
+                assert "OLD-KEY-ID" not in text
+            (tmp_path / "default" / "s3-key" / "ACCESS_KEY_ID").write_text("AKID")
+            await world.look_again()
+            assert await world.samples() == 1
+
+
+async def test_no_server(ledger: Ledger, tmp_path: Path) -> None:
+    async with serving(Bucket()) as server:
+        options = keys(tmp_path, server)
+    async with watching(ledger, options) as world:
+        await hold(world, "s3://b/a.txt")
+        report, before = await world.report(), ledger.view
+        assert report.details["problem"] == "Unavailable"
+        assert "error sending request" in report.reason
+        await world.look_again()
+        assert ledger.view is before
+
+
+async def test_a_server_that_refuses_is_reported_once(ledger: Ledger, tmp_path: Path) -> None:
+    async def refuse(_request: web.Request) -> web.StreamResponse:
+        text = f"<Error><Code>Odd</Code><RequestId>{next(numbers)}</RequestId></Error>"
+        return web.Response(status=400, text=text)
+
+    numbers = itertools.count()
+    async with serving(refuse) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, "s3://b/a.txt")
+        report, before = await world.report(), ledger.view
+        assert report.details["problem"] == "Unavailable"
+        assert "400 Bad Request" in report.reason
+        await world.look_again()
+        assert ledger.view is before
+
+
+@pytest.mark.parametrize("url", ["s3://b/a.txt", "s3://b/faces/"])
+async def test_a_server_that_falls_silent_is_given_up(
+    url: str, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "SILENCE_S", 0.05)
+    async with serving(Bucket()) as server, watching(ledger, keys(tmp_path, server)) as world:
+
+        async def silent(_request: web.Request) -> web.StreamResponse:
+            await server.released.wait()
+            return web.Response()
+
+        server.answer = silent
+        await hold(world, url)
+        report = await world.report()
+        assert report.details["problem"] == "Unavailable"
+        assert "no answer in time" in report.reason
+
+
+async def test_an_object_that_is_cut_is_not_counted(ledger: Ledger, tmp_path: Path) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Length": "1000", "ETag": '"e"', "Last-Modified": MODIFIED}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        await response.write(b"one\n")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with serving(cut) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, "s3://b/a.txt")
+        assert await world.problem() == "Unavailable"
+        server.answer = Bucket(a_txt="one\ntwo\n")
+        await world.look_again()
+        assert await world.samples() == 2
+
+
+async def test_keys_that_are_not_on_the_node(ledger: Ledger, tmp_path: Path) -> None:
+    async with watching(ledger, Options(credentials_dir=tmp_path)) as world:
+        await hold(world, "s3://b/a.txt")
+        report = await world.report()
+        assert report.details["problem"] == "NoCredential"
+        assert str(tmp_path / "default" / "s3-key" / "ACCESS_KEY_ID") in report.reason
+
+
+async def test_a_node_without_keys_says_what_to_do(ledger: Ledger) -> None:
+    async with watching(ledger) as world:
+        await hold(world, "s3://b/a.txt")
+        assert "--credentials-dir" in (await world.report()).reason
+
+
+async def test_a_name_of_keys_cannot_lead_elsewhere(ledger: Ledger, tmp_path: Path) -> None:
+    async with watching(ledger, Options(credentials_dir=tmp_path)) as world:
+        await hold(world, "s3://b/a.txt", credentialName="../../etc")
+        report = await world.report()
+        assert report.details["problem"] == "NoCredential"
+        assert "is no name" in report.reason
+
+
+def test_keys_are_not_in_their_repr() -> None:
+    assert SECRET not in repr(bucket.Keys(access="AKID", secret=SECRET))

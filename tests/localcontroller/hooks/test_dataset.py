@@ -1,0 +1,262 @@
+"""Datasets of files on the node: counted, looked at again, reported once, healed."""
+# ruff: noqa: ASYNC240 - the tests have the event loop for themselves
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import wire
+from localcontroller.hooks.dataset import Options
+from localcontroller.hooks.files import PathSource
+from localcontroller.hooks.sources import Threads
+from localcontroller.ledger import Ledger
+from tests.localcontroller.hooks.world import UID, assign, key, watching
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    file = tmp_path / "faces.csv"
+    file.write_text("x,y\n1,2\n3,4\n")
+    return file
+
+
+async def test_a_dataset_that_comes_is_counted_and_reported(ledger: Ledger, data: Path) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data), format="csv", version=7)
+        (outgoing,) = await world.owed()
+        report = await world.report()
+        assert (outgoing.uid, outgoing.worker, outgoing.attempt) == ("uid-d", "faces", 1)
+        assert report.status == "running"
+        assert report.task_info == {"numberOfSamples": 2}
+        assert report.details["generation"] == "7"
+        assert report.details["updateTime"].endswith("Z")
+
+
+async def test_a_changed_file_is_counted_again(ledger: Ledger, data: Path) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        data.write_text("x,y\n1,2\n3,4\n5,6\n")
+        await world.look_again()
+        assert await world.samples() == 3
+
+
+async def test_a_file_of_the_same_size_and_another_time_is_counted_again(
+    ledger: Ledger, data: Path
+) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        size = data.stat().st_size
+        data.write_text("x\n1\n2\n3\n4,5\n")
+        assert data.stat().st_size == size
+        await world.look_again()
+        assert await world.samples() == 4
+
+
+async def test_a_file_that_did_not_change_is_not_read(data: Path) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        source = PathSource(data, str(data), "csv", Threads(executor))
+        assert await source.look() == 2
+        assert await source.look() is None
+        data.touch()
+        assert await source.look() == 2
+
+
+def disk(directory: Path) -> dict[str, tuple[int, int]]:
+    """File -> (size, mtime in ns)."""
+    files = {file.name: file.stat() for file in directory.iterdir()}
+    return {name: (found.st_size, found.st_mtime_ns) for name, found in files.items()}
+
+
+async def test_a_settled_dataset_writes_nothing(
+    ledger: Ledger, data: Path, state_dir: Path
+) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        before, files = ledger.view, disk(state_dir)
+        assert any(name.startswith("ledger.db") for name in files)
+        data.touch()  # so that it is read again, and has as many samples as before
+        await world.look_again()
+        await world.look_again()
+        assert ledger.view is before
+        assert disk(state_dir) == files
+
+
+async def test_a_restart_reports_nothing_that_was_reported(ledger: Ledger, data: Path) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+    revision = ledger.view.revision
+    async with watching(ledger) as world:
+        await world.look_again()
+        assert ledger.view.revision == revision
+
+
+async def test_the_period_has_jitter(ledger: Ledger, data: Path) -> None:
+    async with watching(ledger, Options(poll_s=100.0)) as world:
+        await world.hold(url=str(data))
+        for _ in range(20):
+            await world.look_again()
+        waited = world.period.waited_s
+        assert all(90 <= each <= 110 for each in waited)
+        assert max(waited) - min(waited) > 1
+
+
+# ---- problems ------------------------------------------------------------------------------------
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def make_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def make_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def make_loop(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+PROBLEMS: dict[str, tuple[Any, dict[str, str], str, str]] = {
+    "no such file": (remove, {}, "NotFound", "does not exist"),
+    "a directory": (make_directory, {}, "IsADirectory", "use format dir"),
+    "a pipe": (make_pipe, {}, "Unreadable", "is no file"),
+    "a link to itself": (make_loop, {}, "Unreadable", "cannot be read: Too many levels"),
+    "unknown format": (None, {"format": "parquet"}, "UnknownFormat", "spec.format: 'parquet'"),
+    "no format": (None, {"url": "/data/faces.bin"}, "NotFound", "does not exist"),
+    "dir is a file": (None, {"format": "dir"}, "NotADirectory", "spec.format: is dir"),
+    "a scheme": (None, {"url": "ftp://host/a.csv"}, "InvalidURL", "'ftp'"),
+    "a relative path": (None, {"url": "a.csv"}, "InvalidURL", "no absolute path"),
+    "a way out": (None, {"url": "/data/../etc/a.csv"}, "InvalidURL", "no absolute path"),
+    "no URL": (None, {"url": "http://[::1/a.csv"}, "InvalidURL", "is no URL"),
+}
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+async def test_a_problem_is_reported(case: str, ledger: Ledger, data: Path) -> None:
+    spoil, fields, reason, text = PROBLEMS[case]
+    if spoil is not None:
+        spoil(data)
+    async with watching(ledger) as world:
+        await world.hold(**{"url": str(data), **fields})
+        report = await world.report()
+        assert (report.status, report.details["problem"]) == ("lost", reason)
+        assert text in report.reason
+        assert report.task_info == {}
+
+
+async def test_an_empty_format_of_a_file_that_does_not_tell_it(ledger: Ledger, data: Path) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data.rename(data.with_suffix(".bin"))))
+        report = await world.report()
+        assert report.details["problem"] == "UnknownFormat"
+        assert "use one of txt, csv, jsonl, dir" in report.reason
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_that_may_not_be_read(ledger: Ledger, data: Path) -> None:
+    data.chmod(0)
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        assert await world.problem() == "Forbidden"
+
+
+async def test_a_problem_heals_even_with_the_same_content(ledger: Ledger, data: Path) -> None:
+    elsewhere = data.with_suffix(".away")
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        data.rename(elsewhere)
+        await world.look_again()
+        assert await world.problem() == "NotFound"
+        elsewhere.rename(data)
+        await world.look_again()
+        assert await world.problem() is None
+        assert await world.samples() == 2
+
+
+async def test_a_problem_that_stays_is_reported_once(ledger: Ledger, data: Path) -> None:
+    data.unlink()
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        before = ledger.view
+        await world.look_again()
+        assert ledger.view is before
+
+
+# ---- where and what -----------------------------------------------------------------------------
+
+
+async def test_the_files_of_a_directory_are_counted(ledger: Ledger, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    (images / "cats").mkdir(parents=True)
+    for name in ("a.png", "cats/b.png", "cats/c.png"):
+        (images / name).touch()
+    (images / "link.png").symlink_to(images / "a.png")
+    (images / "loop").symlink_to(images)
+    async with watching(ledger) as world:
+        await world.hold(url=str(images))
+        assert await world.samples() == 3
+        (images / "cats" / "d.png").touch()
+        await world.look_again()
+        assert await world.samples() == 4
+
+
+async def test_paths_are_below_the_root_of_the_node(ledger: Ledger, tmp_path: Path) -> None:
+    file = tmp_path / "rootfs" / "data" / "a.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text("one\n")
+    async with watching(ledger, Options(data_root=tmp_path / "rootfs")) as world:
+        await world.hold(url="/data/a.txt")
+        assert await world.samples() == 1
+
+
+async def test_another_spec_is_another_count(ledger: Ledger, data: Path) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data), version=1)
+        await world.hold(url=str(data), format="txt", version=2)
+        report = await world.report()
+        assert report.task_info == {"numberOfSamples": 3}
+        assert report.details["generation"] == "2"
+
+
+async def test_a_withdrawn_dataset_is_looked_at_no_more(ledger: Ledger, data: Path) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        await world.hold(url=str(data), name="other", uid="uid-o")
+        await ledger.apply([wire.Withdraw(1, key(), UID)])
+        data.write_text("x\n")
+        looks = len(world.period.waited_s)
+        await world.look_again()
+        assert len(world.period.waited_s) == looks + 1
+        (row,) = await ledger.workers()
+        assert (row.name, row.worker.numbers) == ("other", {"numberOfSamples": 0})
+
+
+async def test_a_dataset_that_leaves_and_returns_is_reported_again(
+    ledger: Ledger, data: Path
+) -> None:
+    """In one commit, so that nothing tells it apart from one that stayed."""
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        back = assign(url=str(data))
+        await ledger.apply([wire.Withdraw(1, key(), UID), back])
+        assert await world.owed() == []
+        await world.look_again()
+        assert await world.samples() == 2
+
+
+async def test_no_secret_gives_the_right_to_report_for_a_dataset(
+    ledger: Ledger, data: Path
+) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        assert ledger.view.grants == {}
+        assert ledger.grant("") is None

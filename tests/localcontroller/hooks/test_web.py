@@ -1,0 +1,214 @@
+"""Datasets behind http: conditional, streamed, bounded, and honest about what fails."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from localcontroller.hooks import sources
+from localcontroller.ledger import Ledger
+from tests.localcontroller.hooks.server import Answer, serving
+from tests.localcontroller.hooks.world import watching
+
+TEXT = "x\n1\n2\n"
+
+
+class Content:
+    """A file that a server has, with the headers that it gives."""
+
+    def __init__(self, text: str = TEXT, **headers: str) -> None:
+        self.text = text
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.heeds_conditions = True
+        self.bodies = 0
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        condition = request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since")
+        if self.heeds_conditions and condition and condition in self.headers.values():
+            return web.Response(status=304, headers=self.headers)
+        self.bodies += 1
+        return web.Response(text=self.text, headers=self.headers)
+
+
+VALIDATORS = {
+    "ETag": {"ETag": '"v1"'},
+    "Last-Modified": {"Last_Modified": "Sat, 03 Jan 2026 10:00:00 GMT"},
+}
+
+
+@pytest.mark.parametrize("case", VALIDATORS)
+async def test_a_file_is_sent_again_only_when_it_changed(case: str, ledger: Ledger) -> None:
+    content = Content(**VALIDATORS[case])
+    async with serving(content) as server, watching(ledger) as world:
+        await world.hold(url=f"{server.url}/a.csv")
+        assert await world.samples() == 2
+        await world.look_again()
+        assert (len(server.requests), content.bodies) == (2, 1)
+        content.text += "3\n"
+        content.headers = {name: f"{value} new" for name, value in content.headers.items()}
+        await world.look_again()
+        assert await world.samples() == 3
+
+
+async def test_the_body_of_a_server_that_ignores_conditions_is_not_counted_again(
+    ledger: Ledger,
+) -> None:
+    content = Content(ETag='"v1"')
+    content.heeds_conditions = False
+    async with serving(content) as server, watching(ledger) as world:
+        await world.hold(url=f"{server.url}/a.csv")
+        content.text = "x\n987\n"  # as long, fewer samples, the same ETag
+        before = ledger.view
+        await world.look_again()
+        assert ledger.view is before
+
+
+async def test_without_any_validator_another_length_is_another_content(ledger: Ledger) -> None:
+    content = Content()
+    async with serving(content) as server, watching(ledger) as world:
+        await world.hold(url=f"{server.url}/a.csv")
+        content.text += "3\n"
+        await world.look_again()
+        assert await world.samples() == 3
+
+
+async def test_a_stream_without_length_is_counted_each_time(ledger: Ledger) -> None:
+    lines = [b"x\n", b"1\n"]
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in lines:
+            await response.write(line)
+        return response
+
+    async with serving(stream) as server, watching(ledger) as world:
+        await world.hold(url=f"{server.url}/a.csv")
+        lines.append(b"2\n")
+        await world.look_again()
+        assert await world.samples() == 2
+
+
+def status(code: int) -> Answer:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=code)
+
+    return answer
+
+
+async def cut(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b"x\n1\n")
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+async def loop(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPFound(request.path)
+
+
+PROBLEMS: dict[str, tuple[Answer, str, str]] = {
+    "404": (status(404), "NotFound", "answers 404"),
+    "410": (status(410), "NotFound", "answers 410"),
+    "401": (status(401), "Forbidden", "answers 401"),
+    "403": (status(403), "Forbidden", "answers 403"),
+    "500": (status(500), "Unavailable", "answers 500"),
+    "cut": (cut, "Unavailable", "ended before its end"),
+    "redirected for ever": (loop, "Unavailable", "more than 5 redirections"),
+}
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+async def test_a_problem_is_reported_and_heals(case: str, ledger: Ledger) -> None:
+    answer, reason, text = PROBLEMS[case]
+    async with serving(answer) as server, watching(ledger) as world:
+        await world.hold(url=f"{server.url}/a.csv")
+        report = await world.report()
+        assert (report.status, report.details["problem"]) == ("lost", reason)
+        assert report.reason.startswith(f"spec.url: {server.url}/a.csv")
+        assert text in report.reason
+        server.answer = Content()
+        await world.look_again()
+        assert await world.samples() == 2
+
+
+async def test_what_was_cut_is_read_again_even_with_the_same_etag(ledger: Ledger) -> None:
+    async def cut_with_etag(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "1000", "ETag": '"v1"'})
+        await response.prepare(request)
+        await response.write(b"x\n1\n")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with serving(cut_with_etag) as server, watching(ledger) as world:
+        await world.hold(url=f"{server.url}/a.csv")
+        server.answer = Content(ETag='"v1"')
+        await world.look_again()
+        assert await world.samples() == 2
+
+
+async def test_nobody_listens(ledger: Ledger) -> None:
+    async with serving(status(200)) as server:
+        url = f"{server.url}/a.csv"
+    async with watching(ledger) as world:
+        await world.hold(url=url)
+        report = await world.report()
+        assert report.details["problem"] == "Unavailable"
+        assert "no connection" in report.reason
+
+
+async def test_a_server_that_falls_silent_is_given_up(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "SILENCE_S", 0.05)
+
+    async with serving(status(200)) as server, watching(ledger) as world:
+
+        async def silent(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            await response.prepare(request)
+            await response.write(b"x\n1\n")
+            await server.released.wait()
+            return response
+
+        server.answer = silent
+        await world.hold(url=f"{server.url}/a.csv")
+        report = await world.report()
+        assert report.details["problem"] == "Unavailable"
+        assert "no answer in time" in report.reason
+
+
+async def test_a_slow_server_holds_up_no_other_dataset(ledger: Ledger) -> None:
+    async with serving(status(200)) as server, watching(ledger) as world:
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.path == "/slow.csv":
+                await server.released.wait()
+            return web.Response(text=TEXT)
+
+        server.answer = answer
+        slow = asyncio.create_task(
+            world.hold(name="slow", uid="uid-slow", url=f"{server.url}/slow.csv")
+        )
+        await world.hold(url=f"{server.url}/a.csv")
+        assert await world.samples() == 2
+        server.released.set()
+        await slow
+
+
+async def test_what_signs_a_url_is_in_no_report(
+    ledger: Ledger, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(status(500)) as server, watching(ledger) as world:
+        host = server.url.removeprefix("http://")
+        await world.hold(url=f"http://user:pass-word@{host}/a.csv?X-Amz-Signature=s1gnature")
+        said: Any = await world.report()
+        printed = capsys.readouterr()
+        for text in (said.reason, printed.out, printed.err, caplog.text):
+            assert "pass-word" not in text
+            assert "s1gnature" not in text
+        assert server.requests[0].query["X-Amz-Signature"] == "s1gnature"
