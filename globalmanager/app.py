@@ -177,7 +177,7 @@ class Manager:
             engine,
             StatusFold(
                 find=engine.find,
-                write=engine.status_writer.write,
+                update=engine.status_writer.update,
                 is_gone=lambda error: isinstance(error, NotFound),
             ),
         )
@@ -186,13 +186,19 @@ class Manager:
     def _edge_server(self) -> EdgeServer:
         address = split_address(self._settings.edge_address, "setting edgeAddress")
         per_s = self._settings.admissions_per_s
+        per_address_per_s = max(1.0, per_s * self._settings.admissions_address_share)
         return EdgeServer(
             *address,
             sessions=self._sessions,
             authenticator=self._admittance.authenticator(TokenReviews(self._client)),
             not_ready=self._startup.edges_must_wait,
             metrics=self._edge_metrics,
-            limits=AdmissionLimits(per_s=per_s, burst=max(1, round(2 * per_s))),
+            limits=AdmissionLimits(
+                per_s=per_s,
+                burst=max(1, round(2 * per_s)),
+                per_address_per_s=per_address_per_s,
+                per_address_burst=round(2 * per_address_per_s),
+            ),
             tls=self._admittance.tls,
             review_s=self._settings.edge_review_s,
         )

@@ -56,6 +56,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     admissions_per_s: Annotated[
         float, Setting("edge connections admitted per second; beyond it they are told to retry")
     ] = 100.0
+    admissions_address_share: Annotated[
+        float,
+        Setting(
+            "part of these for one IP address (IPv6: one /64), at least 1 per second; 1 where all "
+            "edges come through one proxy or NAT"
+        ),
+    ] = 0.1
     qps: Annotated[float, Setting("requests per second to the Kubernetes API")] = 200.0
     burst: Annotated[int, Setting("requests to the Kubernetes API that may come at once")] = 400
     request_deadline_s: Annotated[

@@ -117,7 +117,14 @@ def _link(settings: Settings, ledger: Ledger, metrics: Metrics) -> Link:
         ),
     )
     delays = default_delays(min_s=settings.reconnect_min_s, max_s=settings.reconnect_max_s)
-    return Link(endpoint, ledger, metrics, timing=settings.timing, delays=delays)
+    return Link(
+        endpoint,
+        ledger,
+        metrics,
+        timing=settings.timing,
+        delays=delays,
+        credential_check_s=settings.credential_check_s,
+    )
 
 
 def _pod_watch(settings: Settings, ledger: Ledger, heartbeats: Heartbeats) -> PodWatch:

@@ -1,7 +1,7 @@
 """What proves to the GlobalManager who this node is, and to the node that it is the GlobalManager.
 
 Read by the link at each dial, for tokens and certificates are rotated; nothing of it is kept but
-a digest, which tells whether a credential that was rejected has been replaced since.
+a digest, which tells whether the credential that was shown has been replaced since.
 """
 
 import hashlib

@@ -2,9 +2,11 @@
 
 Started by `app`. It dials, lets a Conversation run, and dials again with full jitter. Whatever
 goes wrong is a reason to wait, never to end; losing the cloud stops nothing else on the node.
+A credential that is replaced on disk ends the session too, before the old one has expired.
 """
 
 import asyncio
+import random
 import ssl
 from collections.abc import Callable
 from datetime import datetime
@@ -22,6 +24,7 @@ from common.edge_session import ReportAcked, Welcomed
 from common.errors import EdgeAIError
 from common.logs import get_logger
 from common.session import Timing
+from common.tasks import TaskGroup
 from localcontroller.conversation import CLOSE_S, Conversation, HungUp
 from localcontroller.credentials import CredentialError, Credentials
 from localcontroller.ledger import Ledger, utc_now
@@ -66,6 +69,10 @@ class Unwelcome(EdgeAIError):
         super().__init__(problem)
 
 
+class Renewed(EdgeAIError):
+    """The credential on disk is another one than the session was opened with."""
+
+
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
     """How long to stay away, and after what."""
 
@@ -85,7 +92,14 @@ def default_delays(*, min_s: float, max_s: float) -> Delays:
 
 
 class Link:
-    """Args: now: UTC, for people"""
+    """
+    Args:
+        credential_check_s: a live session's credential files are looked at so often; once they
+            changed, a new session follows within as long again, for edges that were started
+            together are not to come together
+        now: UTC, for people
+        uniform: draws a float in [low, high]
+    """
 
     def __init__(
         self,
@@ -95,14 +109,18 @@ class Link:
         *,
         timing: Timing,
         delays: Delays,
+        credential_check_s: float = 30.0,
         now: Callable[[], datetime] = utc_now,
+        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._endpoint = endpoint
         self._ledger = ledger
         self._metrics = metrics
         self._timing = timing
         self._delays = delays
+        self._credential_check_s = credential_check_s
         self._now = now
+        self._uniform = uniform
         self._shown = b""  # digest of the credential that was shown last
         self.state = LinkState(connected=False, since=self._timestamp())
 
@@ -116,6 +134,10 @@ class Link:
         """One connection from dial to end. Returns: how long to stay away, seconds."""
         try:
             await self._talk()
+        except Renewed as error:
+            log.info("session ended to open a new one", reason=str(error))
+            self._set_disconnected()
+            return 0.0
         except Exception as error:  # the link must outlive any fault
             if not isinstance(error, EdgeAIError | OSError | WebSocketException):
                 log.exception("link failed")
@@ -127,9 +149,31 @@ class Link:
         ws = await self._dial()
         conversation = Conversation(ws, self._ledger, self, timing=self._timing)
         try:
-            await conversation.run()
+            async with TaskGroup() as group:
+                group.create_task(conversation.run(), name="conversation")
+                group.create_task(self._watch_credentials(), name="link-credentials")
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from problems
         finally:
             await conversation.hang_up()
+        raise AssertionError("unreachable: every loop ends by an exception")
+
+    async def _watch_credentials(self) -> NoReturn:
+        """Raises: Renewed, once other files than were shown are there and can be used."""
+        refused = self._shown
+        while True:
+            await asyncio.sleep(self._credential_check_s)
+            digest = self._endpoint.credentials.digest()
+            if digest in (self._shown, refused):
+                continue
+            await asyncio.sleep(self._uniform(0.0, self._credential_check_s))
+            try:
+                self._load_credentials()
+            except CredentialError as error:  # half of a pair, perhaps: the rest is to come
+                log.warning("new credential cannot be used yet", problem=str(error))
+                refused = digest
+            else:
+                raise Renewed("the credential of this node was replaced")
 
     def _delay_s(self, error: Exception) -> float:
         match error:
@@ -177,15 +221,19 @@ class Link:
 
     def _read_credentials(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
         """Headers and TLS, read for each connection: files are rotated. Raises: Unwelcome"""
-        endpoint = self._endpoint
+        self._shown = self._endpoint.credentials.digest()
         try:
-            self._shown = endpoint.credentials.digest()
-            headers = {NODE_HEADER: endpoint.node, **endpoint.credentials.headers()}
-            is_secure = urlsplit(endpoint.url).scheme == "wss"
-            return headers, endpoint.credentials.tls() if is_secure else None
+            return self._load_credentials()
         except CredentialError as error:
             log.error("cannot use a credential of this node", problem=str(error))
             raise Unwelcome(str(error), at_least_s=self._delays.credential_s) from error
+
+    def _load_credentials(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
+        """Raises: CredentialError"""
+        endpoint = self._endpoint
+        headers = {NODE_HEADER: endpoint.node, **endpoint.credentials.headers()}
+        is_secure = urlsplit(endpoint.url).scheme == "wss"
+        return headers, endpoint.credentials.tls() if is_secure else None
 
     def _credential_s(self) -> float:
         """How long to stay away after a rejection: not at all, should there be a new credential."""
@@ -253,6 +301,15 @@ class Link:
         log.warning("no session with GlobalManager", reason=problem, retry_in_s=round(delay_s, 1))
         if not self.state.connected:
             self._metrics.connects.labels(outcome="failed").inc()
+        self._set_disconnected()
+        self.state = msgspec.structs.replace(
+            self.state,
+            failures=self.state.failures + 1,
+            last_error=problem,
+            retry_in_s=delay_s,
+        )
+
+    def _set_disconnected(self) -> None:
         self._metrics.is_connected.set(0)
         self.state = msgspec.structs.replace(
             self.state,
@@ -260,9 +317,6 @@ class Link:
             since=self._timestamp() if self.state.connected else self.state.since,
             session="",
             protocol_version=0,
-            failures=self.state.failures + 1,
-            last_error=problem,
-            retry_in_s=delay_s,
         )
 
     def _timestamp(self) -> str:

@@ -82,6 +82,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     ] = 1024 * 1024
     reconnect_min_s: Annotated[float, Setting("cap of the first reconnect delay, seconds")] = 1.0
     reconnect_max_s: Annotated[float, Setting("cap of every reconnect delay, seconds")] = 60.0
+    credential_check_s: Annotated[
+        float,
+        Setting(
+            "token and client certificate are looked at so often, seconds; replaced ones are used "
+            "for a new session within as long again"
+        ),
+    ] = 30.0
 
     @property
     def global_manager_url(self) -> str:
@@ -97,6 +104,7 @@ _POSITIVE = (
     "session_silence_s",
     "reconnect_min_s",
     "reconnect_max_s",
+    "credential_check_s",
 )
 
 

@@ -14,7 +14,8 @@ from typing import cast
 from common.errors import Overloaded
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
-from globalmanager.edge.admission import Lobby, Visit
+from globalmanager.edge.admission import AddressPaces, Lobby, Visit
+from globalmanager.edge.complaints import Complaint
 from globalmanager.edge.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.tls import ServerTls, reason_of
 
@@ -26,17 +27,26 @@ class TlsGate:
 
     Args:
         pace: of handshakes; who would have to wait for too long is turned away
+        paces: … of those from one address
         open_s: a handshake, and the wait for it, takes no longer
         failed: called for each connection that got no TLS
     """
 
     def __init__(
-        self, tls: ServerTls, *, pace: TokenBucket, open_s: float, failed: Callable[[], None]
+        self,
+        tls: ServerTls,
+        *,
+        pace: TokenBucket,
+        paces: AddressPaces,
+        open_s: float,
+        failed: Callable[[], None],
     ) -> None:
         self._tls = tls
         self._pace = pace
+        self._paces = paces
         self._open_s = open_s
         self._failed = failed
+        self._failure = Complaint("TLS handshake failed")
         self._under_way: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -59,7 +69,7 @@ class TlsGate:
     async def _handshake(self, tcp: socket.socket, visit: Visit, guest: EdgeConnection) -> None:
         try:
             async with asyncio.timeout(self._open_s):
-                await self._wait_for_turn(tcp)
+                await self._wait_for_turn(tcp, visit.address)
                 await self._hand_over(tcp, guest)
         except (Overloaded, OSError) as error:  # ssl.SSLError and TimeoutError are OSErrors
             visit.leave()
@@ -68,8 +78,9 @@ class TlsGate:
             visit.leave()
             raise
 
-    async def _wait_for_turn(self, tcp: socket.socket) -> None:
+    async def _wait_for_turn(self, tcp: socket.socket, address: str) -> None:
         try:
+            await self._paces.of(address).acquire()
             await self._pace.acquire()
         except BaseException:
             tcp.close()
@@ -88,7 +99,7 @@ class TlsGate:
     def _note(self, address: str, error: Exception) -> None:
         self._failed()
         if isinstance(error, ssl.SSLError):
-            log.warning("TLS handshake failed", peer=address, reason=reason_of(error))
+            self._failure.warn(peer=address, reason=reason_of(error))
         else:  # a probe that says nothing, a peer that went away, or too many at once
             log.debug("no TLS handshake", peer=address, reason=str(error))
 

@@ -1,4 +1,4 @@
-"""The way of a report into .status: find the object, fold, write the patch.
+"""The way of a report into .status: find the object, and fold into what it says when written.
 
 The engine comes in as callables, so nothing here knows the Kubernetes client. `fold` is the
 kind's pure rule; this module only decides what each way to fail means for the sender.
@@ -25,7 +25,10 @@ class Found(Protocol):
 
 
 Find = Callable[[TaskKey], Found | None]
-WriteStatus = Callable[[ObjectRef, Uid, Mapping[str, Any]], Awaitable[None]]
+PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+""".status as it is -> what to merge into it; None: nothing."""
+
+UpdateStatus = Callable[[ObjectRef, Uid, PatchOf], Awaitable[None]]
 """Merge-patch .status of exactly the object with this uid; returns once the API has it."""
 
 
@@ -33,25 +36,23 @@ class StatusFold:
     """An upstream.FoldAndWrite.
 
     Args:
-        is_gone: whether an error of `write` says that no object of that uid exists
+        is_gone: whether an error of `update` says that no object of that uid exists
     """
 
     def __init__(
-        self, *, find: Find, write: WriteStatus, is_gone: Callable[[EdgeAIError], bool]
+        self, *, find: Find, update: UpdateStatus, is_gone: Callable[[EdgeAIError], bool]
     ) -> None:
         self._find = find
-        self._write = write
+        self._update = update
         self._is_gone = is_gone
 
     async def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         found = self._find(key)
         if found is None or found.object["metadata"]["uid"] != uid:
             return Refused(GONE)
-        patch = found.kind.fold(found.object.get("status") or {}, report)
-        if patch is None:
-            return Done()
+        kind = found.kind
         try:
-            await self._write(found.ref, uid, patch)
+            await self._update(found.ref, uid, lambda status: kind.fold(status, report))
         except EdgeAIError as error:
             if self._is_gone(error):
                 return Refused(GONE)

@@ -20,7 +20,8 @@ from common import wire
 from common.errors import Overloaded, Unavailable
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
-from globalmanager.edge.admission import AdmissionLimits, Lobby, retry_after
+from globalmanager.edge.admission import AddressPaces, AdmissionLimits, Lobby, retry_after
+from globalmanager.edge.complaints import Complaint
 from globalmanager.edge.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.entrance import Entrance, TlsGate
 from globalmanager.edge.identity import NODE_HEADER, Authenticator, Handshake, Unauthenticated
@@ -31,6 +32,7 @@ from globalmanager.edge.tls import ServerTls, peer_certificate
 
 log = get_logger(__name__)
 
+AUTHORIZATION: Final = "Authorization"
 SESSION_PATH: Final = "/"
 HEALTH_PATH: Final = "/healthz"
 USER_TIMEOUT_S: Final = 30.0  # TCP gives up on a peer that acknowledges nothing
@@ -68,6 +70,9 @@ class EdgeServer:
         self._limits = limits
         self._gate = None if tls is None else self._tls_gate(tls)
         self._bucket = self._admissions(max_wait_s=0.0)
+        self._paces = self._admissions_of_addresses(max_wait_s=0.0)
+        self._stranger = Complaint("peer not authenticated")
+        self._blind = Complaint("peers cannot be authenticated now")
         self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
         self._reviewing: asyncio.Task[None] | None = None
         self._lobby = Lobby(
@@ -156,10 +161,21 @@ class EdgeServer:
             qps=limits.per_s, burst=limits.burst, max_wait_s=max_wait_s, what="edge server"
         )
 
+    def _admissions_of_addresses(self, *, max_wait_s: float) -> AddressPaces:
+        limits = self._limits
+        return AddressPaces(
+            qps=limits.per_address_per_s,
+            burst=limits.per_address_burst,
+            max_wait_s=max_wait_s,
+            what="edge server, for one address,",
+        )
+
     def _tls_gate(self, tls: ServerTls) -> TlsGate:
+        max_wait_s = self._limits.open_s / 4
         return TlsGate(
             tls,
-            pace=self._admissions(max_wait_s=self._limits.open_s / 4),
+            pace=self._admissions(max_wait_s=max_wait_s),
+            paces=self._admissions_of_addresses(max_wait_s=max_wait_s),
             open_s=self._limits.open_s / 2,
             failed=self._metrics.handshakes.labels("no TLS").inc,
         )
@@ -213,14 +229,21 @@ class EdgeServer:
         if self._not_ready():
             return unavailable(connection, retry_after(self._limits.cold_retry_s))
         try:
-            self._bucket.reserve(asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            self._paces.of(connection.peer_address).reserve(now)
+            self._bucket.reserve(now)
         except Overloaded:
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
+        for name in (AUTHORIZATION, NODE_HEADER):
+            if len(request.headers.get_all(name)) > 1:
+                return connection.respond(
+                    http.HTTPStatus.BAD_REQUEST, f"header {name} came more than once\n"
+                )
         return None
 
     async def _identify(self, connection: EdgeConnection, request: Request) -> Response | None:
         handshake = Handshake(
-            authorization=request.headers.get("Authorization", ""),
+            authorization=request.headers.get(AUTHORIZATION, ""),
             claimed_node=request.headers.get(NODE_HEADER, ""),
             peer_address=connection.peer_address,
             certificate=peer_certificate(connection.transport.get_extra_info("ssl_object")),
@@ -228,10 +251,10 @@ class EdgeServer:
         try:
             node = await self._authenticator.authenticate(handshake)
         except Unauthenticated as error:
-            log.warning("peer not authenticated", peer=handshake.peer_address, reason=error.reason)
+            self._stranger.warn(peer=handshake.peer_address, reason=error.reason)
             return unauthorized(connection)
         except Unavailable as error:
-            log.warning("peers cannot be authenticated now", problem=str(error))
+            self._blind.warn(problem=str(error))
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
         wait_s = self._sessions.must_wait_s(node)
         if wait_s is not None:

@@ -3,7 +3,8 @@
 Sessions `offer` reports; a fixed number of workers passes each to `fold_and_write` and
 acknowledges it once that has taken effect. Per worker of a task only the newest report waits,
 and acknowledging it acknowledges all that it stands for. A report of a worker that is not bound
-to the sending node changes nothing. The inbox never touches a socket and writes nothing itself.
+to the sending node, or not any more once the report's turn has come, changes nothing. The inbox
+never touches a socket and writes nothing itself.
 
 What is answered with a refusal, for good: a worker that is not bound to the sender, a body that
 does not decode, an object that is gone. A refusal ends one worker's report, not the session: the
@@ -166,8 +167,8 @@ class Inbox:
         Returns: False when there is no room for another one: read nothing more from this sender
             until its `resume` is called
         """
-        binding = self._binding_of(sender.node, report.uid)
-        if binding is None or report.worker not in binding.workers:
+        binding = self._bound(sender.node, WorkerKey(report.uid, report.worker))
+        if binding is None:
             self._refuse_foreign(sender, report)
             return self._has_room(sender)
         try:
@@ -193,20 +194,28 @@ class Inbox:
         """The session is over. Its reports still take effect; who acknowledges them is gone."""
         self._paused.pop(sender, None)
 
+    def _bound(self, node: NodeName, key: WorkerKey) -> Binding | None:
+        """None: the worker is not on that node, or not any more."""
+        binding = self._binding_of(node, key.uid)
+        return binding if binding is not None and key.worker in binding.workers else None
+
     # ---- what waits ----
 
     def _put(self, key: WorkerKey, entry: Entry) -> None:
         self._count(entry)
         before = self._waiting.get(key)
-        self._waiting[key] = entry if before is None else self._merge(before, entry)
+        self._waiting[key] = entry if before is None else self._merge(key, before, entry)
         if key not in self._active:
             self._schedule(key)
 
-    def _merge(self, older: Entry, newer: Entry) -> Entry:
+    def _merge(self, key: WorkerKey, older: Entry, newer: Entry) -> Entry:
         """One entry for both; receipts of sessions that have ended are dropped."""
         self._discount(older)
         self._discount(newer)
-        kept = older if is_stale_after(older.report, newer.report) else newer
+        # What a former node said must not stand for what the present one says.
+        is_bound = self._bound(older.report.node, key) is not None
+        is_stale = is_bound and is_stale_after(older.report, newer.report)
+        kept = older if is_stale else newer
         live = tuple(r for r in older.receipts + newer.receipts if r.sender.is_live)
         merged = kept._replace(receipts=live)
         self._count(merged)
@@ -262,6 +271,8 @@ class Inbox:
             self._finish(key, entry, outcome)
 
     async def _attempt(self, key: WorkerKey, entry: Entry) -> Outcome:
+        if self._bound(entry.report.node, key) is None:
+            return Refused(not_bound(key.worker, entry.report.node))
         try:
             async with asyncio.timeout(self._limits.write_timeout_s):
                 return await self._fold_and_write(entry.task, key.uid, entry.report)
@@ -293,7 +304,7 @@ class Inbox:
     def _retry(self, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
         newer = self._waiting.get(key)
         # While it was active `entry` stayed counted, as an entry that waits is.
-        self._waiting[key] = entry if newer is None else self._merge(entry, newer)
+        self._waiting[key] = entry if newer is None else self._merge(key, entry, newer)
         backoff = self._backoffs.get(key) or self._new_backoff()
         self._backoffs[key] = backoff
         # One miss is ordinary (a conflict); an outage is one line per worker, not one per attempt.
@@ -316,9 +327,7 @@ class Inbox:
 
     def _refuse_foreign(self, sender: Sender, report: wire.Report) -> None:
         self._metrics.reports.labels("foreign").inc()
-        sender.acknowledge(
-            report.seq, refused=f"worker {report.worker!r} is not bound to node {sender.node!r}"
-        )
+        sender.acknowledge(report.seq, refused=not_bound(report.worker, sender.node))
         now = self._clock()
         warned_at = self._warned_at.get(sender.node)
         if warned_at is not None and now < warned_at + self._limits.warn_every_s:
@@ -330,6 +339,10 @@ class Inbox:
             uid=report.uid[:64],
             worker=report.worker,
         )
+
+
+def not_bound(worker: WorkerName, node: NodeName) -> str:
+    return f"worker {worker!r} is not bound to node {node!r}"
 
 
 def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:

@@ -11,7 +11,7 @@ from common import logs
 from common.errors import EdgeAIError
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.observe import StoreOf
-from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.engine.store import controller_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
@@ -99,7 +99,8 @@ class Applier:
     async def tell(self, observed: Observed, plan: Plan) -> None:
         """Status and events of the plan. Raises: as `apply`"""
         if plan.status is not None:
-            await self._status.write(observed.ref, observed.uid, plan.status)
+            basis = status_of(observed.object)
+            await self._status.write(observed.ref, observed.uid, plan.status, basis=basis)
         for event in plan.events:
             self._recorder.record(observed.object, event)
 
@@ -112,7 +113,8 @@ class Applier:
             case Delete():
                 await self._delete(action)
             case PatchStatus():
-                await self._status.write(action.ref, action.uid, action.status)
+                basis = status_of(observed.references.get(action.ref, {}))
+                await self._status.write(action.ref, action.uid, action.status, basis=basis)
 
     async def _create(self, observed: Observed, action: Create) -> None:
         ref = ref_of(action.type, action.object)

@@ -262,12 +262,14 @@ class Roster:
         if self.is_blind():
             self._blind_until = now
             return
-        for name, replica in self._replicas.items():
+        for name, replica in tuple(self._replicas.items()):
             silent_s = now - max(replica.heard_at, self._blind_until)
             if replica.is_alive and silent_s > self._duration_of(replica):
                 replica.is_alive = False
                 log.warning("replica is silent", replica=name, sessions=len(replica.claims))
                 self._settle(replica.claims, since=self._utcnow() - timedelta(seconds=silent_s))
+                if replica.lease is None:  # what a ConfigMap alone told: nothing would remove it
+                    self._forget(name)
 
     def is_blind(self) -> bool:
         """Whether no news of the replicas would arrive; own heartbeats come three a duration."""

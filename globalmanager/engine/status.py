@@ -1,9 +1,9 @@
 """Writes .status, for the reconciler and for edge reports: only what differs, only to one uid.
 
-Both write disjoint subtrees by merge patch, so neither reads, changes and writes back. The API
-server ignores metadata.uid in a patch of a custom resource's /status, so the precondition is the
-resourceVersion of an object that is known to have the uid. Called by apply and, through app, by
-the edge server.
+A patch is only ever sent to the status that it was computed from: totals are sums of what is
+there. The API server ignores metadata.uid in a patch of a custom resource's /status, so the
+precondition is the resourceVersion of an object that is known to have the uid. Called by apply
+and, through app, by the edge server.
 
 A CustomResourceDefinition of another version may drop fields, or have no /status. What it did not
 keep counts as not written: it is tried again, but seldom.
@@ -11,7 +11,7 @@ keep counts as not written: it is tried again, but seldom.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,9 @@ from globalmanager.engine.store import uid_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
 from globalmanager.model import Object, ObjectRef
+
+PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+""".status as it is -> what to merge into it; None: nothing."""
 
 _ATTEMPTS: Final = 4
 _RETRY_S: Final = 10.0  # somebody has to apply the definition first
@@ -97,27 +100,50 @@ class StatusWriter:
         """Of each type whose CustomResourceDefinition does not keep a status, what to do."""
         return self._unkept.complaints()
 
-    async def write(self, ref: ObjectRef, uid: Uid, patch: Mapping[str, Any]) -> None:
-        """Merge `patch` into the .status of the object that has `uid`; nothing new, no request.
+    async def write(
+        self, ref: ObjectRef, uid: Uid, patch: Mapping[str, Any], *, basis: Mapping[str, Any]
+    ) -> None:
+        """Merge `patch` into the .status that it was computed from, `basis`.
+
+        Raises:
+            Conflict: .status is another by now and lacks what the patch says; the store has it,
+                so compute the patch again
+            others: as `update`
+        """
+
+        def patch_of(status: Mapping[str, Any]) -> Mapping[str, Any]:
+            if status != basis and diff(status, patch) is not None:
+                raise Conflict("patch", str(ref), code=409, message="its status changed meanwhile")
+            return patch
+
+        await self.update(ref, uid, patch_of)
+
+    async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
+        """Merge a patch into the .status of the object that has `uid`; nothing new, no request.
+
+        Args:
+            patch_of: called anew whenever someone else changed the object
 
         Raises:
             NotFound: the object is gone, or its name was taken by another
             NotKept: the type's definition has no place for it
-            Conflict: .status itself was changed by someone else; the store has the new one, so
-                compute the patch again
+            Conflict: others change the object faster than it can be written
             ApiError, Overloaded: as of any request; Unavailable ones may be tried again
         """
         lock = self._locks.setdefault(ref, asyncio.Lock())
         async with lock:
-            await self._write(ref, uid, patch)
+            await self._update(ref, uid, patch_of)
 
-    async def _write(self, ref: ObjectRef, uid: Uid, patch: Mapping[str, Any]) -> None:
+    async def _update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
         object_ = self._store_of(ref.type).get(ref)
         if object_ is None or uid_of(object_) != uid:
             object_ = await self._fresh(ref, uid)
-        subject = _Subject.of(ref, patch)
         for _ in range(_ATTEMPTS):
-            needed = diff(_status_of(object_), patch)
+            patch = patch_of(status_of(object_))
+            if patch is None:
+                return
+            subject = _Subject.of(ref, patch)
+            needed = diff(status_of(object_), patch)
             if needed is None:
                 self._unkept.discard(subject)
                 return
@@ -127,10 +153,7 @@ class StatusWriter:
                 self._unkept.add(subject, error)
                 raise
             except Conflict:
-                fresh = await self._fresh(ref, uid)
-                if _status_of(fresh) != _status_of(object_):
-                    raise
-                object_ = fresh  # only spec or metadata changed: the patch is as good as before
+                object_ = await self._fresh(ref, uid)
             else:
                 self._unkept.discard(subject)
                 return
@@ -147,7 +170,7 @@ class StatusWriter:
         except Invalid as error:
             raise NotKept(ref, "refuses status fields", f" ({error.message})") from error
         self._store_of(ref.type).observe_write(answer)
-        dropped = diff(_status_of(answer), patch)
+        dropped = diff(status_of(answer), patch)
         if dropped is not None:
             raise NotKept(ref, "drops " + ", ".join(f"status.{key}" for key in sorted(dropped)))
 
@@ -164,6 +187,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _status_of(object_: Object) -> Mapping[str, Any]:
+def status_of(object_: Object) -> Mapping[str, Any]:
+    """What it says of its state; empty when it says nothing."""
     status = object_.get("status")
     return status if isinstance(status, dict) else {}

@@ -179,7 +179,7 @@ def _manager(control_plane: ControlPlane, directory: Path, *flags: str) -> Itera
         system_namespace=SYSTEM_NAMESPACE,
         directory=directory,
         tokens={name: token_of(name) for name in map(node_name, range(SESSIONS))},
-        flags=flags,
+        flags=("--admissions-address-share", "1", *flags),  # all its edges have one address
         environment=AS_DEPLOYED,
     )
     try:

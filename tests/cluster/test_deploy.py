@@ -1,15 +1,8 @@
-"""deploy/ on a real API server: all of it is accepted, and the rights are the ones that are used.
-
-The GlobalManager runs under its own ServiceAccount. The API server's audit log tells what it asks.
-"""
+"""deploy/ on a real API server: all of it is accepted, and its parts agree with each other."""
 
 import json
-import signal
-import sys
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
@@ -17,31 +10,17 @@ import yaml
 import globalmanager.settings
 import localcontroller.settings
 from common.settings import load
-from edgeai.api import Object, collection_of, path_of, wait_until
+from edgeai.api import Object
 from globalmanager.admittance import service_account, tls_files
-from globalmanager.children import SPEC_HASH
 from globalmanager.edge.service_accounts import ServiceAccount
 from globalmanager.rbac import ACCOUNT, NAMESPACE
-from tests.certificates import Authority
-from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT
-from tests.cluster.controlplane import AUDITED, ControlPlane
-from tests.cluster.manager import GlobalManager
-from tests.cluster.programs import Program, free_port
-from tests.cluster.rights import Right, granted
-from tests.cluster.samples import model, service
-from tests.globalmanager.kinds.samples import federated
+from tests.cluster.controlplane import ControlPlane
 
 DEPLOY: Final = CHECKOUT / "deploy"
 OVERLAYS: Final = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
-GROUPS: Final = ("edgeai.io", "sedna.io")
 EDGE: Final = "edge0"
 LOCAL_CONTROLLER: Final = "localcontroller"
-SETTLE_S: Final = 40.0
-LIFETIME_S: Final = 600  # the least that the API server grants
-
-
-# ---- manifests ---------------------------------------------------------------------------------
 
 
 def rendered(control_plane: ControlPlane, directory: Path) -> list[Object]:
@@ -74,6 +53,49 @@ def test_the_api_server_accepts_the_dashboard(crds: ControlPlane, system_namespa
     crds.client.create(dashboard, dry_run=True)
     (text,) = dashboard["data"].values()
     assert json.loads(text)["panels"]
+
+
+def test_a_node_publishes_the_edge_port_only(control_plane: ControlPlane) -> None:
+    """REST asks nobody who he is; and the limits for each address need the edge's own."""
+    documents = rendered(control_plane, DEPLOY / "overlays" / "nodeport")
+    services = [each for each in documents if each["kind"] == "Service"]
+    (inner,) = (each["spec"] for each in services if each["metadata"]["name"] == "globalmanager")
+    assert inner.get("type", "ClusterIP") == "ClusterIP"
+    (outer,) = (each["spec"] for each in services if each["spec"] != inner)
+    assert (outer["type"], outer["externalTrafficPolicy"]) == ("NodePort", "Local")
+    assert outer["selector"] == inner["selector"]
+    (port,) = outer["ports"]
+    assert (port["targetPort"], port["nodePort"]) == ("edge", 30900)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_ports_probes_and_replicas_agree(control_plane: ControlPlane, overlay: str) -> None:
+    documents = rendered(control_plane, DEPLOY / "overlays" / overlay)
+    found = {
+        (each["kind"], each["metadata"]["name"]): each["spec"]
+        for each in documents
+        if "spec" in each
+    }
+    deployment = found["Deployment", ACCOUNT]
+    (container,) = deployment["template"]["spec"]["containers"]
+    ports = {each["containerPort"] for each in container["ports"]}
+    flags = dict(flag.split("=", 1) for flag in container["args"] if "=" in flag)
+    addresses = ("--edge-address", "--http-address")
+    listened = {int(flags[name].rpartition(":")[2]) for name in addresses}
+    (policy,) = (spec for (kind, _), spec in found.items() if kind == "NetworkPolicy")
+    rules = {port["port"]: rule for rule in policy["ingress"] for port in rule["ports"]}
+    assert listened == ports == rules.keys()
+    rest = int(flags["--http-address"].rpartition(":")[2])
+    assert {"podSelector": {}} in rules[rest]["from"]
+    assert "from" not in rules[(ports - {rest}).pop()]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    startup = container["startupProbe"]
+    assert startup["httpGet"]["path"] == "/healthz"
+    assert startup["failureThreshold"] * startup.get("periodSeconds", 10) >= 60
+    (budget,) = (spec for (kind, _), spec in found.items() if kind == "PodDisruptionBudget")
+    assert deployment["replicas"] >= 2
+    assert 1 <= budget["minAvailable"] < deployment["replicas"]
 
 
 def test_no_container_of_the_cloud_may_be_root_or_write_its_image(crds: ControlPlane) -> None:
@@ -127,367 +149,3 @@ def flags_of(workload: Object, more: dict[str, str]) -> list[str]:
     assert paths
     assert all(path.startswith(mounts) for path in paths)
     return flags
-
-
-# ---- rights ------------------------------------------------------------------------------------
-
-
-# What cannot be seen here: an API server before 1.23 has no autoscaling/v2 to write to, and the
-# right to block an owner's deletion is looked up by an admission plugin.
-UNSEEN: Final = {
-    *(
-        Right("autoscaling", "horizontalpodautoscalers", verb)
-        for verb in ("get", "watch", "create", "update", "delete")
-    ),
-    *(
-        Right(group, f"{plural}/finalizers", "update")
-        for group in GROUPS
-        for plural in ("jointinferenceservices", "federatedlearningjobs")
-    ),
-}
-
-
-def asked(event: Object) -> Right | None:
-    """None: for what is no resource."""
-    if (about := event.get("objectRef")) is None:
-        return None
-    subresource = f"/{about['subresource']}" if "subresource" in about else ""
-    return Right(about.get("apiGroup", ""), about["resource"] + subresource, event["verb"])
-
-
-def refused(events: list[Object]) -> set[Right | None]:
-    return {asked(each) for each in events if each.get("responseStatus", {}).get("code") == 403}
-
-
-class Installation:
-    """The ServiceAccounts and rights of deploy/, and what comes and goes under them."""
-
-    def __init__(self, control_plane: ControlPlane, directory: Path) -> None:
-        self._control_plane = control_plane
-        self.client = control_plane.client
-        self._directory = directory
-        self._authority = Authority(directory)
-        self._managers = 0
-        self._kubeconfig = directory / "kubeconfig"
-        self.events_before = len(control_plane.audit())
-
-    def install(self) -> None:
-        kept = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-        documents = rendered(self._control_plane, DEPLOY / "base")
-        accounts = [each for each in documents if each["kind"] in kept]
-        applied = self._control_plane.kubectl("apply", "-f", "-", documents=accounts)
-        assert applied.returncode == 0, applied.stderr
-        self.client.delete(f"/api/v1/namespaces/{NAMESPACE}/secrets/edgeai-worker-key")
-        kubeconfig = yaml.safe_load(self._control_plane.kubeconfig.read_text())
-        kubeconfig["users"][0]["user"] = {"token": self._token(ACCOUNT)}
-        self._kubeconfig.touch(mode=0o600)
-        self._kubeconfig.write_text(yaml.safe_dump(kubeconfig))
-
-    def refusal(self, object_: Object) -> str:
-        """Why the GlobalManager's account may not create it; "": it may. Nothing is kept."""
-        done = self._control_plane.kubectl(
-            *("create", "--dry-run=server", "--as", AUDITED, "-f", "-"), documents=[object_]
-        )
-        return done.stderr
-
-    def events(self) -> list[Object]:
-        return self._control_plane.audit()[self.events_before :]
-
-    def unseen(self) -> set[Right]:
-        return granted() - UNSEEN - {right for each in self.events() if (right := asked(each))}
-
-    def wait_for(self, *rights: Right) -> None:
-        def missing() -> str:
-            left = self.unseen() & set(rights)
-            return ", ".join(" ".join(right) for right in sorted(left))
-
-        wait_until("use of rights", missing, timeout_s=SETTLE_S, poll_s=0.2)
-
-    def manager(self) -> GlobalManager:
-        """Another process under the GlobalManager's account."""
-        self._managers += 1
-        directory = self._directory / f"globalmanager-{self._managers}"
-        directory.mkdir()
-        certificate, key = self._authority.issue(
-            "gm", alternative="IP:127.0.0.1", usage="serverAuth"
-        )
-        return GlobalManager(
-            kubeconfig=self._kubeconfig,
-            system_namespace=NAMESPACE,
-            directory=directory,
-            flags=(
-                *("--edge-auth", "serviceaccount", "--edge-plaintext", "refuse"),
-                *("--edge-service-account", f"{NAMESPACE}/{LOCAL_CONTROLLER}"),
-                *("--edge-tls-certificate", str(certificate), "--edge-tls-key", str(key)),
-            ),
-        )
-
-    def visit(self, manager: GlobalManager) -> None:
-        """A LocalController comes, under its own account, and goes."""
-        pod = self._pod()
-        token = self._directory / "token"
-        token.touch(mode=0o600)
-        token.write_text(self._token(LOCAL_CONTROLLER, pod))
-        port = free_port()
-        program = Program(
-            [
-                *(sys.executable, "-m", "localcontroller", "--node-name", EDGE),
-                *("--global-manager", f"wss://{manager.edge_address}"),
-                *("--token-file", str(token), "--ca-file", str(self._authority.certificate)),
-                *("--state-dir", str(self._directory / "state")),
-                *("--worker-address", "127.0.0.1:0", "--status-address", f"127.0.0.1:{port}"),
-            ],
-            log=self._directory / "localcontroller.log",
-        )
-        try:
-            program.start()
-            program.wait_until("session", "none", lambda: _is_linked(port), timeout_s=SETTLE_S)
-            self.wait_for(Right("", "configmaps", "create"))
-        finally:
-            program.stop()
-            self.client.request("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
-
-    def _pod(self) -> Object:
-        container = {"name": "localcontroller", "image": "registry.test/localcontroller"}
-        return self.client.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": "lc", "namespace": NAMESPACE},
-                "spec": {
-                    "serviceAccountName": LOCAL_CONTROLLER,
-                    "automountServiceAccountToken": False,
-                    "nodeName": EDGE,
-                    "containers": [container],
-                },
-            }
-        )
-
-    def _token(self, account: str, pod: Object | None = None) -> str:
-        """For the API server; or a pod's, for the GlobalManager."""
-        spec: dict[str, Any] = {"expirationSeconds": LIFETIME_S}
-        if pod is not None:
-            bound = {key: pod["metadata"][key] for key in ("name", "uid")}
-            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **bound}
-            spec["audiences"] = ["edgeai-globalmanager"]
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-        token: str = self.client.request("POST", path, request)["status"]["token"]
-        return token
-
-
-def _is_linked(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/link", timeout=5) as answer:
-            return json.load(answer)["connected"] is True
-    except OSError:
-        return False
-
-
-@pytest.fixture
-def installation(
-    crds: ControlPlane, system_namespace: str, nodes: tuple[str, ...], tmp_path: Path
-) -> Installation:
-    assert EDGE in nodes
-    assert system_namespace == NAMESPACE
-    installation = Installation(crds, tmp_path)
-    installation.install()
-    return installation
-
-
-@pytest.fixture
-def busy(installation: Installation, namespace: str) -> Iterator[Callable[[], GlobalManager]]:
-    """Starts GlobalManagers; the last one is stopped at the end."""
-    started: list[GlobalManager] = []
-
-    def start() -> GlobalManager:
-        started.append(installation.manager())
-        started[-1].start()
-        return started[-1]
-
-    yield start
-    for manager in started:
-        manager.stop(signal.SIGKILL)
-
-
-def test_every_right_is_used_and_none_is_missing(
-    installation: Installation, busy: Callable[[], GlobalManager], namespace: str
-) -> None:
-    client = installation.client
-    manager = busy()
-    installation.visit(manager)
-    occupy_names(client, namespace)
-    jobs = [client.create(each) for each in one_of_each(namespace)]
-    wait_until_made(client, namespace)
-    spoil_what_was_made(client, namespace)
-    leave_what_nobody_wants(client, namespace, jobs[0])
-    write_at_the_same_time(installation, namespace)
-    assert manager.stop() == 0, manager.logs()
-
-    manager = busy()
-    client.delete(f"/api/v1/namespaces/{namespace}/services/digits-cloud")
-    installation.wait_for(*(right for right in granted() if right.resource == "events"))
-    assert manager.stop() == 0, manager.logs()
-
-    assert refused(installation.events()) == set()
-    assert sorted(installation.unseen()) == []
-    beyond = {right for each in installation.events() if (right := asked(each))} - granted()
-    assert beyond == set()
-
-
-def one_of_each(namespace: str) -> Iterator[Object]:
-    """Of all kinds in both groups, and two whose names are taken."""
-    for group in GROUPS:
-        name = "digits" if group == "edgeai.io" else "sedna-digits"
-        yield {**service(namespace, name=name), "apiVersion": f"{group}/v1alpha1"}
-        yield from (model(each, namespace, group=group) for each in ("small", "big"))
-        yield {
-            "apiVersion": f"{group}/v1alpha1",
-            "kind": "Dataset",
-            "metadata": {"name": "pictures", "namespace": namespace},
-            "spec": {"url": "/data/pictures.txt", "format": "txt", "nodeName": EDGE},
-        }
-        yield federation(namespace, group, "federation" if group == "edgeai.io" else "sedna-fed")
-    yield service(namespace, name="taken")
-    yield service(namespace, name="seized")
-    yield federation(namespace, "edgeai.io", "occupied")
-
-
-def federation(namespace: str, group: str, name: str) -> Object:
-    spec = federated(1)
-    spec["trainingWorkers"][0]["dataset"] = {"name": "pictures"}
-    return {
-        "apiVersion": f"{group}/v1alpha1",
-        "kind": "FederatedLearningJob",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
-
-
-def occupy_names(client: Client, namespace: str) -> None:
-    client.create(foreign_service("taken-cloud", namespace))
-    client.create(foreign_deployment("seized-deployment-cloud", namespace))
-    client.create(foreign_deployment("seized-deployment-edge", namespace))
-    spec = {"containers": [{"name": "main", "image": "registry.test/other"}]}
-    metadata = {"name": "occupied-aggregation", "namespace": namespace}
-    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-
-
-def foreign_service(name: str, namespace: str, **metadata: Any) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": {"ports": [{"port": 80}]},
-    }
-
-
-def foreign_deployment(name: str, namespace: str, **metadata: Any) -> Object:
-    labels = {"app": name}
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {"containers": [{"name": "main", "image": "registry.test/other"}]},
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
-    }
-
-
-def made(namespace: str) -> tuple[str, ...]:
-    return (
-        f"/api/v1/namespaces/{namespace}/pods/federation-aggregation",
-        f"/api/v1/namespaces/{namespace}/services/digits-cloud",
-        f"/apis/apps/v1/namespaces/{namespace}/deployments/digits-deployment-edge",
-    )
-
-
-def wait_until_made(client: Client, namespace: str) -> None:
-    def missing() -> str:
-        return ", ".join(path for path in made(namespace) if client.find(path) is None)
-
-    wait_until("what the service needs", missing, timeout_s=SETTLE_S)
-
-
-def spoil_what_was_made(client: Client, namespace: str) -> None:
-    """So that it is written again."""
-    for path in made(namespace):
-        client.patch(path, {"metadata": {"annotations": {SPEC_HASH: "another"}}})
-
-
-def leave_what_nobody_wants(client: Client, namespace: str, job: Object) -> None:
-    """As an earlier version might have made it for the job."""
-    labels = client.get(made(namespace)[1])["metadata"]["labels"]
-    owner = {key: job[key] for key in ("apiVersion", "kind")}
-    owner |= {key: job["metadata"][key] for key in ("name", "uid")}
-    metadata = {"labels": labels, "ownerReferences": [{**owner, "controller": True}]}
-    left = [
-        client.create(foreign_service("digits-old", namespace, **metadata)),
-        client.create(foreign_deployment("digits-old", namespace, **metadata)),
-    ]
-
-    def remaining() -> str:
-        return ", ".join(path_of(each) for each in left if client.find(path_of(each)))
-
-    wait_until("the end of what nobody wants", remaining, timeout_s=SETTLE_S)
-
-
-def write_at_the_same_time(installation: Installation, namespace: str) -> None:
-    """Until the GlobalManager has met a conflict for each kind, and read what is there."""
-    client = installation.client
-    rounds = iter(range(1000))
-
-    def missing() -> str:
-        number = next(rounds)
-        reads = {
-            Right(right.group, right.resource, "get"): right.group
-            for right in granted()
-            if right.group in GROUPS
-        }
-        waiting = {right for right in reads if right in installation.unseen()}
-        for template in one_of_each(namespace):
-            group = template["apiVersion"].partition("/")[0]
-            plural = collection_of(template).rpartition("/")[2]
-            if Right(group, plural, "get") not in waiting:
-                continue
-            name = f"{template['metadata']['name']}-{number}"
-            other = {**template, "metadata": {"name": name, "namespace": namespace}}
-            client.create(other)
-            for times in range(4):
-                client.patch(path_of(other), {"metadata": {"labels": {"times": str(times)}}})
-        return ", ".join(" ".join(right) for right in sorted(waiting))
-
-    wait_until("a conflict of each kind", missing, timeout_s=SETTLE_S)
-
-
-def test_the_right_to_block_the_deletion_of_an_owner_is_needed(
-    installation: Installation, namespace: str
-) -> None:
-    """Where the cluster checks it, as this one does."""
-    client = installation.client
-    job = client.create(service(namespace))
-    owner = {
-        **{key: job[key] for key in ("apiVersion", "kind")},
-        **{key: job["metadata"][key] for key in ("name", "uid")},
-        "blockOwnerDeletion": True,
-    }
-    child = foreign_service("child", namespace, ownerReferences=[owner])
-    assert installation.refusal(child) == ""
-    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/edgeai-globalmanager"
-    before = client.get(role)["rules"]
-    less = [
-        rule
-        for rule in before
-        if not any("finalizers" in resource for resource in rule["resources"])
-    ]
-    try:
-        client.patch(role, {"rules": less})
-        wait_until(
-            "the refusal",
-            lambda: "" if "blockOwnerDeletion" in installation.refusal(child) else "no",
-            timeout_s=SETTLE_S,
-        )
-    finally:
-        client.patch(role, {"rules": before})

@@ -9,7 +9,7 @@ from common.errors import SettingsError
 from globalmanager.admittance import Admittance
 from globalmanager.edge.certificates import CertificateAuthenticator
 from globalmanager.edge.node_tokens import TokenAuthenticator
-from globalmanager.edge.service_accounts import ServiceAccountAuthenticator
+from globalmanager.edge.service_accounts import ReviewLimits, ServiceAccountAuthenticator
 from globalmanager.settings import Settings
 from tests.certificates import Authority
 
@@ -68,6 +68,13 @@ def test_each_way_is_built(
     admittance = Admittance(Settings(**{name: files[name] for name in named}, **said))
     assert isinstance(admittance.authenticator(Nobody()), authenticator)
     assert (admittance.tls is not None) == is_secure
+
+
+def test_nodes_use_a_quarter_of_the_clients_rate_for_unknown_tokens() -> None:
+    settings = Settings(edge_auth="serviceaccount", edge_plaintext="allow", qps=80.0)
+    authenticator = Admittance(settings).authenticator(Nobody())
+    assert isinstance(authenticator, ServiceAccountAuthenticator)
+    assert authenticator._limits == ReviewLimits(per_s=20.0)
 
 
 BAD: dict[str, tuple[tuple[str, ...], dict[str, Any], str, str]] = {

@@ -1,6 +1,7 @@
 """The link over TLS: against the GlobalManager's own port, and what is said when that fails."""
 
 import contextlib
+import hashlib
 import os
 import ssl
 from collections.abc import AsyncIterator
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from common import wire
 from common.backoff import Backoff
+from common.ids import NodeName
 from globalmanager.edge.certificates import CertificateAuthenticator
 from globalmanager.edge.tls import ServerTls, TlsFiles
 from localcontroller.credentials import CredentialError, Credentials
@@ -18,7 +21,8 @@ from localcontroller.ledger import Ledger
 from localcontroller.link import Delays, Endpoint, Link
 from localcontroller.metrics import Metrics
 from tests.certificates import Authority, Pair
-from tests.globalmanager.edge.world import World, beside
+from tests.globalmanager.edge.test_tls import reviewed
+from tests.globalmanager.edge.world import World, beside, token
 from tests.localcontroller.builders import TIMING, until
 from tests.localcontroller.test_link import quick_delays
 
@@ -65,10 +69,15 @@ def credentials(keys: Keys, client: Pair | None = None, **fields: Any) -> Creden
 
 @contextlib.asynccontextmanager
 async def linked(
-    ledger: Ledger, url: str, credentials: Credentials, delays: Delays | None = None
+    ledger: Ledger,
+    url: str,
+    credentials: Credentials,
+    delays: Delays | None = None,
+    **fields: Any,
 ) -> AsyncIterator[Link]:
     endpoint = Endpoint(url=url, node=NODE, credentials=credentials)
-    link = Link(endpoint, ledger, Metrics(), timing=TIMING, delays=delays or quick_delays())
+    delays = delays or quick_delays()
+    link = Link(endpoint, ledger, Metrics(), timing=TIMING, delays=delays, **fields)
     async with beside(link.run(), "link") as task:
         yield link
         assert not task.done()  # it never dies
@@ -203,6 +212,92 @@ async def test_a_session_that_outlived_its_credential_goes_on_with_the_new_one_a
         assert "4003" in link.state.last_error
         assert link.state.retry_in_s < 1
         await until(lambda: link.state.connected)
+
+
+def ended(world: World, code: wire.Close) -> float:
+    return world.sample("edgeai_edge_sessions_ended_total", code=str(int(code)))
+
+
+async def test_a_token_that_is_rotated_is_used_before_the_old_one_ends(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """As the kubelet rotates it: both are good for a while."""
+    tokens, shown = tmp_path / "tokens", tmp_path / "token"
+    old, new = (f"{NODE} {hashlib.sha256(name).hexdigest()}\n" for name in (b"old", b"new"))
+    write(shown, "old")
+    world = World(tokens, review_s=0.05)
+    write(tokens, old + new)
+    credentials = Credentials(token_file=shown)
+    async with (
+        world.running(),
+        linked(ledger, world.url, credentials, credential_check_s=0.02) as link,
+    ):
+        await until(lambda: link.state.connected)
+        first = link.state.session
+        write(shown, "new")
+        await until(lambda: link.state.session not in ("", first))
+        write(tokens, new)
+        await reviewed(world)
+        assert link.state.connected
+        assert (link.state.failures, link.state.last_error) == (0, "")
+        assert ended(world, wire.Close.GOING_AWAY) == 1
+        assert ended(world, wire.Close.REVOKED) == 0
+
+
+async def test_a_certificate_that_is_renewed_is_used_once_its_key_is_there_too(
+    ledger: Ledger, tmp_path: Path, keys: Keys
+) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    put(certificate, keys.client.certificate)
+    put(key, keys.client.key)
+    shown = credentials(keys, Pair(certificate, key))
+    async with (
+        world_of(tmp_path, keys, review_s=0.05) as world,
+        linked(ledger, world.url, shown, credential_check_s=0.02) as link,
+    ):
+        await until(lambda: link.state.connected)
+        first = link.state.session
+        put(certificate, keys.renewed.certificate)
+        await reviewed(world)
+        assert link.state.session == first
+        put(key, keys.renewed.key)
+        await until(lambda: link.state.session not in ("", first))
+        assert link.state.failures == 0
+        assert ended(world, wire.Close.REVOKED) == 0
+
+
+async def test_edges_whose_credentials_change_together_do_not_come_together(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """How long each waits is drawn from the whole interval."""
+    shown, drawn = tmp_path / "token", list[tuple[float, float]]()
+    write(shown, token(NodeName(NODE)))
+
+    def draw(low: float, high: float) -> float:
+        drawn.append((low, high))
+        return low
+
+    world = World(tmp_path / "tokens")
+    async with (
+        world.running(),
+        linked(
+            ledger,
+            world.url,
+            Credentials(token_file=shown),
+            credential_check_s=0.02,
+            uniform=draw,
+        ) as link,
+    ):
+        await until(lambda: link.state.connected)
+        write(shown, token(NodeName(NODE)) + "\n")
+        await until(lambda: drawn)
+        assert drawn[0] == (0.0, 0.02)
+
+
+def write(path: Path, text: str) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    os.replace(new, path)
 
 
 def put(path: Path, source: Path) -> None:

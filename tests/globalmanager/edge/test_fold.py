@@ -9,7 +9,7 @@ import pytest
 from common import wire
 from common.errors import EdgeAIError, Overloaded, Unavailable
 from common.ids import TaskKey, Uid, WorkerName
-from globalmanager.edge.fold import StatusFold
+from globalmanager.edge.fold import PatchOf, StatusFold
 from globalmanager.edge.upstream import Done, Outcome, Refused, Retry
 from globalmanager.model import Kind, Object, ObjectRef, Plan, ResourceType, WorkerReport, ref_of
 from tests.globalmanager.edge.world import A, key, uid
@@ -56,13 +56,16 @@ class Cluster:
         self.error = error
         self.written: list[tuple[ObjectRef, Uid, Mapping[str, Any]]] = []
         self.fold = StatusFold(
-            find=self.find, write=self.write, is_gone=lambda error: isinstance(error, Gone)
+            find=self.find, update=self.update, is_gone=lambda error: isinstance(error, Gone)
         )
 
     def find(self, asked: TaskKey) -> Found | None:
         return Found(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
 
-    async def write(self, ref: ObjectRef, uid: Uid, patch: Mapping[str, Any]) -> None:
+    async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
+        patch = patch_of(self.object["status"])
+        if patch is None:
+            return
         if self.error is not None:
             raise self.error
         self.written.append((ref, uid, patch))

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from common import wire
 from common.ids import WorkerName
 from common.session import Timing
+from globalmanager.edge.admission import AdmissionLimits
 from globalmanager.edge.upstream import InboxLimits, Retry
 from tests.globalmanager.edge.world import A, B, World, eventually, key, report_body, uid
 
@@ -89,7 +90,8 @@ async def test_no_sequence_of_frames_changes_what_is_bound_to_another_node(
 ) -> None:
     """Node A sends anything at all; tasks 0 and 1 are bound to B alone, task 2 to both."""
     loop = asyncio.get_running_loop()
-    async with World(tmp_path / "tokens").running() as world:
+    limits = AdmissionLimits(per_address_per_s=1000, per_address_burst=1000)
+    async with World(tmp_path / "tokens", limits=limits).running() as world:
         world.assign(0, B)
         world.assign(1, B, workers=("w", "x"))
         world.assign(2, A, B, workers=("v",))

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import hashlib
 import http.client
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,8 +27,10 @@ GOOD = f"Authorization: Bearer {token(A)}\r\nSec-WebSocket-Protocol: {wire.SUBPR
 
 
 @contextlib.asynccontextmanager
-async def raw(world: World) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection(*world.server.address)
+async def raw(
+    world: World, source: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*world.server.address, local_addr=(source, 0))
     try:
         yield reader, writer
     finally:
@@ -35,9 +39,11 @@ async def raw(world: World) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio
             await writer.wait_closed()
 
 
-async def ask(world: World, headers: str = GOOD, path: str = "/") -> tuple[int, str]:
+async def ask(
+    world: World, headers: str = GOOD, path: str = "/", source: str = "127.0.0.1"
+) -> tuple[int, str]:
     """Status and whole answer of a handshake, up to the end of the connection."""
-    async with raw(world) as (reader, writer):
+    async with raw(world, source) as (reader, writer):
         writer.write(UPGRADE.format(path=path, headers=headers).encode())
         answer = (await asyncio.wait_for(reader.read(), 5)).decode()
         return int(answer.split()[1]), answer
@@ -51,6 +57,8 @@ REFUSED = {
     "wrong token": ("/", GOOD.replace(token(A), "guess"), 401),
     "basic instead of bearer": ("/", GOOD.replace("Bearer", "Basic"), 401),
     "token of another node": ("/", GOOD + "Edgeai-Node: node-1\r\n", 401),
+    "two credentials": ("/", GOOD + f"Authorization: Bearer {token(B)}\r\n", 400),
+    "two names": ("/", GOOD + f"Edgeai-Node: {A}\r\nEdgeai-Node: {B}\r\n", 400),
 }
 
 
@@ -60,6 +68,16 @@ async def test_a_bad_handshake_is_refused(
 ) -> None:
     assert (await ask(world, headers, path))[0] == status
     assert not world.sessions.contacts()
+    assert world.sample("edgeai_edge_handshakes_total", outcome=str(status)) == 1
+
+
+@pytest.mark.parametrize("header", ["Authorization", "Edgeai-Node"])
+async def test_a_header_that_comes_twice_is_named_and_makes_no_fault(
+    world: World, header: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, answer = await ask(world, GOOD + f"{header}: x\r\n{header}: y\r\n")
+    assert f"header {header} came more than once" in answer
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_node_may_say_its_own_name(world: World) -> None:
@@ -81,7 +99,7 @@ async def test_a_refused_credential_is_in_no_log(
     await ask(world, GOOD.replace(token(A), "s3cr3t-guess"))
     await ask(world, GOOD + "Edgeai-Node: node-1\r\n")
     logged = capsys.readouterr().out + caplog.text
-    assert logged.count("peer not authenticated") == 2
+    assert "peer not authenticated" in logged
     assert "s3cr3t-guess" not in logged
     assert token(A) not in logged
 
@@ -162,6 +180,27 @@ async def test_admissions_are_bounded(tmp_path: Path) -> None:
         assert world.sample("edgeai_edge_handshakes_total", outcome="503") == 2
 
 
+async def test_one_address_takes_a_part_of_the_admissions(tmp_path: Path) -> None:
+    limits = AdmissionLimits(per_s=0.001, burst=4, per_address_per_s=0.001, per_address_burst=2)
+    guess = GOOD.replace(token(A), "guess")
+    async with World(tmp_path / "tokens", limits=limits).running() as world:
+        statuses = [(await ask(world, guess, source="127.0.0.66"))[0] for _ in range(4)]
+        assert statuses == [401, 401, 503, 503]
+        statuses = [(await ask(world, guess, source="127.0.0.51"))[0] for _ in range(2)]
+        assert statuses == [401, 401]
+
+
+async def test_what_strangers_do_is_one_line_of_the_log_and_counted_all_the_same(
+    world: World, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "globalmanager")
+    for _ in range(5):
+        await ask(world, GOOD.replace(token(A), "guess"))
+    logged = capsys.readouterr().out + caplog.text
+    assert logged.count("peer not authenticated") == 1
+    assert world.sample("edgeai_edge_handshakes_total", outcome="401") == 5
+
+
 async def test_connections_that_say_nothing_are_bounded_and_cut(tmp_path: Path) -> None:
     limits = AdmissionLimits(unauthenticated_per_address=3, open_s=0.3)
     async with World(tmp_path / "tokens", limits=limits).running() as world:
@@ -206,3 +245,13 @@ async def test_stopping_does_not_wait_for_those_who_say_nothing(world: World) ->
         await eventually(lambda: world.server.unauthenticated == 1)
         await asyncio.wait_for(world.server.stop(), 2)
         assert await read_to_end(reader) == b""
+
+
+async def test_a_session_whose_token_is_another_nodes_now_is_closed(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    async with World(tokens, review_s=0.05).running() as world, world.peer(A) as peer:
+        await eventually(lambda: peer.is_synced)
+        new = tokens.with_suffix(".new")
+        new.write_text(f"{B} {hashlib.sha256(token(A).encode()).hexdigest()}\n")
+        os.replace(new, tokens)
+        await eventually(lambda: peer.close_code == wire.Close.REVOKED)

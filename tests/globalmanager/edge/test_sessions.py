@@ -102,6 +102,20 @@ async def test_the_newer_session_of_a_node_wins(world: World) -> None:
         await eventually(lambda: not world.sessions.contacts()[A].connected)
 
 
+async def test_revoking_a_connection_that_was_replaced_leaves_the_newer_session(
+    world: World,
+) -> None:
+    async with world.peer() as older:
+        await eventually(lambda: older.is_synced)
+        (connection,) = world.server._connections
+        async with world.peer() as newer:
+            await eventually(lambda: newer.is_synced and older.close_code)
+            world.sessions.revoke(A, connection)
+            world.assign(0, A)
+            await eventually(lambda: key(0) in newer.held or newer.close_code)
+            assert newer.close_code is None
+
+
 async def test_a_connection_without_hello_does_not_replace_a_session(world: World) -> None:
     async with world.peer() as peer:
         await eventually(lambda: peer.is_synced)

@@ -149,6 +149,19 @@ async def test_a_certificate_without_one_name_gets_401(files: Files, keys: Keys,
         assert not world.sessions.contacts()
 
 
+async def test_a_certificate_with_the_name_of_another_node_as_header_gets_401(
+    files: Files, keys: Keys
+) -> None:
+    async with mutual(files) as world:
+        reader, writer = await asyncio.open_connection(
+            *world.server.address, ssl=keys.client(), server_hostname="127.0.0.1"
+        )
+        writer.write(UPGRADE.format(path="/", headers=GOOD + f"Edgeai-Node: {B}\r\n").encode())
+        assert b" 401 " in await asyncio.wait_for(reader.readline(), 5)
+        writer.transport.abort()
+        assert not world.sessions.contacts()
+
+
 async def refusal(world: World, client: ssl.SSLContext, **headers: str) -> int:
     """The status that a client was refused with; 0: TLS ended without an answer."""
     try:
@@ -189,6 +202,25 @@ async def test_a_resumed_tls_session_is_no_credential(files: Files, keys: Keys) 
         assert status == 101
         _, status, reused = await asyncio.to_thread(knock, world, client, first)
         assert (reused, status) == (True, 401)
+
+
+async def test_tls_1_3_gives_no_ticket_to_resume_with(files: Files, keys: Keys) -> None:
+    client = keys.client()
+    client.minimum_version = ssl.TLSVersion.TLSv1_3
+    async with mutual(files) as world:
+        session, status, _ = await asyncio.to_thread(knock, world, client, None)
+        assert status == 101
+        assert session is not None
+        assert not session.has_ticket
+
+
+def test_what_the_server_does_not_speak(files: Files) -> None:
+    context = server_context(files.tls)
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.options & ssl.OP_NO_TICKET
+    assert context.num_tickets == 0
+    assert context.verify_mode is ssl.CERT_OPTIONAL
 
 
 def knock(
@@ -259,6 +291,28 @@ async def test_tls_handshakes_are_paced(files: Files, keys: Keys) -> None:
             assert await refusal(world, keys.client("")) in (401, 503)
         assert await refusal(world, keys.client("")) == 0
         assert world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 1
+
+
+async def test_one_address_takes_a_part_of_the_tls_handshakes(files: Files, keys: Keys) -> None:
+    limits = AdmissionLimits(per_s=0.01, burst=4, per_address_per_s=0.01, per_address_burst=2)
+    async with mutual(files, limits=limits) as world:
+        for _ in range(2):
+            assert await refusal(world, keys.client("")) == 401
+        assert await refusal(world, keys.client("")) == 0
+        async with world.peer(ssl=keys.client(), local_addr=("127.0.0.51", 0)) as peer:
+            await eventually(lambda: peer.is_synced)
+
+
+async def test_failed_tls_of_strangers_is_one_line_of_the_log(
+    files: Files, keys: Keys, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with mutual(files) as world:
+        for _ in range(3):
+            assert await refusal(world, keys.client("another CA")) == 0
+        await eventually(
+            lambda: world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 3
+        )
+    assert capsys.readouterr().out.count("TLS handshake failed") == 1
 
 
 async def test_what_got_no_tls_leaves_no_descriptor(files: Files, keys: Keys) -> None:

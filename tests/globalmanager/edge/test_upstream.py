@@ -127,6 +127,32 @@ async def test_one_that_fails_is_tried_again_and_takes_effect_once() -> None:
         assert o.statuses.writes == [(uid(), "w")]
 
 
+async def test_what_waits_to_be_tried_again_is_refused_once_its_worker_has_moved() -> None:
+    async with office() as o:
+        sender = Sender(A)
+        o.statuses.fail = [Retry("api is away", 0.05)]
+        o.inbox.offer(sender, report(1))
+        await eventually(lambda: not o.statuses.fail)
+        o.desired.assign(key(), {B: assignment(workers=WORKERS)})
+        await eventually(lambda: sender.acks)
+        assert sender.acks == [(1, "worker 'w' is not bound to node 'node-0'")]
+        assert o.state() is None
+
+
+async def test_the_report_of_the_present_node_outlasts_one_of_a_former_node_that_waits() -> None:
+    """Even where the former one had got further, by its own counting."""
+    async with office() as o:
+        former, present = Sender(A), Sender(B)
+        o.statuses.fail = [Retry("api is away", 0.05)]
+        o.inbox.offer(former, report(1, attempt=2))
+        await eventually(lambda: not o.statuses.fail)
+        o.desired.assign(key(), {B: assignment(workers=WORKERS)})
+        o.inbox.offer(present, report(7))
+        await eventually(lambda: present.acks)
+        assert present.acks == [(7, "")]
+        assert o.state() == running(7)
+
+
 @pytest.mark.looptime
 async def test_while_it_is_retried_the_newest_is_what_counts() -> None:
     async with office() as o:

@@ -206,9 +206,14 @@ class World:
 
     @contextlib.asynccontextmanager
     async def peer(
-        self, node: NodeName = A, *, ssl: SSLContext | None = None, **fields: Any
+        self,
+        node: NodeName = A,
+        *,
+        ssl: SSLContext | None = None,
+        local_addr: tuple[str, int] | None = None,
+        **fields: Any,
     ) -> AsyncIterator["Peer"]:
-        async with self.socket(node, ssl=ssl) as websocket:
+        async with self.socket(node, ssl=ssl, local_addr=local_addr) as websocket:
             peer = Peer(websocket, **fields)
             async with beside(peer.run(), f"peer {node}"):
                 yield peer

@@ -77,7 +77,7 @@ async def test_what_an_edge_reports_is_written_by_the_replica_that_serves_it(
         await until(lambda: manager.edge.nodes_of("a"))
         report = {"workers": {"w": {"status": "running"}}}
         ref, uid = ObjectRef(GADGETS, "default", "a"), Uid(made["metadata"]["uid"])
-        await manager.engine.status_writer.write(ref, uid, report)
+        await manager.engine.status_writer.update(ref, uid, lambda _status: report)
         stored = await user.get(GADGETS, "a")
         assert stored is not None
         assert stored["status"]["workers"] == report["workers"]

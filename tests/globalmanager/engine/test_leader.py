@@ -14,6 +14,7 @@ from globalmanager.engine.leader import Elector, Identity, LeaseTiming
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.waiting import until
 
 ME: Final = Identity("pod-1", "aaaa")
 OTHER: Final = "pod-2_bbbb"
@@ -320,6 +321,26 @@ async def test_who_ends_gives_the_lease_up_after_it_stopped_writing(
     assert (api.spec["holderIdentity"], me.changes) == ("", [True, False])
     assert api.spec["leaseTransitions"] == FIRST_EPOCH, "the next one's is higher"
     assert me.fence.left_s() == 0
+
+
+async def test_who_ends_leaves_a_lease_that_another_took(api: LeaseApi, me: Candidate) -> None:
+    api.hold(None)
+    running = asyncio.create_task(me.elector.run(), name="elector")
+    await until(lambda: me.elector.leads)
+    api.hold(OTHER, epoch=9)
+    running.cancel()
+    await asyncio.wait([running])
+    assert (api.spec["holderIdentity"], api.spec["leaseTransitions"]) == (OTHER, 9)
+
+
+async def test_a_lease_that_was_put_back_does_not_put_the_epoch_back(
+    api: LeaseApi, me: Candidate
+) -> None:
+    api.hold(OTHER, epoch=9)
+    await me.elector.look()
+    api.hold(None, epoch=3)
+    await me.elector.look()
+    assert api.spec["leaseTransitions"] == 10
 
 
 async def test_who_follows_leaves_the_lease_alone_at_its_end(

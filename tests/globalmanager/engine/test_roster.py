@@ -215,6 +215,23 @@ async def test_a_replica_that_is_heard_again_has_its_contacts_again(world: World
     await until(one.is_connected)
 
 
+async def test_sessions_told_by_nobody_who_lives_are_forgotten(world: World) -> None:
+    """A ConfigMap whose Lease is gone already, and which is not deleted yet."""
+    text = claims.encode({NODE: Claim(order=1, since=0, instance="a")})
+    metadata = {
+        "name": object_name("dead"),
+        "namespace": NAMESPACE,
+        "labels": {REPLICA_LABEL: "dead"},
+    }
+    await world.kube.create(CONFIG_MAPS, {"metadata": metadata, "data": {"claims": text}})
+    one = await world.join("one")
+    await until(one.is_connected)
+    world.clock.now += DURATION_S + 0.5
+    one.roster.judge()
+    assert not one.is_connected()
+    assert one.roster._replicas == {}
+
+
 async def test_nobody_is_judged_while_nothing_is_heard(bare_cluster: Cluster, world: World) -> None:
     """An API server that was away for long makes nobody's edges lost."""
     await world.play_dead("other")

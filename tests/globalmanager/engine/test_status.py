@@ -1,13 +1,13 @@
 """Status is written by patch, to one uid, when something differs, and never lost between two."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
 from common.ids import Uid
-from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
@@ -30,7 +30,17 @@ class Desk:
         self.writer = StatusWriter(client, lambda _type: self.store)
 
     async def write(self, **patch: Any) -> None:
-        await self.writer.write(REF, self.uid, patch)
+        [seen] = self.store.list()
+        await self.writer.write(REF, self.uid, patch, basis=status_of(seen))
+
+    async def count(self, worker: str, count: int) -> None:
+        """As a report does: a worker's count, and the sum of all."""
+
+        def patch_of(status: Mapping[str, Any]) -> Mapping[str, Any]:
+            workers = {**status.get("workers", {}), worker: count}
+            return {"workers": {worker: count}, "total": sum(workers.values())}
+
+        await self.writer.update(REF, self.uid, patch_of)
 
 
 @pytest.fixture
@@ -95,7 +105,7 @@ async def test_an_object_that_the_store_does_not_know_yet_is_fetched(
     made = await user.create(GADGETS, gadget("a"))
     empty = Store(GADGETS)
     writer = StatusWriter(kube, lambda _type: empty)
-    await writer.write(REF, Uid(made["metadata"]["uid"]), {"phase": "Ready"})
+    await writer.write(REF, Uid(made["metadata"]["uid"]), {"phase": "Ready"}, basis={})
     assert await stored_status(user) == {"phase": "Ready"}
 
 
@@ -120,8 +130,36 @@ async def test_a_status_that_somebody_else_changed_must_be_looked_at_first(
 async def test_many_writers_of_one_status_lose_nothing(desk: Desk, user: User) -> None:
     async with asyncio.TaskGroup() as writers:
         for number in range(20):
-            writers.create_task(
-                desk.write(workers={f"w{number}": {"n": number}}), name=f"writer {number}"
-            )
-    assert len((await stored_status(user))["workers"]) == 20
-    assert desk.requests.count("patch") == 20
+            writers.create_task(desk.count(f"w{number}", number), name=f"writer {number}")
+    status = await stored_status(user)
+    assert len(status["workers"]) == 20
+    assert status["total"] == sum(range(20))
+    assert desk.requests == ["patch"] * 20
+
+
+async def test_two_replicas_that_write_one_status_lose_nothing(desk: Desk, user: User) -> None:
+    """The other one's store is as old as this one's."""
+    await outsider_writes(user, workers={"x": 5}, total=5)
+    await desk.count("w", 7)
+    assert await stored_status(user) == {"workers": {"x": 5, "w": 7}, "total": 12}
+
+
+async def test_a_plan_of_an_older_status_is_not_sent(desk: Desk, user: User) -> None:
+    await desk.count("w", 5)
+    basis = await stored_status(user)
+    await desk.count("w", 9)
+    desk.requests.clear()
+    with pytest.raises(Conflict):
+        await desk.writer.write(REF, desk.uid, {"total": 5, "phase": "Ready"}, basis=basis)
+    assert desk.requests == []
+    assert (await stored_status(user))["total"] == 9
+
+
+async def test_a_plan_waits_for_a_report_that_is_under_way(desk: Desk, user: User) -> None:
+    plan = {"total": 0, "phase": "Ready"}
+    async with asyncio.TaskGroup() as writers:
+        writers.create_task(desk.count("w", 9), name="report")
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict):
+            await desk.writer.write(REF, desk.uid, plan, basis={})
+    assert await stored_status(user) == {"workers": {"w": 9}, "total": 9}

@@ -1,10 +1,13 @@
 """A fenced client: reads pass, writes pass only while the fence is open, and end when it shuts."""
 
 import asyncio
+import sys
+import time
 from typing import Final
 
 import pytest
 
+from globalmanager.kube import fence as module
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotLeading
 from globalmanager.kube.fence import Fence, elapsed
@@ -96,3 +99,8 @@ async def test_a_longer_reign_holds_for_what_is_under_way(
     await asyncio.sleep(0.1)
     released.set()
     assert await writing
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the clock")
+def test_the_clock_goes_on_while_the_machine_sleeps() -> None:
+    assert module._CLOCK_ID == time.CLOCK_BOOTTIME
