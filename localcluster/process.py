@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from localcluster.state import LOG_FILE, Running, StateDirectory, start_ticks
 START_TIMEOUT_S: Final = 20.0
 STOP_TIMEOUT_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.05
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FULL_BYTES: Final = 1024 * 1024
 
 
@@ -69,8 +70,15 @@ def start(
         if given:
             argv += [flag, ",".join(f"{name}={value}" for name, value in given.items())]
     log_file = _begin_log(state)
-    pid = _spawn(argv, log_file)
+    # A signal that comes before the process is known here would leave it running.
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
+        pid = _spawn(argv, log_file, former)
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+        raise
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
         return _wait_until_ready(state, pid, log_file, timeout_s)
     except BaseException:  # also an interrupt: nobody knows of this process yet
         with contextlib.suppress(ProcessLookupError):
@@ -161,7 +169,8 @@ def _begin_log(state: StateDirectory) -> Path:
     return path
 
 
-def _spawn(argv: list[str], log_file: Path) -> int:
+def _spawn(argv: list[str], log_file: Path, blocked: Iterable[int]) -> int:
+    """Args: blocked: signals that the process finds blocked"""
     output = (os.POSIX_SPAWN_OPEN, 1, str(log_file), os.O_WRONLY | os.O_APPEND, 0o600)
     return os.posix_spawn(
         argv[0],
@@ -173,6 +182,7 @@ def _spawn(argv: list[str], log_file: Path) -> int:
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,
+        setsigmask=blocked,
     )
 
 

@@ -5,6 +5,8 @@ import os
 import select
 import signal
 import stat
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -264,3 +266,34 @@ def test_addresses_are_reused_last() -> None:
 @pytest.mark.parametrize(("address", "taken"), [("b", True), ("x", False), ("", False)])
 def test_only_free_addresses_of_the_range_are_reserved(address: str, *, taken: bool) -> None:
     assert AddressPool("pod", ["a", "b"]).reserve(address) is taken
+
+
+# Ctrl-C in the moment in which the process is there and its number is not yet known.
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from localcluster import process
+
+spawn = os.posix_spawn
+
+def spawn_and_interrupt(*arguments, **options):
+    pid = spawn(*arguments, **options)
+    print(pid, flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+    return pid
+
+os.posix_spawn = spawn_and_interrupt
+process.start(Path(sys.argv[1]))
+"""
+
+
+def test_an_interrupt_as_it_starts_leaves_no_cluster(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path / "state")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "KeyboardInterrupt" in done.stderr
+    assert is_gone(int(done.stdout))

@@ -38,14 +38,15 @@ QUICKLY: Final = ("--reconnect-min-s", "0.5", "--reconnect-max-s", "1")
 
 
 class Release(enum.Enum):
-    """A release, by what stands before the program's name in the command that runs it."""
+    """A release, by the protocol versions that it is told to speak; THIS knows them itself."""
 
-    THIS = ()
-    NEXT = (next_release.__name__, f"{NEWEST},{NEWEST + 1}")
-    LATER = (next_release.__name__, f"{NEWEST + 1}")  # has dropped what THIS speaks
+    THIS = ""
+    NEXT = f"{NEWEST},{NEWEST + 1}"
+    LATER = f"{NEWEST + 1}"  # has dropped what THIS speaks
 
     def command(self, program: str) -> list[str]:
-        return ["python3", "-m", *self.value, program]
+        launcher = [next_release.__name__, self.value] if self.value else []
+        return ["python3", "-m", *launcher, program]
 
 
 class Installation:
