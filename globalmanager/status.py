@@ -238,8 +238,10 @@ def folded(
     if is_stale(entry, report) or is_one_too_many:
         return None
     counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
+    ours = worker_entry(report, counted)
     # Fields that only a newer GlobalManager writes stay: it may come back, and go on from them.
-    wanted = _without_empty({**entry, **worker_entry(report, counted)})
+    theirs = {key: value for key, value in entry.items() if key not in ours}
+    wanted = {**theirs, **_without_empty(ours)}
     return None if _without_clocks(wanted) == _without_clocks(entry) else wanted
 
 

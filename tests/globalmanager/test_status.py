@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from globalmanager import status
@@ -285,6 +285,7 @@ def test_the_number_of_workers_is_bounded() -> None:
 
 @settings(deadline=None)
 @given(known=JSON, one=JSON)
+@example(known=[], one={"ofANewerOne": {"x": None}})
 def test_fold_is_total_and_settles(known: Any, one: Any) -> None:
     """Whatever .status holds, a report takes effect once and is then no news."""
     garbage = {"workers": {"digits-edge": one}} if isinstance(known, list) else {"workers": known}

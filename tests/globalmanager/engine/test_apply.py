@@ -211,6 +211,25 @@ async def test_what_ends_gracefully_is_seen_so_in_the_store(bench: Bench, user: 
     assert "deletionTimestamp" in seen["metadata"]
 
 
+async def test_a_status_planned_from_an_older_one_is_a_conflict_and_not_sent(
+    cluster: Cluster, user: User
+) -> None:
+    """A report was folded in since the look: the plan's totals would take it back."""
+    made = await user.create(GADGETS, gadget("a"))
+    requests: list[str] = []
+    async with await KubeClient.from_kubeconfig(
+        cluster.kubeconfig, on_request=lambda verb, _code, _s: requests.append(verb)
+    ) as client:
+        bench = Bench(client, made)
+        ref = ObjectRef(GADGETS, "default", "a")
+        newer = {"status": {"workers": {"w": 9}, "total": 9}}
+        bench.store(GADGETS).upsert(await user.client.merge_patch(ref, newer, subresource="status"))
+        with pytest.raises(Conflict, match="its status changed meanwhile"):
+            await bench.apply(status={"phase": "Ready", "total": 0})
+    assert requests == []
+    assert (await user.get(GADGETS, "a") or {})["status"] == newer["status"]
+
+
 async def test_a_type_that_is_not_served_fails_by_name(bench: Bench) -> None:
     gizmos = ResourceType("test.edgeai.io", "v1", "gizmos", "Gizmo")
     object_ = {"metadata": {"name": "x", "namespace": "default"}}

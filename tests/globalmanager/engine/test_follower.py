@@ -1,15 +1,17 @@
 """An engine that does not lead: it knows all that the leader knows, and writes what edges say."""
 
 import math
+from datetime import datetime
 
+import msgspec
 import pytest
 
 from common.ids import Uid
 from globalmanager.engine.leader import LEASES
 from globalmanager.kube.fence import Fence
-from globalmanager.model import Event, ObjectRef, Severity
+from globalmanager.model import Event, ObjectRef, Observed, Plan, Severity
 from tests.globalmanager.engine.cluster import Cluster, User, run_manager
-from tests.globalmanager.engine.gadgets import CONFIGMAPS, gadget
+from tests.globalmanager.engine.gadgets import CONFIGMAPS, GADGET, gadget, plan
 from tests.globalmanager.engine.objects import GADGETS
 from tests.globalmanager.waiting import until
 
@@ -55,6 +57,28 @@ async def test_who_was_deposed_writes_nothing_more_and_is_ready_to_lead_again(
         fence.open_until(math.inf)
         manager.engine.lead()
         await until(lambda: len(manager.writes) > written)
+
+
+@pytest.mark.parametrize("creates", [True, False], ids=["a child first", "a status alone"])
+async def test_of_a_plan_that_outlasts_the_reign_nothing_is_sent(
+    cluster: Cluster, user: User, creates: bool
+) -> None:
+    """Neither child nor status: a successor plans already."""
+    fence = Fence()
+    fence.open_until(math.inf)
+
+    def plan_until_deposed(observed: Observed, now: datetime) -> Plan:
+        fence.close()
+        made = plan(observed, now)
+        return made if creates else msgspec.structs.replace(made, actions=())
+
+    await user.create(GADGETS, gadget("a", node="n1", data="x"))
+    kind = msgspec.structs.replace(GADGET, plan=plan_until_deposed)
+    async with run_manager(cluster.kubeconfig, kinds=[kind], fence=fence) as manager:
+        deposed = {"kind": GADGET.name, "result": "deposed"}
+        of = manager.registry.get_sample_value
+        await until(lambda: manager.writes or of("edgeai_reconciles_total", deposed))
+        assert manager.writes == []
 
 
 async def test_an_event_of_a_deposed_leader_is_dropped(cluster: Cluster, user: User) -> None:

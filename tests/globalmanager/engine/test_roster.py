@@ -307,6 +307,24 @@ async def test_the_leader_alone_removes_what_the_dead_left(world: World) -> None
     await until_async(lambda: is_gone(world, "dead"))
 
 
+async def test_a_lease_that_was_made_anew_after_the_look_is_not_the_deads(world: World) -> None:
+    await world.play_dead("dead")
+    one = await world.join("one")
+    await until(one.is_connected)
+    world.clock.now += DURATION_S + 1
+    one.roster.judge()
+    await world.end("one roster")  # it hears of nothing from now on
+    lease = await world.find(LEASES, "dead")
+    assert lease is not None
+    await world.kube.delete(ObjectRef(LEASES, NAMESPACE, object_name("dead")))
+    labelled = {key: lease["metadata"][key] for key in ("name", "namespace", "labels")}
+    anew = await world.kube.create(LEASES, {"metadata": labelled, "spec": lease["spec"]})
+    world.clock.now += 5 * DURATION_S
+    one.fence.open_until(math.inf)
+    await one.roster.bury()
+    assert await world.find(LEASES, "dead") == anew
+
+
 async def is_gone(world: World, name: str) -> bool:
     return await world.find(CONFIG_MAPS, name) is None
 

@@ -1,0 +1,92 @@
+"""Totals of a JointInferenceService are exact when reports of its workers come in at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import pytest
+
+from common.ids import Uid
+from globalmanager.crds import crd
+from globalmanager.edge.fold import StatusFold
+from globalmanager.edge.upstream import Done
+from globalmanager.engine.loop import Served
+from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.store import Store
+from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import NotFound
+from globalmanager.model import Object, ObjectRef, task_key
+from tests.globalmanager.builders import report
+from tests.globalmanager.engine.cluster import CRDS, Cluster, User
+from tests.globalmanager.kinds.samples import EDGEAI, spec
+
+REF: Final = ObjectRef(EDGEAI, "default", "digits")
+UPLOADED: Final = {"edge-a": 1, "edge-b": 20, "edge-c": 300}
+
+
+class Replica:
+    """The way of a report at one replica, whose store sees nothing but its own writes."""
+
+    def __init__(self, client: KubeClient, made: Object) -> None:
+        self._uid = Uid(made["metadata"]["uid"])
+        self._store = Store(EDGEAI)
+        self._store.upsert(made)
+        self._fold = StatusFold(
+            find=lambda _key: Served(KIND, REF, self._store.list()[0]),
+            update=StatusWriter(client, lambda _type: self._store).update,
+            is_gone=lambda error: isinstance(error, NotFound),
+        )
+
+    async def receive(self, worker: str) -> None:
+        counts = {"uploaded": UPLOADED[worker]}
+        outcome = await self._fold(task_key(REF), self._uid, report(worker=worker, counts=counts))
+        assert outcome == Done()
+
+
+class Field:
+    """Replicas that have all seen the same, as yet unreported, service."""
+
+    def __init__(self, client: KubeClient, made: Object, requests: list[str]) -> None:
+        self._client, self._made = client, made
+        self.requests = requests
+
+    def replica(self) -> Replica:
+        return Replica(self._client, self._made)
+
+
+@pytest.fixture
+async def field(bare_cluster: Cluster, user: User) -> AsyncIterator[Field]:
+    await user.create(CRDS, crd(KIND, EDGEAI))
+    metadata = {"name": REF.name, "namespace": REF.namespace}
+    made = await user.create(EDGEAI, {"metadata": metadata, "spec": spec()})
+    requests: list[str] = []
+    async with await KubeClient.from_kubeconfig(
+        bare_cluster.kubeconfig, on_request=lambda verb, _code, _s: requests.append(verb)
+    ) as client:
+        yield Field(client, made, requests)
+
+
+async def report_at_once(by: Mapping[str, Replica]) -> None:
+    async with asyncio.TaskGroup() as reports:
+        for worker, replica in by.items():
+            reports.create_task(replica.receive(worker), name=f"report of {worker}")
+
+
+async def stored_status(user: User) -> Any:
+    stored = await user.get(EDGEAI, REF.name)
+    assert stored is not None
+    assert set(stored["status"]["workers"]) == set(UPLOADED)
+    return stored["status"]
+
+
+async def test_reports_at_one_replica_queue_up_for_an_exact_sum(field: Field, user: User) -> None:
+    replica = field.replica()
+    await report_at_once(dict.fromkeys(UPLOADED, replica))
+    assert (await stored_status(user))["uploadCount"] == 321
+    assert field.requests == ["patch"] * 3, "none was in the way of another"
+
+
+async def test_reports_at_a_replica_each_end_in_an_exact_sum(field: Field, user: User) -> None:
+    await report_at_once({worker: field.replica() for worker in UPLOADED})
+    assert (await stored_status(user))["uploadCount"] == 321
