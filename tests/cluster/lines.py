@@ -144,7 +144,7 @@ class ApiLine(CuttingProxy):
                     far.write(request.raw)
             if far is not None:
                 self._writers.discard(far)
-                far.close()
+                far.transport.abort()  # a TLS farewell might outlast the proxy
 
     async def _answer(self, far: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

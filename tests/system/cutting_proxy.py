@@ -70,6 +70,7 @@ class CuttingProxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # sockets of what was aborted are closed in the loop's next round
 
     async def _cut(self, manner: Manner) -> None:
         self._passing.clear()
