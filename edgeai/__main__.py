@@ -1,8 +1,10 @@
 """Entry point of the `edgeai` command."""
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -90,14 +92,28 @@ def demo_joint_inference(
     ] = False,
 ) -> None:
     """A small model at the edge, a large one in the cloud for the hard samples."""
-    try:
+    with _needs_extra():
         # Not before: loading scikit-learn takes longer than all else that the command does.
         from edgeai.demo import joint_inference
+    raise typer.Exit(joint_inference.run(Console(), keep=keep))
+
+
+@demo.command("federated-learning")
+def demo_federated_learning() -> None:
+    """Three edges learn one model together; one is killed, one is cut off on the way."""
+    with _needs_extra():
+        from edgeai.demo import federated_learning
+    raise typer.Exit(federated_learning.run(Console()))
+
+
+@contextlib.contextmanager
+def _needs_extra() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise EdgeAIError(
             f"the demo needs {error.name}; install it with: pip install 'edgeai[demo]'"
         ) from error
-    raise typer.Exit(joint_inference.run(Console(), keep=keep))
 
 
 def main() -> None:

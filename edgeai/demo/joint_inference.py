@@ -7,35 +7,26 @@ one JSON object. Everything that was started has ended then, unless `keep` says 
 """
 
 import contextlib
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 from rich.console import Console
-from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.syntax import Syntax
 from rich.table import Table
-from rich.text import Text
 
-from common.errors import EdgeAIError
-from edgeai import environment, interrupts
-from edgeai.api import Api, Object, collection_of, path_of, wait_until
+from edgeai import environment
+from edgeai.api import Api, Object, path_of, wait_until
+from edgeai.demo import stage
+from edgeai.demo.stage import NAMESPACE, DemoFailed, Stage
 from edgeai.environment import Environment
 from examples.joint_inference import train
 from examples.joint_inference.manifests import Placement, objects
 
-NAMESPACE: Final = "default"
 SERVICE: Final = "digits"
 EDGE_NODE: Final = "edge0"
-STATE: Final = "state"  # of the cluster, in the demo's directory
 SILENCE_S: Final = 60.0  # the worker prints far more often; then something is broken
 STREAM_RATE: Final = 120.0  # images per second; slow enough to watch
 CLOUD_LATENCY_MS: Final = 5.0  # stands for the way to a cloud that is not on this machine
@@ -53,57 +44,23 @@ class Outcome(msgspec.Struct, frozen=True):
     status_upload_count: int
 
 
-class DemoFailed(EdgeAIError):
-    """A step of the demo did not do what it shows."""
-
-
 def run(console: Console, *, keep: bool = False) -> int:
-    """Returns: exit status, 0 only if every step happened and nothing was left behind"""
-    directory = Path(tempfile.mkdtemp(prefix="edgeai-demo-"))
-    try:
-        outcome = _story(console, directory, keep)
-    except Exception as error:
-        console.print(f"[red]The demo failed:[/] {escape(str(error) or repr(error))}")
-        _print_logs(console, directory)
-        _remove(directory)
-        if isinstance(error, EdgeAIError):
-            return 1
-        raise
-    except BaseException:
-        with interrupts.held_back():
-            console.print("The demo was interrupted; stopping what it started")
-            _remove(directory)
-        raise
-    if not keep:
-        _remove(directory)
-    sys.stdout.flush()
-    console.file.flush()
-    print(msgspec.json.encode(outcome).decode(), flush=True)
-    return 0
+    """Returns: exit status, see stage.perform"""
+    return stage.perform(_story, console, keep=keep)
 
 
-def _remove(directory: Path) -> None:
-    with interrupts.held_back():
-        environment.down(directory / STATE)
-        shutil.rmtree(directory)
-
-
-def _story(console: Console, directory: Path, keep: bool) -> Outcome:
+def _story(on: Stage) -> Outcome:
+    console = on.console
     console.print(Panel.fit("[bold]Joint inference[/]: a small model at the edge, a large one in "
                             "the cloud for the hard samples"))  # fmt: skip
-    running, files = _prepare(console, directory)
-    service = _apply(console, running, files)
+    running, files = _prepare(on)
+    service = stage.apply(on, running, _manifests(files))
     result = _watch_stream(console, running, service, files)
     held = _wait_for_count(running.api, service, result["worker_upload_count"])
-    console.print(_as_the_api_holds_it(held))
+    console.print(stage.as_the_api_holds_it(held))
     console.print(comparison(result))
-    _delete(console, running.api, service)
-    if keep:
-        console.print(f"Left running: export KUBECONFIG={running.kubeconfig}")
-        console.print(f"  edgeai status -w --state-dir {running.state_dir}")
-        console.print(f"  edgeai down --state-dir {running.state_dir} && rm -r {directory}")
-    else:
-        _end(console, running.state_dir)
+    stage.delete(on, running.api, service)
+    stage.end(on, running)
     return Outcome(
         status_upload_count=held["status"]["uploadCount"],
         **{
@@ -114,36 +71,31 @@ def _story(console: Console, directory: Path, keep: bool) -> Outcome:
     )
 
 
-def _prepare(console: Console, directory: Path) -> tuple[Environment, train.Files]:
+def _prepare(on: Stage) -> tuple[Environment, train.Files]:
     """The cluster starts while the models are trained."""
     with (
-        console.status("starting a cluster of cloud0, edge0, edge1; training both models"),
+        on.console.status("starting a cluster of cloud0, edge0, edge1; training both models"),
         ThreadPoolExecutor(1) as pool,
     ):
-        training = pool.submit(train.train, directory / "files")
-        running = environment.up(directory / STATE)
+        training = pool.submit(train.train, on.files)
+        running = environment.up(on.state_dir)
         files = training.result()
-    console.print("[green]✓[/] GlobalManager in the cloud, LocalControllers on edge0 and edge1")
-    console.print("[green]✓[/] models trained on scikit-learn's handwritten digits")
+    on.tick("GlobalManager in the cloud, LocalControllers on edge0 and edge1")
+    on.tick("models trained on scikit-learn's handwritten digits")
     return running, files
 
 
-def _apply(console: Console, running: Environment, files: train.Files) -> Object:
-    """Apply the example's manifests. Returns: the JointInferenceService as it was applied"""
+def _manifests(files: train.Files) -> list[Object]:
+    """The example's; the JointInferenceService comes last."""
     placement = Placement(
         files=files.dataset.parent,
-        python=Path(sys.executable),
-        checkout=Path(train.__file__).parents[2],
         edge_node=EDGE_NODE,
         cloud_node=environment.CLOUD,
         namespace=NAMESPACE,
         cloud_latency_ms=CLOUD_LATENCY_MS,
         stream_rate=STREAM_RATE,
     )
-    applied = [running.api.apply(object_) for object_ in objects(placement)]
-    names = ", ".join(f"{o['kind']} {o['metadata']['name']}" for o in applied)
-    console.print(f"[green]✓[/] applied {names}")
-    return applied[-1]
+    return objects(placement)
 
 
 def _watch_stream(
@@ -251,44 +203,3 @@ def comparison(result: dict[str, Any]) -> Table:
             style="green" if name == "joint" else "",
         )
     return table
-
-
-def _as_the_api_holds_it(service: Object) -> Panel:
-    shown = {
-        "metadata": {k: service["metadata"][k] for k in ("namespace", "name", "generation")},
-        "status": service["status"],
-    }
-    text = yaml.safe_dump(shown, sort_keys=False)
-    title = f"{service['kind']}.{service['apiVersion']}, as the API holds it"
-    return Panel(Syntax(text, "yaml", background_color="default"), title=title)
-
-
-def _delete(console: Console, api: Api, service: Object) -> None:
-    """Delete the CR; its Deployments, Service and pods go with it."""
-    api.delete(path_of(service))
-    pods = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=edgeai.io/name={SERVICE}"
-
-    def left() -> str:
-        items = api.get(pods)["items"]
-        if api.find(path_of(service)) is not None:
-            items.append(service)
-        return ", ".join(item["metadata"]["name"] for item in items)
-
-    wait_until(f"end of what {collection_of(service)} had", left, timeout_s=30)
-    console.print("[green]✓[/] deleted; its workers have ended")
-
-
-def _end(console: Console, state_dir: Path) -> None:
-    environment.down(state_dir)
-    if state_dir.exists():
-        raise DemoFailed(f"{state_dir} was not removed")
-    console.print("[green]✓[/] everything that was started has ended")
-
-
-def _print_logs(console: Console, directory: Path) -> None:
-    """The end of the logs of what may have caused a failure."""
-    for log in sorted(directory.rglob("*.log")):
-        with contextlib.suppress(OSError):
-            tail = log.read_text(errors="replace").splitlines()[-10:]
-            console.print(Text(f"{log.relative_to(directory)}:", style="dim"))
-            console.print(*tail, sep="\n", markup=False)

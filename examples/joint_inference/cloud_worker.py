@@ -13,9 +13,9 @@ from typing import Annotated
 
 import msgspec
 
-from examples.joint_inference.digits import Floats
+from examples.digits import Floats
 from examples.joint_inference.models import CloudModel
-from examples.joint_inference.script import read, run
+from examples.script import read, run
 from workersdk import BigModelService
 
 

@@ -21,10 +21,10 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from examples.joint_inference import digits
-from examples.joint_inference.digits import Digits
+from examples import digits
+from examples.digits import Digits
 from examples.joint_inference.models import EdgeModel
-from examples.joint_inference.script import read, run
+from examples.script import read, run
 from workersdk import AnsweredBy, CloudOnly, Counts, EdgeOnly, InferenceResult, JointInference
 
 PROGRESS_S: Final = 0.1

@@ -6,15 +6,14 @@ Called by `edgeai demo` and by tests too; a person may as well edit joint_infere
 """
 
 import argparse
-import string
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
-IN_IMAGE: Final = (Path("/opt/venv/bin/python3"), Path("/opt/edgeai"))  # deploy/containers
+from examples import manifests
+
 TEMPLATE: Final = Path(__file__).with_name("joint_inference.yaml")
 
 
@@ -34,14 +33,12 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 def render(placement: Placement) -> str:
     """joint_inference.yaml for `placement`, as text for `kubectl apply -f -`."""
-    values = {name.upper(): value for name, value in msgspec.structs.asdict(placement).items()}
-    body = TEMPLATE.read_text().split("\napiVersion", maxsplit=1)[1]  # its head explains the ${...}
-    return "apiVersion" + string.Template(body).substitute(values)
+    return manifests.render(TEMPLATE, placement)
 
 
 def objects(placement: Placement) -> list[dict[str, Any]]:
     """The same as one dict per resource."""
-    return list(yaml.safe_load_all(render(placement)))
+    return manifests.objects(TEMPLATE, placement)
 
 
 def main() -> None:
@@ -63,7 +60,7 @@ def main() -> None:
         stream_rate=chosen.stream_rate,
     )
     if chosen.image:
-        python, checkout = IN_IMAGE
+        python, checkout = manifests.IN_IMAGE
         placement = msgspec.structs.replace(
             placement, image=chosen.image, python=python, checkout=checkout
         )

@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from examples.joint_inference.digits import SIDE, Floats
+from examples.digits import SIDE, Floats
+from examples.layers import flat, softmax
 
 COARSE_SIDE: Final = 4  # the edge model sees each image reduced to 4x4
 
@@ -41,10 +42,6 @@ class CloudModel:
         return softmax(10 * scores)  # scores are near 0 and 1: sharpen, the order stays
 
 
-def flat(images: Floats) -> Floats:
-    return images.reshape(len(images), SIDE * SIDE)
-
-
 def coarse_features(images: Floats) -> Floats:
     """Mean of each block of 2x2 pixels, and its square: one row of 32 per image."""
     block = SIDE // COARSE_SIDE
@@ -58,9 +55,3 @@ def gaussian_kernel(left: Floats, right: Floats, gamma: float) -> Floats:
     distances = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2 * left @ right.T
     kernel: Floats = np.exp(-gamma * distances)
     return kernel
-
-
-def softmax(scores: Floats) -> Floats:
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    probabilities: Floats = shifted / shifted.sum(axis=1, keepdims=True)
-    return probabilities

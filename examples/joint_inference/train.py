@@ -3,7 +3,7 @@
     python3 -m examples.joint_inference.train DIRECTORY
 
 Run once before the workers, by a person or by `edgeai demo`. Deterministic: the same files and
-figures every time. The only place that needs scikit-learn.
+figures every time. Needs scikit-learn; the workers do not.
 """
 
 import argparse
@@ -13,23 +13,20 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import train_test_split
 
-from examples.joint_inference import digits
-from examples.joint_inference.digits import CLASSES, Digits, Floats
+from examples import digits, digits_source
+from examples.digits import CLASSES, Digits, Floats
 from examples.joint_inference.models import (
     CloudModel,
     EdgeModel,
     coarse_features,
-    flat,
     gaussian_kernel,
 )
+from examples.layers import flat
 from workersdk import CrossEntropy
 
 HELD_OUT: Final = 0.4  # share of the images that no model is trained with: 719
-SEED: Final = 0
 GAMMA: Final = 0.5
 RIDGE: Final = 0.01
 THRESHOLD_CROSS_ENTROPY: Final = "0.7"  # stands in joint_inference.yaml too; a test compares
@@ -70,13 +67,7 @@ def train(directory: Path) -> Files:
 
 def split() -> tuple[Digits, Digits]:
     """The images to train with and the held-out ones, every digit in the same share in both."""
-    bunch = load_digits()
-    images = (bunch.images / 16).astype(np.float32)
-    labels = bunch.target.astype(np.int64)
-    known, held_out = train_test_split(
-        np.arange(len(labels)), test_size=HELD_OUT, random_state=SEED, stratify=labels
-    )
-    return Digits(images[known], labels[known]), Digits(images[held_out], labels[held_out])
+    return digits_source.split(digits_source.load(), held_out=HELD_OUT)
 
 
 def train_edge(path: Path, known: Digits) -> None:

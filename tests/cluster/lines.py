@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from tests.system.cutting_proxy import CuttingProxy
+from edgeai.cutting_proxy import CuttingProxy
 
 _REQUEST: Final = re.compile(rb"([A-Z]+) (/\S*) HTTP/1\.1\r\n")
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)

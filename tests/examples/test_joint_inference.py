@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from examples.joint_inference import digits, manifests, train
+from examples import digits
+from examples.joint_inference import manifests, train
 from tests.workersdk.peers import LOOPBACK, PATIENCE_S, LocalController, free_port
 
 CHECKOUT = Path(__file__).parents[2]

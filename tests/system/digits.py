@@ -10,6 +10,7 @@ from typing import Any
 from edgeai import environment
 from edgeai.api import Object, path_of, wait_until
 from edgeai.demo import joint_inference as demo
+from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 from examples.joint_inference import train
 from examples.joint_inference.manifests import Placement, objects
@@ -105,7 +106,7 @@ def streaming(running: Environment, files: Path, **edge_env: str) -> Iterator[St
     finally:
         for object_ in reversed(applied):
             running.api.delete(path_of(object_))
-        pods = f"/api/v1/namespaces/{demo.NAMESPACE}/pods"
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         wait_until(
             "end of the pods",
             lambda: ", ".join(p["metadata"]["name"] for p in running.api.get(pods)["items"]),

@@ -18,9 +18,9 @@ import pytest
 
 from edgeai import environment, system
 from edgeai.api import Api, ApiError, Object, path_of, wait_until
+from edgeai.cutting_proxy import CuttingProxy
 from edgeai.demo import joint_inference as demo
 from edgeai.environment import Environment
-from tests.system.cutting_proxy import CuttingProxy
 from tests.system.digits import manifests, streaming
 
 # ---- the command line ------------------------------------------------------------------------

@@ -11,11 +11,12 @@ import pytest
 
 from edgeai import environment, system
 from edgeai.api import wait_until
+from edgeai.cutting_proxy import CuttingProxy, Manner
 from edgeai.demo import joint_inference as demo
+from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 from tests.system import processes
 from tests.system.conftest import IMAGES
-from tests.system.cutting_proxy import CuttingProxy, Manner
 from tests.system.digits import CLOUD_MODULE, EDGE_MODULE, streaming
 
 SLOWLY = {"STREAM_RATE": "100"}  # 400 images in 4 s
@@ -84,7 +85,7 @@ def test_deleted_cloud_pod_is_replaced(running: Environment, model_files: Path) 
     with streaming(running, model_files, **SLOWLY) as stream:
         stream.wait_for_uploads()
         old = cloud_pod(running)
-        running.api.delete(f"/api/v1/namespaces/{demo.NAMESPACE}/pods/{old}")
+        running.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{old}")
         wait_until("another pod", lambda: "" if cloud_pod(running) != old else old, timeout_s=20)
         result = stream.result()
         stream.wait_for_exact_counts(result)
@@ -94,7 +95,7 @@ def test_deleted_cloud_pod_is_replaced(running: Environment, model_files: Path) 
 def cloud_pod(running: Environment) -> str:
     """Name of the newest pod of the cloud worker."""
     selector = f"edgeai.io/name={demo.SERVICE},edgeai.io/role=cloud"
-    path = f"/api/v1/namespaces/{demo.NAMESPACE}/pods?labelSelector={selector}"
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
     pods = running.api.get(path)["items"]
     newest = max(pods, key=lambda pod: int(pod["metadata"]["resourceVersion"]), default=None)
     alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]

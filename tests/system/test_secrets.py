@@ -7,13 +7,14 @@ from pathlib import Path
 
 from edgeai import system
 from edgeai.demo import joint_inference as demo
+from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 from tests.system.digits import streaming
 
 
 def secrets_of(running: Environment) -> set[str]:
     """Worker secrets from the pods' environment, node tokens and the key from the Secrets."""
-    pods = running.api.get(f"/api/v1/namespaces/{demo.NAMESPACE}/pods")["items"]
+    pods = running.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
     variables = [
         variable
         for pod in pods

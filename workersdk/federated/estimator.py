@@ -30,8 +30,8 @@ class FederatedEstimator(Protocol):
     def get_weights(self) -> Weights:
         """The same names, shapes and types each time."""
 
-    def set_weights(self, weights: Weights) -> None:
-        """As get_weights gives them."""
+    def set_weights(self, weights: Any) -> None:
+        """`weights` as get_weights gives them."""
 
     def save(self, model_url: str) -> Any:
         """Save the model to `model_url`, the worker's MODEL_URL."""

@@ -1,5 +1,7 @@
 """A TCP proxy that breaks the line on command; runs in a thread of its own.
 
+Demos and tests put it between an edge node and the cloud.
+
 `cut("silently")` lets connections hang, as a pulled cable does: nothing passes, nobody is told.
 `cut("loudly")` resets them and refuses new ones. `mend()` restores the line.
 """
@@ -10,6 +12,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Literal, Self, TypeVar
+
+from common.tasks import TaskGroup
 
 T = TypeVar("T")
 Manner = Literal["silently", "loudly"]
@@ -95,9 +99,9 @@ class CuttingProxy:
             writer.transport.abort()
             return
         self._writers |= {writer, far_writer}
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._pump(reader, far_writer))
-            group.create_task(self._pump(far_reader, writer))
+        async with TaskGroup() as tasks:
+            tasks.create_task(self._pump(reader, far_writer), name="to the target")
+            tasks.create_task(self._pump(far_reader, writer), name="from the target")
         self._writers -= {writer, far_writer}
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -1,11 +1,12 @@
-"""The data of the example: scikit-learn's 1797 handwritten digits, 8x8 pixels of 0..16.
+"""The data of the examples: scikit-learn's 1797 handwritten digits, 8x8 pixels of 0..16.
 
-train.py splits them; edge_worker.py reads the held-out part, one CSV row per image. Real images
-of real writers (UCI "Optical Recognition of Handwritten Digits").
+Real images of real writers (UCI "Optical Recognition of Handwritten Digits"). digits_source has
+them; workers read their part from a file, one CSV row per image, and need NumPy alone.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,15 @@ Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
 
-class Digits(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Digits:
     """`images` has shape (n, 8, 8), values 0..1; `labels` has shape (n,), values 0..9."""
 
     images: Floats
     labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 def save(path: Path, digits: Digits) -> None:

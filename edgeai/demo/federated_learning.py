@@ -1,0 +1,149 @@
+"""`edgeai demo federated-learning`: three edges learn ten digits; one is killed, one is cut off.
+
+Starts a local cluster with a GlobalManager and three LocalControllers, applies the manifests of
+examples/federated_learning, shows the rounds as the CR tells them while a trainer is killed and
+another edge loses its line, and ends with each edge alone / federated / centralised side by side.
+The last line on stdout is one JSON object. Everything that was started has ended then.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from edgeai import environment
+from edgeai.api import Object
+from edgeai.demo import rounds, stage
+from edgeai.demo.faults import EdgeLine, Fault, cut, kill
+from edgeai.demo.stage import NAMESPACE, Stage
+from edgeai.environment import Environment
+from examples.digits import CLASSES
+from examples.federated_learning import data
+from examples.federated_learning.aggregator import ROUNDS
+from examples.federated_learning.compare import Figures, compare
+from examples.federated_learning.data import EDGES, Part
+from examples.federated_learning.manifests import Placement, objects
+
+JOB: Final = "digits"
+TRAINING_S: Final = 0.25  # in each round; slow enough to watch
+GONE_AFTER_S: Final = 3.0
+KILLED, CUT_OFF = 1, 2  # numbers of edges
+KILL_AT, CUT_AT = 10, 20  # rounds
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The last line on stdout. Accuracies in 0..1, on all held-out images."""
+
+    rounds: int
+    local_accuracy: list[float]
+    """of each edge alone"""
+    federated_accuracy: float
+    centralised_accuracy: float
+    bytes_per_round: int
+    """of weights, sent and received, for one trainer"""
+    recovered_faults: int
+
+
+def run(console: Console) -> int:
+    """Returns: exit status, see stage.perform"""
+    return stage.perform(_story, console, keep=False)
+
+
+def _story(on: Stage) -> Outcome:
+    on.console.print(Panel.fit("[bold]Federated learning[/]: three edges learn ten digits "
+                               "together, and no image leaves its edge"))  # fmt: skip
+    with EdgeLine(aggregator=f"{JOB}-aggregation") as line:
+        running, parts = _prepare(on, line)
+        on.console.print(images(parts))
+        job = stage.apply(on, running, _manifests(on, line))
+        killed, cut_off = f"{JOB}-train-{KILLED}", f"{JOB}-train-{CUT_OFF}"
+        faults = [
+            Fault(killed, kill(running.api, killed, at_round=KILL_AT)),
+            Fault(cut_off, cut(line, cut_off, at_round=CUT_AT)),
+        ]
+        held = rounds.watch(on, running.api, job, faults)
+        figures = compare(parts, data.model_file(on.files))
+        on.console.print(stage.as_the_api_holds_it(held, without=("workers", "conditions")))
+        on.console.print(comparison(figures, parts))
+        stage.delete(on, running.api, job)
+        stage.end(on, running)
+    return Outcome(
+        rounds=held["status"]["round"],
+        bytes_per_round=_bytes_per_round(held["status"]),
+        recovered_faults=sum(fault.is_recovered for fault in faults),
+        **msgspec.structs.asdict(figures),
+    )
+
+
+def _prepare(on: Stage, line: EdgeLine) -> tuple[Environment, dict[str, Part]]:
+    nodes = ", ".join((environment.CLOUD, *EDGES))
+    with on.console.status(f"starting a cluster of {nodes}; dividing the images"):
+        parts = data.write(on.files)
+        running = environment.up(
+            on.state_dir,
+            edges=EDGES,
+            tuning=line.tuning(EDGES[CUT_OFF]),
+            on_api=line.lead_to_cloud_of,
+        )
+    on.tick(f"GlobalManager in the cloud, LocalControllers on {', '.join(EDGES)}")
+    return running, parts
+
+
+def _manifests(on: Stage, line: EdgeLine) -> list[Object]:
+    """The example's, with one trainer that reaches the cloud by `line`; the job comes last."""
+    placement = Placement(
+        files=on.files,
+        cloud_node=environment.CLOUD,
+        namespace=NAMESPACE,
+        gone_after_seconds=GONE_AFTER_S,
+        training_seconds=TRAINING_S,
+    )
+    *others, job = objects(placement)
+    line.lay_to(job["spec"]["trainingWorkers"][CUT_OFF])
+    return [*others, job]
+
+
+def images(parts: Mapping[str, Part]) -> Table:
+    """How many images of each digit an edge trains with."""
+    table = Table(title="images to train with, by digit")
+    table.add_column("")
+    for digit in range(CLASSES):
+        table.add_column(str(digit), justify="right")
+    for edge, part in parts.items():
+        counts = [int((part.train.labels == digit).sum()) for digit in range(CLASSES)]
+        most = max(counts) / 2
+        cells = [f"[bold]{count}[/]" if count > most else f"[dim]{count}[/]" for count in counts]
+        table.add_row(edge, *cells)
+    return table
+
+
+def comparison(figures: Figures, parts: Mapping[str, Part]) -> Table:
+    """Each edge alone, federated and centralised side by side."""
+    held_out = sum(len(part.held_out) for part in parts.values())
+    table = Table(
+        title="why it is worth it",
+        caption=f"measured on all {held_out} held-out images; as many passes over its images "
+        "for each model",
+    )
+    table.add_column("")
+    table.add_column("images", justify="right")
+    table.add_column("accuracy", justify="right")
+    table.add_column("images leave the edge", justify="right")
+    for (edge, part), accuracy in zip(parts.items(), figures.local_accuracy, strict=True):
+        table.add_row(f"{edge} alone", str(len(part.train)), f"{accuracy:.1%}", "none")
+    everything = str(sum(len(part.train) for part in parts.values()))
+    federated = f"{figures.federated_accuracy:.1%}"
+    table.add_row("federated", everything, federated, "none", style="green")
+    centralised = f"{figures.centralised_accuracy:.1%}"
+    table.add_row("centralised", everything, centralised, "all")
+    return table
+
+
+def _bytes_per_round(status: Mapping[str, Any]) -> int:
+    """Of the trainer that nothing happened to."""
+    told = status["workers"][f"{JOB}-train-0"]["taskInfo"]
+    sent, received = int(told["sentBytes"]), int(told["receivedBytes"])
+    return (sent + received) // ROUNDS

@@ -1,0 +1,105 @@
+"""The live view of a federated job: rounds and accuracy, all of it read from its CR.
+
+Called by the demo of federated learning. What the trainers report goes the whole way: worker,
+ledger of the edge, GlobalManager, status.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from edgeai.api import Api, Object, path_of
+from edgeai.demo.faults import Fault, Status, round_of
+from edgeai.demo.stage import DemoFailed, Stage
+
+POLL_S: Final = 0.1
+STILL_S: Final = 60.0  # a job that tells nothing new for so long is stuck
+BARS: Final = " ▁▂▃▄▅▆▇█"
+
+
+class Course:
+    """Accuracy by round, as far as it is known."""
+
+    def __init__(self) -> None:
+        self._by_round: dict[int, float] = {}
+
+    def note(self, status: Status) -> None:
+        told = {entry["key"]: entry["value"] for entry in status.get("metrics") or ()}
+        if "accuracy" in told:
+            self._by_round[round_of(status)] = float(told["accuracy"])
+
+    def __str__(self) -> str:
+        """One character for each round, higher for better; as before where nothing was told."""
+        shown, last = "", 0.0
+        for number in range(1, max(self._by_round, default=0) + 1):
+            last = self._by_round.get(number, last)
+            shown += BARS[round(last * (len(BARS) - 1))]
+        return shown
+
+    @property
+    def latest(self) -> str:
+        if not self._by_round:
+            return "-"
+        return f"{self._by_round[max(self._by_round)]:.3f}"
+
+
+def watch(on: Stage, api: Api, job: Object, faults: Sequence[Fault]) -> Object:
+    """Show the job and let the faults strike, until it has ended. Returns: the CR then
+
+    Raises: DemoFailed when the job fails or gets stuck, or when somebody did not recover
+    """
+    path, course = path_of(job), Course()
+    changed_s, before = time.monotonic(), None
+    with Live(console=on.console, auto_refresh=False) as live:
+        while True:
+            held = api.get(path)
+            status = held.get("status") or {}
+            course.note(status)
+            for fault in faults:
+                fault.tell(status)
+            live.update(view(status, course, faults), refresh=True)
+            if status.get("phase") in ("Succeeded", "Failed"):
+                _require_good_end(status, faults)
+                return held
+            if status != before:
+                changed_s, before = time.monotonic(), status
+            if time.monotonic() - changed_s > STILL_S:
+                raise DemoFailed(f"the job has told nothing new for {STILL_S:g} s: {status}")
+            time.sleep(POLL_S)
+
+
+def _require_good_end(status: Status, faults: Sequence[Fault]) -> None:
+    if status["phase"] != "Succeeded":
+        raise DemoFailed(f"the job failed: {status.get('conditions')}")
+    for fault in faults:
+        if not fault.is_recovered:
+            raise DemoFailed(f"{fault.worker} did not come back: {fault.state}")
+
+
+def view(status: Status, course: Course, faults: Sequence[Fault]) -> Group:
+    head = Text.assemble(
+        ("CR: ", "cyan"),
+        f"phase {status.get('phase', '-'):<10} round {round_of(status):>2}",
+        f"/{status.get('rounds') or '-'}  accuracy {course.latest}",
+    )
+    table = Table("TRAINER", "ROUND", "IMAGES", "ACCURACY", "SENT", "FAULT", box=None)
+    befallen = {fault.worker: fault.state for fault in faults}
+    for name, entry in sorted((status.get("workers") or {}).items()):
+        table.add_row(name, *_told(entry), befallen.get(name, ""))
+    return Group(head, Text(str(course), style="green"), table)
+
+
+def _told(entry: dict[str, Any]) -> tuple[str, ...]:
+    info = entry.get("taskInfo") or {}
+    accuracy = info.get("metrics.accuracy")
+    return (
+        str(info.get("currentRound", "-")),
+        str(info.get("sampleCount", "-")),
+        "-" if accuracy is None else f"{accuracy:.3f}",
+        f"{info.get('sentBytes', 0) / 1024:.0f} KiB",
+    )

@@ -1,0 +1,148 @@
+"""What all demos have: a directory of their own, a last line of JSON, and nothing left behind.
+
+Each demo is a story told on a Stage; `perform` sees to its end, however it comes about.
+"""
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.text import Text
+
+from common.errors import EdgeAIError
+from edgeai import environment, interrupts
+from edgeai.api import Api, Object, collection_of, path_of, wait_until
+from edgeai.environment import Environment
+
+NAMESPACE: Final = "default"
+
+
+class DemoFailed(EdgeAIError):
+    """A step of the demo did not do what it shows."""
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """Where a demo takes place. `keep`: whether it leaves everything running."""
+
+    console: Console
+    directory: Path
+    keep: bool
+
+    @property
+    def state_dir(self) -> Path:
+        """Of the cluster."""
+        return self.directory / "state"
+
+    @property
+    def files(self) -> Path:
+        """What the workers get and make."""
+        return self.directory / "files"
+
+    def tick(self, what: str) -> None:
+        self.console.print(f"[green]✓[/] {what}")
+
+
+Story = Callable[[Stage], msgspec.Struct]
+
+
+def perform(story: Story, console: Console, *, keep: bool) -> int:
+    """Tell the story and print what it returns as the last line.
+
+    Returns: exit status, 0 only if every step happened and nothing was left behind
+    """
+    stage = Stage(console, Path(tempfile.mkdtemp(prefix="edgeai-demo-")), keep)
+    try:
+        outcome = story(stage)
+    except Exception as error:
+        console.print(f"[red]The demo failed:[/] {escape(str(error) or repr(error))}")
+        _print_logs(stage)
+        _remove(stage)
+        if isinstance(error, EdgeAIError):
+            return 1
+        raise
+    except BaseException:
+        with interrupts.held_back():
+            console.print("The demo was interrupted; stopping what it started")
+            _remove(stage)
+        raise
+    if not keep:
+        _remove(stage)
+    sys.stdout.flush()
+    console.file.flush()
+    print(msgspec.json.encode(outcome).decode(), flush=True)
+    return 0
+
+
+def apply(stage: Stage, running: Environment, objects: list[Object]) -> Object:
+    """Returns: the last of them as it was applied"""
+    applied = [running.api.apply(object_) for object_ in objects]
+    names = ", ".join(f"{o['kind']} {o['metadata']['name']}" for o in applied)
+    stage.tick(f"applied {names}")
+    return applied[-1]
+
+
+def as_the_api_holds_it(object_: Object, *, without: Collection[str] = ()) -> Panel:
+    """Args: without: fields of the status that were shown otherwise"""
+    status = {name: value for name, value in object_["status"].items() if name not in without}
+    shown = {
+        "metadata": {k: object_["metadata"][k] for k in ("namespace", "name", "generation")},
+        "status": status,
+    }
+    text = yaml.safe_dump(shown, sort_keys=False)
+    title = f"{object_['kind']}.{object_['apiVersion']}, as the API holds it"
+    return Panel(Syntax(text, "yaml", background_color="default"), title=title)
+
+
+def delete(stage: Stage, api: Api, object_: Object) -> None:
+    """Delete the CR; its Deployments, Services and pods go with it."""
+    api.delete(path_of(object_))
+    selector = f"edgeai.io/name={object_['metadata']['name']}"
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
+
+    def left() -> str:
+        items = api.get(pods)["items"]
+        if api.find(path_of(object_)) is not None:
+            items.append(object_)
+        return ", ".join(item["metadata"]["name"] for item in items)
+
+    wait_until(f"end of what {collection_of(object_)} had", left, timeout_s=30)
+    stage.tick("deleted; its workers have ended")
+
+
+def end(stage: Stage, running: Environment) -> None:
+    """Stop everything, or say how to look at it. Raises: DemoFailed, what stops it raises"""
+    if stage.keep:
+        stage.console.print(f"Left running: export KUBECONFIG={running.kubeconfig}")
+        stage.console.print(f"  edgeai status -w --state-dir {running.state_dir}")
+        command = f"edgeai down --state-dir {running.state_dir} && rm -r {stage.directory}"
+        stage.console.print(f"  {command}")
+        return
+    environment.down(stage.state_dir)
+    if stage.state_dir.exists():
+        raise DemoFailed(f"{stage.state_dir} was not removed")
+    stage.tick("everything that was started has ended")
+
+
+def _remove(stage: Stage) -> None:
+    with interrupts.held_back():
+        environment.down(stage.state_dir)
+        shutil.rmtree(stage.directory)
+
+
+def _print_logs(stage: Stage) -> None:
+    """The end of the logs of what may have caused a failure."""
+    for log in sorted(stage.directory.rglob("*.log")):
+        with contextlib.suppress(OSError):
+            tail = log.read_text(errors="replace").splitlines()[-10:]
+            stage.console.print(Text(f"{log.relative_to(stage.directory)}:", style="dim"))
+            stage.console.print(*tail, sep="\n", markup=False)

@@ -1,0 +1,88 @@
+"""Writes what the example's nodes have: of each digit almost all images lie on one node.
+
+    python3 -m examples.federated_learning.data DIRECTORY
+
+Makes DIRECTORY/edge0 to edge2, each with `train.csv` and `held_out.csv`, and DIRECTORY/model for
+the result. Run once before the workers, by a person or by `edgeai demo`; the same files every
+time. Needs scikit-learn; the workers do not.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from examples import digits, digits_source
+from examples.digits import Digits
+
+EDGES: Final = ("edge0", "edge1", "edge2")
+HOME: Final = (0, 0, 0, 1, 1, 1, 2, 2, 2, 2)
+"""Number of the edge where a digit is at home."""
+STRAYS: Final = 0.05
+"""Share of the images that are on another edge."""
+HELD_OUT: Final = 0.4
+"""Share of each edge's images that nobody trains with."""
+SEED: Final = 0
+
+
+class Part(NamedTuple):
+    """What one edge has."""
+
+    train: Digits
+    held_out: Digits
+
+
+def write(directory: Path) -> dict[str, Part]:
+    """Write all files. Returns: what is in them, by edge. Raises: OSError"""
+    (directory / "model").mkdir(parents=True, exist_ok=True)
+    parts = divide(digits_source.load())
+    for edge, part in parts.items():
+        (directory / edge).mkdir(exist_ok=True)
+        digits.save(train_file(directory, edge), part.train)
+        digits.save(held_out_of(train_file(directory, edge)), part.held_out)
+    return parts
+
+
+def train_file(directory: Path, edge: str) -> Path:
+    return directory / edge / "train.csv"
+
+
+def held_out_of(train: Path) -> Path:
+    """The file beside it."""
+    return train.with_name("held_out.csv")
+
+
+def model_file(directory: Path) -> Path:
+    return directory / "model" / "digits.npz"
+
+
+def divide(images: Digits) -> dict[str, Part]:
+    """Every image to exactly one edge."""
+    random = np.random.default_rng(SEED)
+    home = np.array(HOME)[images.labels]
+    away = (home + random.integers(1, len(EDGES), len(images))) % len(EDGES)
+    edges = np.where(random.random(len(images)) < STRAYS, away, home)
+    parts = {}
+    for number, edge in enumerate(EDGES):
+        own = digits_source.part(images, np.flatnonzero(edges == number))
+        parts[edge] = Part(*digits_source.split(own, held_out=HELD_OUT, stratified=False))
+    return parts
+
+
+def joined(parts: list[Digits]) -> Digits:
+    return Digits(
+        np.concatenate([part.images for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the images of the example's nodes.")
+    parser.add_argument("directory", type=Path, help="where the images go")
+    for edge, part in write(parser.parse_args().directory).items():
+        print(f"{edge}: {len(part.train)} images to train with, {len(part.held_out)} held out")
+
+
+if __name__ == "__main__":
+    main()

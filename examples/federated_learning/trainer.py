@@ -1,0 +1,56 @@
+"""A trainer of the example: learns from the images of its node, which never leave it.
+
+    python3 -m examples.federated_learning.trainer
+
+Environment, beside what every trainer gets: TRAINING_SECONDS, default 0, is slept in each round.
+It stands for the slow machine that an edge node is.
+"""
+
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from examples import digits
+from examples.digits import Digits
+from examples.federated_learning.data import held_out_of
+from examples.federated_learning.model import Perceptron
+from examples.script import read, run
+from workersdk.federated.learning import FederatedLearning
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=str.upper):
+    train_dataset_url: str
+    """CSV that data.py wrote, with held_out.csv beside it"""
+    training_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
+
+
+class SlowPerceptron(Perceptron):
+    """Takes `seconds` more for each round."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def train(self, *, train_data: Digits, valid_data: Digits | None = None, **_: Any) -> None:
+        time.sleep(self._seconds)
+        super().train(train_data=train_data, valid_data=valid_data)
+
+
+def main(environ: Mapping[str, str]) -> None:
+    signal.signal(signal.SIGTERM, stop)
+    settings = read(environ, Settings)
+    file = Path(settings.train_dataset_url)
+    learning = FederatedLearning(SlowPerceptron(settings.training_seconds))
+    learning.train(digits.load(file), valid_data=digits.load(held_out_of(file)))
+
+
+def stop(number: int, _frame: Any) -> None:
+    raise SystemExit(128 + number)  # not done: its pod is to be restarted
+
+
+if __name__ == "__main__":
+    run(main)

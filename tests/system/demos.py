@@ -1,0 +1,57 @@
+"""Runs a demo as a newcomer does, and looks for what it left."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Demo(NamedTuple):
+    """The finished command and the directory that was its HOME and TMPDIR."""
+
+    process: subprocess.CompletedProcess[str]
+    directory: Path
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """The last line."""
+        told: dict[str, Any] = json.loads(self.process.stdout.splitlines()[-1])
+        return told
+
+
+def environ(directory: Path) -> dict[str, str]:
+    return {"PATH": "/usr/bin:/bin", "HOME": str(directory), "TMPDIR": str(directory)}
+
+
+def command(name: str) -> list[str]:
+    return [sys.executable, "-m", "edgeai", "demo", name]
+
+
+def play(name: str, directory: Path) -> Demo:
+    process = subprocess.run(
+        command(name),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env=environ(directory),
+        cwd=directory,
+    )
+    return Demo(process, directory)
+
+
+def left_of(directory: Path) -> list[str]:
+    """Files in the directory, and processes that were told of it."""
+    mine = str(directory).encode()
+    processes = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    alive = [f"process {entry.name}" for entry in processes if mine in _told_of(entry)]
+    return [*(entry.name for entry in directory.iterdir()), *alive]
+
+
+def _told_of(process: Path) -> bytes:
+    """Its environment and its arguments: what guards the containers has no environment."""
+    try:
+        return (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+    except OSError:
+        return b""  # it ended meanwhile, or is somebody else's

@@ -1,0 +1,64 @@
+"""`edgeai demo federated-learning`, as a newcomer runs it, to its end and interrupted."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.system.demos import Demo, command, environ, left_of, play
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    return play("federated-learning", tmp_path_factory.mktemp("demo"))
+
+
+def test_demo_succeeds(demo: Demo) -> None:
+    assert demo.process.returncode == 0, demo.process.stdout + demo.process.stderr
+
+
+def test_federated_learning_is_worth_it(demo: Demo) -> None:
+    outcome = demo.outcome
+    assert len(outcome["local_accuracy"]) == 3
+    assert outcome["federated_accuracy"] >= max(outcome["local_accuracy"]) + 0.10
+    assert outcome["federated_accuracy"] >= outcome["centralised_accuracy"] - 0.03
+
+
+def test_both_faults_were_got_over(demo: Demo) -> None:
+    assert demo.outcome["recovered_faults"] == 2
+    assert demo.outcome["rounds"] == 40
+
+
+def test_a_round_moves_the_weights_once_each_way(demo: Demo) -> None:
+    once = 2410 * 4  # bytes of the model as float32
+    # The first model comes from one of the trainers, and the last one is fetched, too.
+    assert 2 * once <= demo.outcome["bytes_per_round"] <= 2 * once * 1.05
+
+
+@pytest.mark.parametrize(
+    "text", ["edge0 alone", "federated", "centralised", "killed in", "cut off", "phase: Succeeded"]
+)
+def test_demo_shows(demo: Demo, text: str) -> None:
+    assert text in demo.process.stdout
+
+
+def test_nothing_is_left(demo: Demo) -> None:
+    assert left_of(demo.directory) == []
+
+
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("federated-learning"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environ(tmp_path),
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if "applied Model" in line)
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert left_of(tmp_path) == []
