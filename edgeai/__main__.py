@@ -27,6 +27,7 @@ demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real
 app.add_typer(demo, name="demo")
 
 REFRESH_S = 1.0
+MAX_EDGES = 20  # each is a process and its timers
 
 
 def default_state_dir() -> Path:
@@ -43,9 +44,15 @@ StateDir = Annotated[
 
 
 @app.command()
-def up(state_dir: StateDir) -> None:
+def up(
+    state_dir: StateDir,
+    edges: Annotated[
+        int, typer.Option(min=1, max=MAX_EDGES, help="number of edge nodes: edge0, edge1, …")
+    ] = len(environment.EDGES),
+) -> None:
     """Start a local cluster with edgeai in it; prints the path of its kubeconfig."""
-    typer.echo(environment.up(state_dir).kubeconfig)
+    names = tuple(f"edge{number}" for number in range(edges))
+    typer.echo(environment.up(state_dir, edges=names).kubeconfig)
 
 
 @app.command()

@@ -15,10 +15,17 @@ from common.errors import EdgeAIError
 from edgeai.api import Object
 
 RenderableType = Group | str
-JOB_PLURALS: Final = ("jointinferenceservices",)
+JOB_PLURALS: Final = ("jointinferenceservices", "federatedlearningjobs")
 TIMEOUT_S: Final = 5.0
+MAX_SHOWN: Final = 6  # numbers of one job
 
-_PHASE_STYLE: Final = {"Running": "green", "Failed": "red", "Invalid": "red"}
+_PHASE_STYLE: Final = {
+    "Running": "green",
+    "Training": "green",
+    "Succeeded": "green",
+    "Failed": "red",
+    "Invalid": "red",
+}
 
 
 class RestUnavailable(EdgeAIError):
@@ -68,22 +75,28 @@ def _session_text(node: Object) -> Text:
 
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
-    table = Table("JOB", "PHASE", "SEEN", "HARD", "UPLOADED", "AGE", "", title="jobs", box=None)
-    names = Counter(map(_name, jobs))
+    table = Table("KIND", "JOB", "PHASE", "PROGRESS", "AGE", "", title="jobs", box=None)
+    names = Counter((job["kind"], _name(job)) for job in jobs)
     for job in jobs:
         metadata, status = job["metadata"], job.get("status") or {}
         phase = status.get("phase", "-")
-        metrics = {entry["key"]: entry["value"] for entry in status.get("metrics") or ()}
         table.add_row(
-            _name(job) if names[_name(job)] == 1 else f"{_name(job)} ({_group(job)})",
+            job["kind"],
+            _name(job) if names[job["kind"], _name(job)] == 1 else f"{_name(job)} ({_group(job)})",
             Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
-            metrics.get("seen", "-"),
-            metrics.get("hard", "-"),
-            str(status.get("uploadCount", "-")),
+            _progress(status) or "-",
             _age(metadata["creationTimestamp"], now),
             Text(_trouble(status), style="yellow"),
         )
     return table
+
+
+def _progress(status: dict[str, Any]) -> str:
+    """What has come of it: a round where there are rounds, then the numbers that are counted."""
+    metrics = [f"{entry['key']} {entry['value']}" for entry in status.get("metrics") or ()]
+    if status.get("rounds"):
+        metrics.insert(0, f"round {status.get('round', 0)}/{status['rounds']}")
+    return ", ".join(metrics[:MAX_SHOWN])
 
 
 def _name(job: Object) -> str:

@@ -24,7 +24,8 @@ from examples.digits import CLASSES
 from examples.federated_learning import data
 from examples.federated_learning.aggregator import ROUNDS
 from examples.federated_learning.compare import Figures, compare
-from examples.federated_learning.data import EDGES, Part
+from examples.federated_learning.data import Part
+from examples.federated_learning.files import EDGES, model_file
 from examples.federated_learning.manifests import Placement, objects
 
 JOB: Final = "digits"
@@ -65,7 +66,7 @@ def _story(on: Stage) -> Outcome:
             Fault(cut_off, cut(line, cut_off, at_round=CUT_AT)),
         ]
         held = rounds.watch(on, running.api, job, faults)
-        figures = compare(parts, data.model_file(on.files))
+        figures = compare(parts, model_file(on.files))
         on.console.print(stage.as_the_api_holds_it(held, without=("workers", "conditions")))
         on.console.print(comparison(figures, parts))
         stage.delete(on, running.api, job)

@@ -15,8 +15,8 @@ import numpy as np
 
 from examples import digits, digits_source
 from examples.digits import Digits
+from examples.federated_learning.files import EDGES, held_out_of, train_file
 
-EDGES: Final = ("edge0", "edge1", "edge2")
 HOME: Final = (0, 0, 0, 1, 1, 1, 2, 2, 2, 2)
 """Number of the edge where a digit is at home."""
 STRAYS: Final = 0.05
@@ -42,19 +42,6 @@ def write(directory: Path) -> dict[str, Part]:
         digits.save(train_file(directory, edge), part.train)
         digits.save(held_out_of(train_file(directory, edge)), part.held_out)
     return parts
-
-
-def train_file(directory: Path, edge: str) -> Path:
-    return directory / edge / "train.csv"
-
-
-def held_out_of(train: Path) -> Path:
-    """The file beside it."""
-    return train.with_name("held_out.csv")
-
-
-def model_file(directory: Path) -> Path:
-    return directory / "model" / "digits.npz"
 
 
 def divide(images: Digits) -> dict[str, Part]:

@@ -16,7 +16,7 @@ import msgspec
 
 from examples import digits
 from examples.digits import Digits
-from examples.federated_learning.data import held_out_of
+from examples.federated_learning.files import held_out_of
 from examples.federated_learning.model import Perceptron
 from examples.script import read, run
 from workersdk.federated.learning import FederatedLearning

@@ -16,7 +16,11 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 def job(name: str, group: str) -> dict[str, Any]:
     metadata = {"namespace": "default", "name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}
-    return {"apiVersion": f"{group}/v1alpha1", "metadata": metadata}
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": "JointInferenceService",
+        "metadata": metadata,
+    }
 
 
 def shown(*jobs: dict[str, Any]) -> str:
@@ -31,6 +35,21 @@ def test_jobs_of_one_name_are_told_apart_by_their_group() -> None:
     assert "default/a (edgeai.io)" in text
     assert "default/a (sedna.io)" in text
     assert "default/b (" not in text
+
+
+def test_a_federated_job_is_shown_with_its_round_and_its_metrics() -> None:
+    federated = job("digits", "edgeai.io") | {
+        "kind": "FederatedLearningJob",
+        "status": {
+            "phase": "Training",
+            "round": 7,
+            "rounds": 40,
+            "metrics": [{"key": "accuracy", "value": "0.91"}],
+        },
+    }
+    text = shown(federated, job("digits", "edgeai.io"))
+    assert "round 7/40, accuracy 0.91" in text
+    assert "(edgeai.io)" not in text, "jobs of two kinds may have one name"
 
 
 def test_only_the_demo_loads_scikit_learn() -> None:

@@ -1,12 +1,10 @@
 """The digits example: its figures, its manifests, and its workers as real processes."""
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ import pytest
 
 from examples import digits
 from examples.joint_inference import manifests, train
+from tests.examples.scripts import CHECKOUT, started
 from tests.workersdk.peers import LOOPBACK, PATIENCE_S, LocalController, free_port
 
-CHECKOUT = Path(__file__).parents[2]
 SCRIPTS = CHECKOUT / "examples" / "joint_inference"
 
 
@@ -91,18 +89,10 @@ def test_manifests_are_filled_in() -> None:
         assert {"name": "CLOUD_LATENCY_MS", "value": "20"} in container["env"]
 
 
-@contextlib.contextmanager
-def worker(script: str, variables: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """The script by its path, as a workerSpec runs it, with a clean environment."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT), **variables}
-    command = [sys.executable, str(SCRIPTS / script)]
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def worker(
+    script: str, variables: Mapping[str, str]
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started(SCRIPTS / script, variables)
 
 
 def edge_variables(files: train.Files, cloud_port: int) -> dict[str, str]:

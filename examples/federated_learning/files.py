@@ -1,0 +1,19 @@
+"""Where the files of the example are: data.py writes them, the workers and the demo read them."""
+
+from pathlib import Path
+from typing import Final
+
+EDGES: Final = ("edge0", "edge1", "edge2")
+
+
+def train_file(directory: Path, edge: str) -> Path:
+    return directory / edge / "train.csv"
+
+
+def held_out_of(train: Path) -> Path:
+    """The file beside it."""
+    return train.with_name("held_out.csv")
+
+
+def model_file(directory: Path) -> Path:
+    return directory / "model" / "digits.npz"
