@@ -75,14 +75,13 @@ def _session_text(node: Object) -> Text:
 
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
-    table = Table("KIND", "JOB", "PHASE", "PROGRESS", "AGE", "", title="jobs", box=None)
-    names = Counter((job["kind"], _name(job)) for job in jobs)
+    table = Table("JOB", "PHASE", "PROGRESS", "AGE", "", title="jobs", box=None)
+    names = Counter(map(_name, jobs))
     for job in jobs:
         metadata, status = job["metadata"], job.get("status") or {}
         phase = status.get("phase", "-")
         table.add_row(
-            job["kind"],
-            _name(job) if names[job["kind"], _name(job)] == 1 else f"{_name(job)} ({_group(job)})",
+            _name(job) if names[_name(job)] == 1 else f"{_name(job)} ({_kind(job)})",
             Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
             _progress(status) or "-",
             _age(metadata["creationTimestamp"], now),
@@ -103,9 +102,9 @@ def _name(job: Object) -> str:
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
-def _group(job: Object) -> str:
+def _kind(job: Object) -> str:
     group: str = job["apiVersion"].partition("/")[0]
-    return group
+    return f"{job['kind']}.{group}"
 
 
 def _trouble(status: dict[str, Any]) -> str:
