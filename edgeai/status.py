@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from common.errors import EdgeAIError
@@ -75,7 +75,9 @@ def _session_text(node: Object) -> Text:
 
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
-    table = Table("JOB", "PHASE", "PROGRESS", "AGE", "", title="jobs", box=None)
+    table = Table(
+        "JOB", "PHASE", Column("PROGRESS", no_wrap=True), "AGE", "", title="jobs", box=None
+    )
     names = Counter(map(_name, jobs))
     for job in jobs:
         metadata, status = job["metadata"], job.get("status") or {}
@@ -109,6 +111,8 @@ def _kind(job: Object) -> str:
 
 def _trouble(status: dict[str, Any]) -> str:
     """The message of the first condition that is not as it should be."""
+    if status.get("phase") == "Succeeded":
+        return ""
     conditions = status.get("conditions") or ()
     return next((c.get("message", "") for c in conditions if c["status"] != "True"), "")
 

@@ -88,7 +88,7 @@ def architecture() -> Picture:
     picture = Picture(920, 470, "edgeai: one control plane for jobs that span cloud and edge")
     picture.area(20, 20, 430, 430, "cloud")
     picture.box(
-        50, 65, 370, 70, KUBE, "Kubernetes API", "Models · Datasets · JointInferenceServices"
+        50, 65, 370, 70, KUBE, "Kubernetes API", "Models · Datasets · services · jobs"
     )
     picture.box(
         *(50, 215, 370, 90), CLOUD, "GlobalManager",
@@ -155,10 +155,21 @@ def pictures() -> dict[str, Picture]:
         (CLOUD, "fold", "pure: report → patch"),
         (KUBE, "status", "PATCH, then Ack"),
     ]
+    round_ = [
+        (CLOUD, "aggregator", "has the common weights"),
+        (WORKER, "trainer", "fetches them in pieces"),
+        (WORKER, "train", "with this node's data"),
+        (WORKER, "upload", "pieces, each checked"),
+        (CLOUD, "commit", "on disk, then answered"),
+        (CLOUD, "close", "all present have sent"),
+        (CLOUD, "aggregate", "slice by slice"),
+        (CLOUD, "next round", "or save the Model"),
+    ]
     return {
         "architecture.svg": architecture(),
         "way-of-a-task.svg": way("The way of a task", down),
         "way-of-a-status.svg": way("The way of a status", up),
+        "round.svg": way("A round of federated learning", round_),
     }
 
 

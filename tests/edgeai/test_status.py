@@ -50,6 +50,14 @@ def test_a_federated_job_is_shown_with_its_round_and_its_metrics() -> None:
     assert "round 7/40, accuracy 0.91" in shown(federated)
 
 
+def test_what_keeps_a_job_from_going_on_is_told_until_it_has_succeeded() -> None:
+    conditions = [{"type": "Training", "status": "False", "message": "no such image"}]
+    waiting = job("a", "edgeai.io") | {"status": {"phase": "Pending", "conditions": conditions}}
+    ended = job("a", "edgeai.io") | {"status": {"phase": "Succeeded", "conditions": conditions}}
+    assert "no such image" in shown(waiting)
+    assert "no such image" not in shown(ended)
+
+
 def test_only_the_demo_loads_scikit_learn() -> None:
     """It is an extra, and takes longer to load than all else."""
     code = "import sys, edgeai.__main__; sys.exit('sklearn' in sys.modules)"
