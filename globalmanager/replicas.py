@@ -1,8 +1,8 @@
 """Desired Deployments, Services, pods and autoscalers against those that exist.
 
 Called by the kinds that run workers. An object is replaced only when what was wished changed (its
-spec hash), so whatever the API server or an autoscaler filled in stays. A pod cannot be replaced
-in place: the old one is deleted, and once it is gone the new one is created.
+spec hash) or it was scaled to none, so whatever the API server or an autoscaler filled in stays. A
+pod cannot be replaced in place: the old one is deleted, and once it is gone the new one is created.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -102,11 +102,20 @@ def _obsolete(ref: ObjectRef, child: Object) -> Delete | None:
 def _change(existing: Object | None, wish: Create) -> Action | None:
     if existing is None:
         return wish
-    if is_being_deleted(existing) or _spec_hash(existing) == _spec_hash(wish.object):
+    if is_being_deleted(existing) or _is_as_wished(existing, wish.object):
         return None
     if wish.type == PODS:
         return _obsolete(ref_of(PODS, existing), existing)
     return Replace(wish.type, _replacement(wish, existing))
+
+
+def _is_as_wished(existing: Object, wish: Object) -> bool:
+    """A Deployment that was scaled to none has lost its worker. One that was scaled up, by hand or
+    by an autoscaler that somebody attached, stays: two who write in turn would never settle.
+    """
+    wanted = wish["spec"].get("replicas", 0)
+    has_too_few = (existing.get("spec") or {}).get("replicas", 1) < wanted
+    return _spec_hash(existing) == _spec_hash(wish) and not has_too_few
 
 
 def _spec_hash(object_: Object) -> str:

@@ -134,6 +134,7 @@ class ServiceProxy:
         self._worklist: Worklist[_Key] = Worklist("service proxy")
         self._listeners: dict[_Key, dict[int, _Listener]] = {}  # by port
         self._taken: dict[_Key, str] = {}  # cluster IPs
+        self._former: dict[str, _Key] = {}  # cluster IP -> the Service that had it last
         self._failures: dict[_Key, str] = {}  # why a Service has no listener; "" for none
 
     async def run(self) -> None:
@@ -189,15 +190,25 @@ class ServiceProxy:
         if taken and taken == wanted:
             return taken
         self._release(key)
-        address = wanted if self._addresses.reserve(wanted) else self._addresses.take()
+        address = wanted if self._addresses.reserve(wanted) else self._address_for(key)
         self._taken[key] = address
         if address != wanted:
             spec |= {"clusterIP": address, "clusterIPs": [address]}
             self._store.update(SERVICES, service)
         return address
 
+    def _address_for(self, key: _Key) -> str:
+        """What a Service of this name had last, if it is free.
+
+        A running process knows a Service by its address alone, so one that was deleted by mistake
+        and made anew must be found there.
+        """
+        former = next((address for address, owner in self._former.items() if owner == key), "")
+        return former if self._addresses.reserve(former) else self._addresses.take()
+
     def _release(self, key: _Key) -> None:
         if address := self._taken.pop(key, None):
+            self._former[address] = key
             self._addresses.release(address)
 
     def _write_endpoints(self, service: Object, pods: Sequence[Object]) -> None:

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+pytest.register_assert_rewrite("tests.inference_rules")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def no_stray_event_loop() -> None:

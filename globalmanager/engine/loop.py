@@ -19,6 +19,7 @@ from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
+from globalmanager.children import LABEL_KIND, LABEL_NAME, label_of
 from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.health import health_of
@@ -231,9 +232,14 @@ class Engine:
 
     def _managed_changed(self, object_: Object) -> None:
         for uid in {*by_controller_uid(object_), *by_uid_label(object_)}:
-            served = self.by_uid(Uid(uid))
+            served = self.by_uid(Uid(uid)) or self._successor(object_)
             if served is not None:
                 self._queue.add(served.ref)
+
+    def _successor(self, object_: Object) -> Served | None:
+        """Who has the name of the job it was made for, and may wait for the name that it takes."""
+        kind, name = label_of(object_, LABEL_KIND), label_of(object_, LABEL_NAME)
+        return self.find(TaskKey(f"{kind}/{object_['metadata'].get('namespace', '')}/{name}"))
 
     def _settled(self) -> None:
         for ref in self._parked:

@@ -51,10 +51,11 @@ class Client:
         """JSON merge patch."""
         return self.request("PATCH", path, patch, content_type="application/merge-patch+json")
 
-    def delete(self, path: str) -> None:
-        """Gone already is success."""
+    def delete(self, path: str, *, propagation: str = "") -> None:
+        """Gone already is success. Args: propagation: "Foreground", "Background" or "Orphan" """
+        query = f"?propagationPolicy={propagation}" if propagation else ""
         if self.find(path) is not None:
-            self.request("DELETE", path)
+            self.request("DELETE", path + query)
 
     def request(
         self,

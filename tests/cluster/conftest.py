@@ -11,6 +11,7 @@ from tests.cluster import binaries
 from tests.cluster.client import Client
 from tests.cluster.cluster import Cluster
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kubelet import Kubelet
 from tests.cluster.manager import GlobalManager
 
 CHECKOUT: Final = Path(__file__).parents[2]
@@ -84,6 +85,14 @@ def namespace(client: Client) -> Iterator[str]:
     name: str = made["metadata"]["name"]
     yield name
     client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def kubelet(client: Client, namespace: str) -> Iterator[None]:
+    """One for the pods of `namespace`."""
+    made = Kubelet(client, namespace)
+    yield
+    made.stop()
 
 
 @pytest.fixture(scope="session")

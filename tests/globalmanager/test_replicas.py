@@ -101,6 +101,32 @@ def test_replicas_belong_to_the_autoscaler_when_there_is_one(
     assert here.child("Deployment", "digits-x")["spec"]["replicas"] == expected
 
 
+def test_what_was_scaled_to_none_has_one_pod_again() -> None:
+    """Of none the service would say that it runs: Kubernetes calls all of no pods available."""
+    here = world()
+    applied(here, deployment(here))
+    here.child("Deployment", "digits-x")["spec"]["replicas"] = 0
+    (action,) = applied(here, deployment(here))
+    assert isinstance(action, Replace)
+    assert here.child("Deployment", "digits-x")["spec"]["replicas"] == 1
+    assert applied(here, deployment(here)) == []
+
+
+def test_what_was_scaled_up_stays() -> None:
+    """Somebody's own autoscaler would scale it up again, and so on."""
+    here = world()
+    applied(here, deployment(here))
+    here.child("Deployment", "digits-x")["spec"]["replicas"] = 3
+    assert applied(here, deployment(here)) == []
+
+
+def test_what_the_autoscaler_has_scaled_stays() -> None:
+    here = world()
+    applied(here, deployment(here, autoscaled=True))
+    here.child("Deployment", "digits-x")["spec"]["replicas"] = 3
+    assert applied(here, deployment(here, autoscaled=True)) == []
+
+
 def test_a_service_keeps_its_address() -> None:
     here = world()
     applied(here, service(here))

@@ -209,6 +209,15 @@ async def test_a_deleted_service_listens_no_more(node: Node) -> None:
     await eventually(lambda: not can_connect(address))
 
 
+async def test_a_service_made_anew_under_its_name_is_where_it_was(node: Node) -> None:
+    """Pods that run know it by its address alone."""
+    before = await create_service(node)
+    node.store.delete(SERVICES, "default", "s")
+    await node.until(lambda: node.find(ENDPOINTS, "s") is None)
+    assert await create_service(node) == before
+    await eventually(lambda: can_connect(before))
+
+
 def can_connect(address: str) -> bool:
     with socket.socket() as client:
         return client.connect_ex((address, 80)) == 0

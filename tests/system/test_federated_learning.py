@@ -5,290 +5,268 @@ stands beside another one in its namespace, whose pods must keep their uid.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edgeai.api import Api, Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from edgeai.environment import Environment
-from tests.system import processes
+from tests.jobs import Job
+from tests.system.manager import stopped_manager
 
 NAMESPACE = "default"
 CHECKOUT = Path(__file__).parents[2]
 DATA = {"edge0": [1.0] * 10, "edge1": [4.0] * 20}
 MEAN = (10 + 80) / 30
+ROUNDS = 2
 QUICK = 0.0
 SLOW = 30.0
 DEADLINE_S = 60.0
+WORKERS = ("aggregation", "train-0", "train-1")
 
 
-class Job:
+class Federation(Job):
     """One FederatedLearningJob, its Model and its Datasets."""
 
-    def __init__(self, api: Api, name: str, directory: Path) -> None:
-        self.api, self.name, self.directory = api, name, directory
-        self._made: list[Object] = []
+    def __init__(
+        self,
+        running: Environment,
+        name: str,
+        directory: Path,
+        *,
+        seconds: float,
+    ) -> None:
+        directory.mkdir()
+        self._running, self._directory = running, directory
+        self._refers_to = [
+            _object("Model", name, {"url": str(directory / "final.npz")}),
+            *(self._dataset(f"{name}-{node}", node) for node in DATA),
+        ]
+        spec = self._spec(name, seconds)
+        manifest = _object("FederatedLearningJob", name, spec)
+        super().__init__(running.api, running.api.apply, manifest, timeout_s=DEADLINE_S)
 
-    def apply(self, *, rounds: int = 2, seconds: float = QUICK) -> None:
-        self.directory.mkdir(exist_ok=True)
-        model = self._object("Model", self.name, {"url": str(self.directory / "final.npz")})
-        datasets = []
-        for node in DATA:
-            path = self.directory / f"{node}.csv"
-            path.write_text("x\n" + "1\n" * len(DATA[node]))
-            spec = {"url": str(path), "format": "csv", "nodeName": node}
-            datasets.append(self._object("Dataset", f"{self.name}-{node}", spec))
-        self._made = [model, *datasets, self.job(rounds, seconds)]
-        for object_ in self._made:
-            self.api.apply(object_)
+    def apply(self, phase: str = "Training") -> None:
+        """With what it refers to, until it is in this phase."""
+        for each in self._refers_to:
+            self._running.api.apply(each)
+        self.create()
+        self.wait_for("phase", phase)
 
-    def job(self, rounds: int, seconds: float) -> Object:
-        aggregation = self._template("aggregator", rounds, len(DATA), len(DATA))
+    def remove(self) -> None:
+        for path in (self.path, *map(path_of, self._refers_to)):
+            self.api.delete(path)
+        self.wait_until_gone()
+
+    def training(self, **changed: Any) -> list[Object]:
+        """Its training workers, the first of which has other fields."""
+        first, *others = self.manifest["spec"]["trainingWorkers"]
+        return [first | changed, *others]
+
+    def pod(self, role: str) -> str:
+        """Key in what was made for it."""
+        return f"Pod/{self.name}-{role}"
+
+    def result(self) -> list[float]:
+        with np.load(self._directory / "final.npz") as arrays:
+            return [float(value) for value in arrays["mean"]]
+
+    def _dataset(self, name: str, node: str) -> Object:
+        path = self._directory / f"{node}.csv"
+        path.write_text("x\n" + "1\n" * len(DATA[node]))
+        return _object("Dataset", name, {"url": str(path), "format": "csv", "nodeName": node})
+
+    def _spec(self, name: str, seconds: float) -> Object:
+        aggregation = _template("aggregator", ROUNDS, len(DATA), len(DATA))
         training = [
             {
-                "dataset": {"name": f"{self.name}-{node}"},
-                "template": self._template("trainer", seconds, *DATA[node]),
+                "dataset": {"name": f"{name}-{node}"},
+                "template": _template("trainer", seconds, *DATA[node]),
             }
             for node in DATA
         ]
-        spec = {
-            "aggregationWorker": {"model": {"name": self.name}, "template": aggregation},
+        return {
+            "aggregationWorker": {"model": {"name": name}, "template": aggregation},
             "trainingWorkers": training,
         }
-        return self._object("FederatedLearningJob", self.name, spec)
-
-    def edit(self, **changes: Any) -> None:
-        self.api.patch(self.path, {"spec": changes})
-
-    @property
-    def path(self) -> str:
-        return path_of(self.job(1, QUICK))
-
-    def status(self) -> dict[str, Any]:
-        return dict(self.api.get(self.path).get("status") or {})
-
-    def pods(self) -> dict[str, Object]:
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=edgeai.io/name={self.name}"
-        return {pod["metadata"]["name"]: pod for pod in self.api.get(path)["items"]}
-
-    def uids(self) -> dict[str, str]:
-        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
-
-    def delete_pod(self, name: str) -> None:
-        self.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
-
-    def wait_for_phase(self, phase: str) -> None:
-        def differs() -> str:
-            status = self.status()
-            return "" if status.get("phase") == phase else f"status is {status}"
-
-        wait_until(f"phase {phase}", differs, timeout_s=DEADLINE_S)
-
-    def wait_for_new_pod(self, name: str, old: str) -> None:
-        def missing() -> str:
-            pod = self.pods().get(name)
-            is_new = pod is not None and pod["metadata"]["uid"] != old
-            running = pod is not None and pod["status"].get("phase") == "Running"
-            return "" if is_new and running else f"pod {name} is {pod and pod['status']}"
-
-        wait_until(f"another pod {name}", missing, timeout_s=DEADLINE_S)
-
-    def wait_until_gone(self) -> None:
-        service = f"/api/v1/namespaces/{NAMESPACE}/services/{self.name}-aggregation"
-
-        def left() -> str:
-            return ", ".join(self.pods()) + ("its Service" if self.api.find(service) else "")
-
-        wait_until("end of all pods", left, timeout_s=DEADLINE_S)
-
-    def result(self) -> list[float]:
-        with np.load(self.directory / "final.npz") as arrays:
-            return [float(value) for value in arrays["mean"]]
-
-    def delete(self) -> None:
-        for object_ in reversed(self._made):
-            self.api.delete(path_of(object_))
-        self.wait_until_gone()
-
-    def _object(self, kind: str, name: str, spec: Any) -> Object:
-        metadata = {"name": name, "namespace": NAMESPACE}
-        return {
-            "apiVersion": "edgeai.io/v1alpha1",
-            "kind": kind,
-            "metadata": metadata,
-            "spec": spec,
-        }
-
-    def _template(self, *arguments: object) -> Object:
-        container = {
-            "name": "worker",
-            "image": "edgeai/test",
-            "command": [sys.executable, "-m", "tests.workersdk.federated.worker"],
-            "args": [str(argument) for argument in arguments],
-            "env": [{"name": "PYTHONPATH", "value": str(CHECKOUT)}],
-        }
-        return {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
 
 
-@contextmanager
-def stopped_manager(running: Environment) -> Iterator[None]:
-    """No GlobalManager for as long as this lasts."""
-    deployment = "/apis/apps/v1/namespaces/edgeai-system/deployments/globalmanager"
+def _object(kind: str, name: str, spec: Object) -> Object:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "edgeai.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
-    def still_there() -> str:
-        return str(processes.pids_of(running, "globalmanager") or "")
 
-    running.api.patch(deployment, {"spec": {"replicas": 0}})
-    wait_until("end of the GlobalManager", still_there, timeout_s=DEADLINE_S)
-    try:
-        yield
-    finally:
-        running.api.patch(deployment, {"spec": {"replicas": 1}})
+def _template(*arguments: object) -> Object:
+    container = {
+        "name": "worker",
+        "image": "edgeai/test",
+        "command": [sys.executable, "-m", "tests.workersdk.federated.worker"],
+        "args": [str(argument) for argument in arguments],
+        "env": [{"name": "PYTHONPATH", "value": str(CHECKOUT)}],
+    }
+    return {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
 
 
 @pytest.fixture
-def job(running: Environment, tmp_path: Path) -> Iterator[Job]:
-    made = Job(running.api, "mean", tmp_path / "mean")
-    try:
-        yield made
-    finally:
-        made.delete()
+def make(running: Environment, tmp_path: Path) -> Iterator[Callable[..., Federation]]:
+    """Makes a job `mean`, by the seconds that training takes; at the end there is none left."""
+    made: list[Federation] = []
+
+    def one(seconds: float = QUICK) -> Federation:
+        made.append(Federation(running, "mean", tmp_path / "mean", seconds=seconds))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.remove()
 
 
 @pytest.fixture
-def neighbour(running: Environment, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Pods and uids of another job, which must not be touched."""
-    made = Job(running.api, "neighbour", tmp_path / "neighbour")
-    made.apply(seconds=SLOW)
-    try:
-        made.wait_for_phase("Training")
-        before = made.uids()
-        yield before
-        assert made.uids() == before
-    finally:
-        made.delete()
-
-
-def test_a_job_trains_to_its_end(job: Job) -> None:
+def job(make: Callable[..., Federation]) -> Federation:
+    """One that is training and is not about to end."""
+    job = make(seconds=SLOW)
     job.apply()
-    job.wait_for_phase("Succeeded")
+    return job
+
+
+@pytest.fixture
+def neighbour(running: Environment, tmp_path: Path) -> Iterator[None]:
+    """Another job beside it, of which nothing must be touched."""
+    made = Federation(running, "neighbour", tmp_path / "neighbour", seconds=SLOW)
+    try:
+        made.apply()
+        before = made.marks()
+        yield
+        assert made.marks() == before
+    finally:
+        made.remove()
+
+
+def test_a_job_trains_to_its_end(make: Callable[..., Federation]) -> None:
+    job = make()
+    job.apply("Succeeded")
     assert job.result() == pytest.approx([MEAN] * 3)
     status = job.status()
-    assert (status["round"], status["rounds"], status["succeeded"]) == (2, 2, 3)
+    assert (status["round"], status["rounds"], status["succeeded"]) == (ROUNDS, ROUNDS, 3)
     assert {entry["status"] for entry in status["workers"].values()} == {"completed"}
 
 
 @pytest.mark.parametrize("role", ["aggregation", "train-0"])
 def test_a_deleted_pod_comes_back_and_the_neighbour_is_left_alone(
-    job: Job, neighbour: dict[str, str], role: str
+    make: Callable[..., Federation], neighbour: None, role: str
 ) -> None:
-    job.apply(seconds=2.0)
-    job.wait_for_phase("Training")
+    job = make(seconds=2.0)
+    job.apply()
     for _ in range(2):
-        before = job.uids()[f"mean-{role}"]
-        job.delete_pod(f"mean-{role}")
-        job.wait_for_new_pod(f"mean-{role}", before)
-    job.wait_for_phase("Succeeded")
+        before = job.uids()
+        job.delete_made(job.pod(role))
+        job.wait_for_new(before, job.pod(role))
+    job.wait_for("phase", "Succeeded")
     assert job.result() == pytest.approx([MEAN] * 3)
 
 
-def test_a_collected_pod_of_a_finished_worker_is_not_run_again(job: Job) -> None:
-    job.apply()
-    job.wait_for_phase("Succeeded")
-    for name in job.pods():
-        job.delete_pod(name)
-    wait_until("the pods' end", lambda: ", ".join(job.pods()), timeout_s=DEADLINE_S)
+def test_a_collected_pod_of_a_finished_worker_is_not_run_again(
+    make: Callable[..., Federation],
+) -> None:
+    job = make()
+    job.apply("Succeeded")
+    for role in WORKERS:
+        job.delete_made(job.pod(role))
+    job.wait_for("active", 0)
+    job.wait_until("the pods' end", lambda: ", ".join(pods_of(job)))
     seen = job.status()
     assert (seen["phase"], seen["succeeded"], seen["active"]) == ("Succeeded", 3, 0)
-    assert job.pods() == {}
+    assert pods_of(job) == []
 
 
-def slower(job: Job, seconds: float) -> list[Object]:
-    """The job's training workers, the first of which takes other arguments."""
-    workers: list[Object] = job.job(2, SLOW)["spec"]["trainingWorkers"]
-    workers[0]["template"]["spec"]["containers"][0]["args"][1] = str(seconds)
-    return workers
+def pods_of(job: Job) -> list[str]:
+    return [key for key in job.made() if key.startswith("Pod/")]
 
 
-def test_an_edit_replaces_the_worker_that_it_concerns(job: Job, neighbour: dict[str, str]) -> None:
-    job.apply(seconds=SLOW)
-    job.wait_for_phase("Training")
+def test_an_edit_replaces_the_worker_that_it_concerns(job: Federation, neighbour: None) -> None:
     before = job.uids()
-    job.edit(trainingWorkers=slower(job, QUICK))
-    job.wait_for_new_pod("mean-train-0", before["mean-train-0"])
-    after = job.uids()
-    assert {name for name in after if after[name] != before[name]} == {"mean-train-0"}
+    job.edit(trainingWorkers=job.training(template=_template("trainer", QUICK, *DATA["edge0"])))
+    job.wait_for_new(before, job.pod("train-0"))
     assert job.status()["observedGeneration"] == 2
 
 
-def test_an_edit_while_the_manager_is_down_is_carried_out(
-    running: Environment, job: Job, neighbour: dict[str, str]
+def test_what_happens_while_the_manager_is_down_is_made_good(
+    running: Environment, job: Federation, neighbour: None
 ) -> None:
-    job.apply(seconds=SLOW)
-    job.wait_for_phase("Training")
     before = job.uids()
     with stopped_manager(running):
-        job.edit(trainingWorkers=slower(job, QUICK))
-        job.delete_pod("mean-aggregation")
-        wait_until(
-            "the pod's end",
-            lambda: "it is there" if "mean-aggregation" in job.pods() else "",
-            timeout_s=DEADLINE_S,
-        )
-    job.wait_for_new_pod("mean-train-0", before["mean-train-0"])
-    job.wait_for_new_pod("mean-aggregation", before["mean-aggregation"])
-    assert job.uids()["mean-train-1"] == before["mean-train-1"]
+        job.edit(trainingWorkers=job.training(template=_template("trainer", QUICK, *DATA["edge0"])))
+        job.delete_made(job.pod("aggregation"))
+        gone = job.pod("aggregation")
+        job.wait_until("the pod's end", lambda: "it is there" if gone in job.made() else "")
+    job.wait_for_new(before, job.pod("train-0"), job.pod("aggregation"))
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 def test_deletion_takes_everything_along_and_nothing_comes_back(
-    job: Job, neighbour: dict[str, str], policy: str
+    job: Federation, neighbour: None, policy: str
 ) -> None:
-    job.apply(seconds=SLOW)
-    job.wait_for_phase("Training")
-    job.api.delete(job.path, propagation=policy)
+    job.delete(policy)
     job.wait_until_gone()
-    assert job.api.find(job.path) is None
 
 
-def test_orphans_stay(job: Job) -> None:
-    job.apply(seconds=SLOW)
-    job.wait_for_phase("Training")
+def test_created_and_deleted_twice_within_five_seconds_it_leaves_nothing(
+    job: Federation, neighbour: None
+) -> None:
+    began = time.monotonic()
+    job.delete()
+    first = job.create()
+    job.delete()
+    second = job.create()
+    job.wait_for_owner(second)
+    job.delete()
+    assert time.monotonic() - began < 5
+    assert first != second
+    job.wait_until_gone()
+
+
+def test_a_second_life_has_nothing_of_the_first(
+    make: Callable[..., Federation], neighbour: None
+) -> None:
+    job = make()
+    job.apply("Succeeded")
     before = job.uids()
-    job.api.delete(job.path, propagation="Orphan")
-    wait_until(
-        "the job's end",
-        lambda: "it is there" if job.api.find(job.path) else "",
-        timeout_s=DEADLINE_S,
-    )
+    job.delete()
+    uid = job.create()
+    job.wait_for_new(before, *before)
+    job.wait_for_owner(uid)
+    job.wait_for("phase", "Succeeded")
+    assert {entry["attempt"] for entry in job.status()["workers"].values()} == {1}
+
+
+def test_orphans_stay(job: Federation) -> None:
+    before = job.uids()
+    job.delete("Orphan")
+    job.wait_until("its end", lambda: "it is there" if job.api.find(job.path) else "")
     assert job.uids() == before
-    for name in before:
-        job.delete_pod(name)
-    job.api.delete(f"/api/v1/namespaces/{NAMESPACE}/services/mean-aggregation")
+    for key in before:
+        job.delete_made(key)
 
 
 def test_a_deletion_while_the_manager_is_down_leaves_nothing(
-    running: Environment, job: Job
+    running: Environment, job: Federation
 ) -> None:
-    job.apply(seconds=SLOW)
-    job.wait_for_phase("Training")
     with stopped_manager(running):
-        job.api.delete(job.path)
+        job.delete()
         job.wait_until_gone()
-    assert job.pods() == {}
+    uid = job.create()  # once this trains the manager has seen everything
+    job.wait_for("phase", "Training")
+    assert job.owners() == {uid}
 
 
-def test_an_invalid_edit_is_told_and_leaves_the_workers_alone(job: Job) -> None:
-    job.apply(seconds=SLOW)
-    job.wait_for_phase("Training")
-    before = job.uids()
-    worker = job.job(2, SLOW)["spec"]["trainingWorkers"][0] | {"nodeName": "edge1"}
-    job.edit(trainingWorkers=[worker, worker])
-    job.wait_for_phase("Invalid")
-    (accepted,) = [c for c in job.status()["conditions"] if c["type"] == "Accepted"]
-    assert "spec.trainingWorkers[1].nodeName" in accepted["message"]
-    assert job.uids() == before
+def test_an_invalid_edit_is_told_and_leaves_the_workers_alone(job: Federation) -> None:
+    before = job.marks()
+    (first, _) = job.training(nodeName="edge1")
+    job.edit(trainingWorkers=[first, first])
+    job.wait_for("phase", "Invalid")
+    assert "spec.trainingWorkers[1].nodeName" in job.condition("Accepted")["message"]
+    assert job.marks() == before

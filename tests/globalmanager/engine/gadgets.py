@@ -73,7 +73,12 @@ def wanted_config(observed: Observed) -> Object:
         "metadata": {
             "name": ref.name,
             "namespace": ref.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "edgeai", "edgeai.io/uid": observed.uid},
+            "labels": {
+                "app.kubernetes.io/managed-by": "edgeai",
+                "edgeai.io/uid": observed.uid,
+                "edgeai.io/kind": str(observed.type),
+                "edgeai.io/name": observed.ref.name,
+            },
             "ownerReferences": [owner],
         },
         "data": {"data": spec_of(observed.object).data},

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from common.backoff import Backoff
 from common.ids import NodeName, Uid
 from globalmanager.engine.loop import EngineSettings
 from globalmanager.model import NODES, PODS, Kind, Object, ObjectRef, ResourceType
@@ -134,6 +135,25 @@ async def test_a_resource_made_anew_under_its_name_gets_a_child_of_its_own(
     await until(lambda: manager.engine.by_uid(uid) and manager.phase("a") == "Ready")
     assert await data_of(user, "a") == "new"
     assert manager.edge.desired[key_of("a")][NodeName("n1")].uid == uid
+
+
+async def test_a_resource_made_anew_goes_on_as_soon_as_its_past_has_ended(
+    manager: Manager, user: User
+) -> None:
+    """Its own next try would be a minute away."""
+    await user.create(GADGETS, gadget("a"))
+    await until(lambda: manager.phase("a") == "Ready")
+    config = ObjectRef(CONFIGMAPS, "default", "a-config")
+    await user.client.merge_patch(config, {"metadata": {"finalizers": ["test.edgeai.io/held"]}})
+    await user.delete(GADGETS, "a")
+    again = await user.create(GADGETS, gadget("a"))
+    ref = ObjectRef(GADGETS, "default", "a")
+    patient = Backoff(base_s=60, max_s=60, floor_s=60)
+    manager.engine._queue._backoffs[ref] = patient
+    await until(lambda: patient.failures > 0)
+    await user.client.merge_patch(config, {"metadata": {"finalizers": None}})
+    await until(lambda: manager.engine.by_uid(again["metadata"]["uid"]) is not None)
+    await until(lambda: manager.phase("a") == "Ready")
 
 
 async def test_a_terminating_resource_creates_nothing(manager: Manager, user: User) -> None:

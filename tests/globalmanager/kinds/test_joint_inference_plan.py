@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.model import Create, Object, Plan
+from globalmanager.model import Create, Object, Plan, Replace, ref_of
 from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.samples import digits, proposal, sedna_style, spec, worker
 
@@ -86,6 +86,7 @@ def test_the_environment_of_sednas_cloud_worker() -> None:
         ("NAMESPACE", "default"),
         ("SERVICE_NAME", "bird-watch"),
         ("WORKER_NAME", "bird-watch-cloud"),
+        ("BIG_MODEL_BIND_IP", "status.podIP"),
         ("BIG_MODEL_BIND_PORT", "5000"),
         ("MODEL_URL", "/downloads/birds/big.pb"),
     ]
@@ -345,6 +346,58 @@ def test_a_template_that_sets_what_reports_need_is_obeyed_and_warned() -> None:
     assert accepted["status"] == "True"
     assert "edgeWorker.template sets LC_SERVER" in accepted["message"]
     assert dict(env(world, "edge"))["LC_SERVER"] == "http://x"
+
+
+# ---- following the spec -------------------------------------------------------------------------
+
+
+def tuned(**values: str) -> dict[str, Any]:
+    """Spec whose workers, by role, are given the parameter `key1`."""
+    given = spec()
+    for role, value in values.items():
+        (container,) = given[f"{role}Worker"]["template"]["spec"]["containers"]
+        container["env"] = [{"name": "key1", "value": value}]
+    return given
+
+
+@pytest.mark.parametrize(("role", "other"), [("edge", "cloud"), ("cloud", "edge")])
+def test_update_service(role: str, other: str) -> None:
+    """The Deployment that the change concerns is updated in place, and nothing else is touched."""
+    world = digits(tuned(edge="value1", cloud="value1")).settle().available("edge", "cloud")
+    before = dict(world.children)
+    world.change(tuned(**{role: "value2", other: "value1"}))
+    plan = world.plan()
+    (action,) = plan.actions
+    assert isinstance(action, Replace)
+    concerned = ref_of(action.type, action.object)
+    assert concerned.name == f"digits-deployment-{role}"
+    world.apply(plan).settle()
+    assert dict(env(world, role))["key1"] == "value2"
+    assert dict(env(world, other))["key1"] == "value1"
+    old, new = before.pop(concerned), world.children.pop(concerned)
+    assert new["metadata"]["uid"] == old["metadata"]["uid"]
+    assert new["spec"]["selector"] == old["spec"]["selector"]
+    assert world.children == before
+    assert world.status["observedGeneration"] == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "role"),
+    [
+        pytest.param("small", {"url": "/models/new.onnx"}, "edge", id="file of the edge"),
+        pytest.param("big", {"url": "s3://models/new.onnx"}, "cloud", id="bucket of the cloud"),
+    ],
+)
+def test_a_changed_model_concerns_the_worker_that_uses_it(
+    model: str, change: dict[str, str], role: str
+) -> None:
+    world = digits().settle()
+    old = dict(env(world, role))["MODEL_URL"]
+    (action,) = world.model(model, **change).plan().actions
+    assert isinstance(action, Replace)
+    assert action.object["metadata"]["name"] == f"digits-deployment-{role}"
+    world.settle()
+    assert dict(env(world, role))["MODEL_URL"] not in ("", old)
 
 
 # ---- convergence --------------------------------------------------------------------------------

@@ -1,0 +1,50 @@
+"""What is left of a kubelet where no pod runs: it says of pods what one would say."""
+
+import threading
+from http.client import HTTPException
+from typing import Final
+
+from edgeai.api import ApiError, Object
+from tests.cluster.client import Client
+
+EVERY_S: Final = 0.2
+
+
+class Kubelet:
+    """Serves all pods of one namespace that are bound to a node, from now on until stopped.
+
+    New pods are ready, and deleted ones have ended.
+    """
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kubelet")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(EVERY_S):
+            try:
+                for pod in self._client.list(self._pods):
+                    self._serve(pod)
+            except (ApiError, OSError, HTTPException):
+                continue  # it is gone already, or next time
+
+    def _serve(self, pod: Object) -> None:
+        path = f"{self._pods}/{pod['metadata']['name']}"
+        if "deletionTimestamp" in pod["metadata"]:
+            self._client.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        elif pod["status"]["phase"] == "Pending" and pod["spec"].get("nodeName"):
+            set_ready(self._client, path, ready=True)
+
+
+def set_ready(client: Client, pod_path: str, *, ready: bool) -> None:
+    """The pod runs, and its readiness probe says so."""
+    condition = {"type": "Ready", "status": str(ready)}
+    patch = {"status": {"phase": "Running", "conditions": [condition]}}
+    client.patch(f"{pod_path}/status", patch)

@@ -1,0 +1,183 @@
+"""One job resource of any kind as its user sees it: its status, and what was made for it.
+
+For tests on the local cluster and on a real one, which differ in nothing that is done here.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from edgeai.api import Object, collection_of, path_of, wait_until
+
+_TYPES: Final = (("v1", "Pod"), ("apps/v1", "Deployment"), ("v1", "Service"))
+
+
+class Api(Protocol):
+    """What the clients of both clusters have."""
+
+    def get(self, path: str) -> Object: ...
+
+    def find(self, path: str) -> Object | None: ...
+
+    def patch(self, path: str, patch: Mapping[str, Any]) -> Object: ...
+
+    def delete(self, path: str, *, propagation: str = "") -> None: ...
+
+
+class Job:
+    """
+    Args:
+        create: how this cluster's client creates an object
+        manifest: of the job resource, with its namespace
+        timeout_s: how long its controllers, the collector included, may take for anything
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        create: Callable[[Object], Object],
+        manifest: Object,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self.api = api
+        self.manifest = manifest
+        self.name: str = manifest["metadata"]["name"]
+        self.path = path_of(manifest)
+        self._create = create
+        self._timeout_s = timeout_s
+
+    # ---- the job itself -------------------------------------------------------------------------
+
+    def create(self) -> str:
+        """Returns: its uid"""
+        uid: str = self._create(copy.deepcopy(self.manifest))["metadata"]["uid"]
+        return uid
+
+    def edit(self, **fields: Any) -> None:
+        """Change these fields of its spec, by merge patch."""
+        self.api.patch(self.path, {"spec": fields})
+
+    def delete(self, propagation: str = "") -> None:
+        self.api.delete(self.path, propagation=propagation)
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.api.get(self.path).get("status") or {})
+
+    def condition(self, type_: str) -> Object:
+        known = self.status().get("conditions") or ()
+        return next((entry for entry in known if entry["type"] == type_), {})
+
+    def wait_for(self, field: str, value: Any) -> None:
+        """Until its status says so."""
+
+        def differs() -> str:
+            status = self.status()
+            return "" if status.get(field) == value else f"status is {status}"
+
+        self.wait_until(f"{field} {value} of {self.name}", differs)
+
+    def wait_for_condition(self, type_: str, reason: str) -> None:
+        """Until the condition has this reason."""
+
+        def differs() -> str:
+            found = self.condition(type_)
+            return "" if found.get("reason") == reason else f"{type_} is {found}"
+
+        self.wait_until(f"{type_} {reason} of {self.name}", differs)
+
+    # ---- what was made for it -------------------------------------------------------------------
+
+    def made(self) -> dict[str, list[Object]]:
+        """By "Pod/<worker>", "Deployment/<name>", "Service/<name>"; without what is on its way out.
+
+        More than one under a key: pods of one worker, of which one is to follow the other.
+        """
+        found: dict[str, list[Object]] = defaultdict(list)
+        for each in self._all_made():
+            if "deletionTimestamp" not in each["metadata"]:
+                found[_key(each)].append(each)
+        return dict(found)
+
+    def uids(self) -> dict[str, str]:
+        """Of `made`, by the same keys."""
+        return {
+            key: "+".join(sorted(each["metadata"]["uid"] for each in objects))
+            for key, objects in self.made().items()
+        }
+
+    def marks(self) -> dict[str, list[tuple[str, int]]]:
+        """Uids and generations: what changes if anybody touches anything of `made`."""
+        return {
+            key: sorted((o["metadata"]["uid"], o["metadata"].get("generation", 0)) for o in objects)
+            for key, objects in self.made().items()
+        }
+
+    def owners(self) -> set[str]:
+        """Uids of the jobs that all there is was made for, also what is on its way out."""
+        return {each["metadata"]["labels"]["edgeai.io/uid"] for each in self._all_made()}
+
+    def wait_for_owner(self, uid: str) -> None:
+        """Until there is something made for the job of this uid, and nothing for one before it."""
+
+        def differs() -> str:
+            owners = self.owners()
+            return "" if owners == {uid} else f"what there is belongs to {owners}"
+
+        self.wait_until(f"the end of every {self.name} but {uid}", differs)
+
+    def delete_made(self, key: str, propagation: str = "") -> None:
+        (found,) = self.made()[key]
+        self.api.delete(path_of(found), propagation=propagation)
+
+    def wait_for_new(self, before: dict[str, str], *keys: str) -> None:
+        """Until, of all that was there before, exactly `keys` are others, and every pod is up."""
+
+        def differs() -> str:
+            after = self.uids()
+            changed = {key for key, uid in before.items() if after.get(key) not in (None, uid)}
+            is_done = changed == set(keys) and after.keys() == before.keys()
+            is_single = not any("+" in uid for uid in after.values())
+            down = [each["metadata"]["name"] for each in self._all_made() if not _is_up(each)]
+            return "" if is_done and is_single and not down else f"{changed} of {after}, {down}"
+
+        self.wait_until(f"another {', '.join(keys)}", differs)
+
+    def wait_until_gone(self) -> None:
+        """Until neither it is there nor anything that was made for it."""
+
+        def left() -> str:
+            job = [self.path] if self.api.find(self.path) else []
+            return ", ".join([*job, *(_key(each) for each in self._all_made())])
+
+        self.wait_until(f"the end of {self.name}", left)
+
+    def wait_until(self, what: str, is_done: Callable[[], str]) -> None:
+        wait_until(what, is_done, timeout_s=self._timeout_s)
+
+    def _all_made(self) -> list[Object]:
+        found: list[Object] = []
+        for version, kind in _TYPES:
+            metadata = {"namespace": self.manifest["metadata"]["namespace"]}
+            collection = {"apiVersion": version, "kind": kind, "metadata": metadata}
+            path = f"{collection_of(collection)}?labelSelector=edgeai.io/name={self.name}"
+            # The items of a list do not say themselves what they are.
+            identity = {"apiVersion": version, "kind": kind}
+            found += [identity | each for each in self.api.get(path)["items"]]
+        return found
+
+
+def _key(made: Object) -> str:
+    metadata = made["metadata"]
+    worker = metadata["labels"].get("edgeai.io/worker")
+    return f"{made['kind']}/{worker or metadata['name']}"
+
+
+def _is_up(made: Object) -> bool:
+    """A pod is that which is ready or has succeeded; anything else is up as soon as it is there."""
+    if made["kind"] != "Pod":
+        return True
+    status = made.get("status") or {}
+    ready = [each for each in status.get("conditions") or () if each["type"] == "Ready"]
+    return status.get("phase") == "Succeeded" or any(each["status"] == "True" for each in ready)
