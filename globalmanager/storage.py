@@ -76,13 +76,24 @@ def _check_remote(url: str, parts: SplitResult, path: str) -> None:
 
 def _check_host_path(url: str, path: str) -> None:
     # Kubernetes refuses '..' in a hostPath; a file in / would mount the whole node.
-    if not url.startswith("/") or ".." in url.split("/") or _parent(url) == "/":
+    if not url.startswith("/") or ".." in url.split("/") or _is_in_root(url):
         problem = f"{_shown(url)} is no absolute path of a file within a directory of the node"
         raise InvalidSpec(path, problem, "write it like /models/small/model.onnx")
 
 
-def _parent(path: str) -> str:
-    return posixpath.dirname(_normal(path))
+def _is_in_root(url: str) -> bool:
+    """Of /, or of what looks like a file in it."""
+    path = _normal(url)
+    return path == "/" or (mounted(url) == path and "." in path)
+
+
+def mounted(url: str) -> str:
+    """The node's directory that a pod gets for a path: its parent.
+
+    Not for a path right below /, which is taken for a directory, as in Sedna's examples.
+    """
+    parent = posixpath.dirname(_normal(url))
+    return _normal(url) if parent == "/" else parent
 
 
 def _normal(path: str) -> str:
@@ -142,9 +153,9 @@ def _path_in_pod(url: str) -> str:
 def _host_paths(sources: Sequence[Source]) -> Placement:
     if not sources:
         return Placement()
-    parents = dict.fromkeys(_parent(source.url) for source in sources)
+    parents = dict.fromkeys(mounted(source.url) for source in sources)
     named = [(f"edgeai-data-{index}", parent) for index, parent in enumerate(parents)]
-    made = {_parent(source.url) for source in sources if source.is_output}
+    made = {mounted(source.url) for source in sources if source.is_output}
     return Placement(
         env=({"name": "DATA_PATH_PREFIX", "value": HOST_DATA},),
         volumes=tuple(host_directory(name, parent, make=parent in made) for name, parent in named),

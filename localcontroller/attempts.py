@@ -162,8 +162,20 @@ def _is_stale(process: Process, message: Message) -> bool:
 
 
 def _is_unnamed_successor(worker: Worker, message: Message) -> bool:
-    """A process without a name speaks after its predecessor was seen dead."""
-    return not message.instance and worker.is_finished and bool(worker.reason)
+    """A process without a name speaks after the end of its predecessor, or counts from anew."""
+    if message.instance:
+        return False
+    if worker.is_finished and worker.reason:
+        return True
+    if message.sequence is not None:  # a message may have been overtaken
+        return False
+    is_anew = worker.is_finished and message.status == "running"
+    return is_anew or _counts_fell(worker.processes[message.instance].counts, message.counts)
+
+
+def _counts_fell(known: Counts, said: Counts) -> bool:
+    """Totals of one process only grow."""
+    return any(said.get(name, count) < count for name, count in known.items())
 
 
 def _says_nothing_new(old: Worker, new: Worker, instance: str) -> bool:

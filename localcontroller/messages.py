@@ -11,9 +11,10 @@ import msgspec
 
 from common import wire
 from common.errors import EdgeAIError
-from localcontroller.attempts import COUNTS, Message
+from localcontroller.attempts import COUNTS, Message, Number
 
 MAX_REPORT_BYTES: Final = 56 * 1024  # of 64 KiB in a frame; totals and a reason come on top
+MAX_RESULTS_CHARS: Final = 1024  # for people; a history of training has no bound
 MAX_HEARTBEAT_S: Final = 3600
 MAX_EXACT: Final = 2**53  # beyond it JSON numbers lose digits
 
@@ -92,14 +93,13 @@ def parse_sedna_message(body: bytes, *, worker: str) -> Message:
     if said.name != worker:
         raise InvalidMessage(f"name: {said.name!r} is not the worker in the path, {worker!r}")
     info = said.owner_info or {}
-    start = info.get("startTime")
     return _bounded(
         Message(
-            # The library names no process, but one that was restarted has another start.
-            instance="" if start is None else f"started {start}"[:253],
+            # Without an instance: `startTime` is that of a round or of a reporting period.
             phase=said.kind,
             status=said.status or "running",
             counts=_sedna_counts(info),
+            numbers={**_sedna_numbers(info), **_sedna_metrics(said.results)},
             details=_sedna_details(info, said.results),
         )
     )
@@ -114,10 +114,33 @@ def _sedna_counts(info: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
+def _sedna_numbers(info: Mapping[str, Any]) -> dict[str, Number]:
+    """Whole numbers that are no totals: the round of a trainer and its samples."""
+    return {
+        name: value
+        for name, value in info.items()
+        if name not in _SEDNA_COUNTS and isinstance(value, int) and _is_exact(value)
+    }
+
+
+def _sedna_metrics(results: list[Any] | None) -> dict[str, Number]:
+    """What the estimator's training returned, which for a history are lists: their last entry."""
+    first = results[0] if results else None
+    metrics = first.get("metrics") if isinstance(first, dict) else None
+    if not isinstance(metrics, dict):
+        return {}
+    newest = {
+        name: value[-1] if isinstance(value, list) and value else value
+        for name, value in metrics.items()
+    }
+    return {f"metrics.{name}": value for name, value in newest.items() if _is_exact(value)}
+
+
 def _sedna_details(info: Mapping[str, Any], results: list[Any] | None) -> dict[str, str]:
-    details = {name: _text(value) for name, value in info.items() if name not in _SEDNA_COUNTS}
+    known = {*_SEDNA_COUNTS, *_sedna_numbers(info)}
+    details = {name: _text(value) for name, value in info.items() if name not in known}
     if results:
-        details["results"] = _text(results)
+        details["results"] = _text(results)[:MAX_RESULTS_CHARS]
     return details
 
 
@@ -125,9 +148,13 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _count(name: str, value: Any) -> int:
+def _is_exact(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and value % 1 == 0 and 0 <= value <= MAX_EXACT:
+    return is_number and -MAX_EXACT <= value <= MAX_EXACT
+
+
+def _count(name: str, value: Any) -> int:
+    if _is_exact(value) and value % 1 == 0 and value >= 0:
         return int(value)
     raise InvalidMessage(f"{name}: {value!r} is no count, a whole number of 0 or more")
 

@@ -66,7 +66,10 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     ] = None
     credentials_dir: Annotated[
         Path | None,
-        Setting("directory with keys of s3 Datasets: NAMESPACE/CREDENTIALNAME/ACCESS_KEY_ID, …"),
+        Setting(
+            "directory with keys of s3 Datasets: NAMESPACE/CREDENTIALNAME/ACCESS_KEY_ID, …, or "
+            "NAMESPACE.CREDENTIALNAME.ACCESS_KEY_ID, …"
+        ),
     ] = None
     dataset_poll_s: Annotated[
         float, Setting("how often each Dataset is looked at for changes, seconds")

@@ -9,6 +9,7 @@ a credentialName, or with no more than an S3_ENDPOINT_URL, nothing is signed.
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -61,7 +62,11 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 class KeyDirectory:
-    """Where keys are: `<root>/<namespace>/<credentialName>/<file>`. None: nowhere."""
+    """Where keys are: `<root>/<namespace>/<credentialName>/<file>`. None: nowhere.
+
+    Or `<root>/<namespace>.<credentialName>.<file>`, since a mounted Secret has no directories;
+    neither a namespace nor the name of a file has a dot.
+    """
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
@@ -78,15 +83,20 @@ class KeyDirectory:
                 f"spec.credentialName: this node holds no keys of {name}; "
                 "give its LocalController --credentials-dir",
             )
-        directory = self._root / namespace / name
-        endpoint = _key(directory / "S3_ENDPOINT_URL", is_optional=True)
-        access = _key(directory / "ACCESS_KEY_ID", is_optional=bool(endpoint))
+        file = partial(_file, self._root, namespace, name)
+        endpoint = _key(file("S3_ENDPOINT_URL"), is_optional=True)
+        access = _key(file("ACCESS_KEY_ID"), is_optional=bool(endpoint))
         return Keys(
             access=access,
-            secret=_key(directory / "SECRET_ACCESS_KEY", is_optional=not access),
+            secret=_key(file("SECRET_ACCESS_KEY"), is_optional=not access),
             endpoint=endpoint if "://" in endpoint or not endpoint else f"https://{endpoint}",
-            region=_key(directory / "S3_REGION", is_optional=True) or DEFAULT_REGION,
+            region=_key(file("S3_REGION"), is_optional=True) or DEFAULT_REGION,
         )
+
+
+def _file(root: Path, namespace: str, name: str, key: str) -> Path:
+    flat = root / f"{namespace}.{name}.{key}"
+    return flat if flat.exists() else root / namespace / name / key
 
 
 def _key(file: Path, *, is_optional: bool = False) -> str:

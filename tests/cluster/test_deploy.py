@@ -1,6 +1,7 @@
 """deploy/ on a real API server: all of it is accepted, and its parts agree with each other."""
 
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ DEPLOY: Final = CHECKOUT / "deploy"
 OVERLAYS: Final = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 EDGE: Final = "edge0"
 LOCAL_CONTROLLER: Final = "localcontroller"
+DAEMON_SET: Final = "DaemonSet"
 
 
 def rendered(control_plane: ControlPlane, directory: Path) -> list[Object]:
@@ -112,6 +114,44 @@ def test_no_container_of_the_cloud_may_be_root_or_write_its_image(crds: ControlP
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
+def test_a_localcontroller_can_read_data_of_its_node(control_plane: ControlPlane) -> None:
+    """Nothing of the node but its own state can it write."""
+    paths = mounted_read_only(control_plane, DEPLOY / "overlays" / "serviceaccount")
+    assert paths == {"/data": "/rootfs/data"}
+
+
+def test_the_patch_of_the_documentation_mounts_another_directory(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    page = (CHECKOUT / "docs" / "datasets.md").read_text(encoding="utf-8")
+    patch = page.partition("```yaml\n# patchesStrategicMerge")[2].partition("```")[0]
+    (tmp_path / "data.yaml").write_text(patch.partition("\n")[2])
+    overlay = os.path.relpath(DEPLOY / "overlays" / "serviceaccount", tmp_path)
+    mine = {"bases": [overlay], "patchesStrategicMerge": ["data.yaml"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(mine))
+    assert mounted_read_only(control_plane, tmp_path) == {"/srv/images": "/rootfs/srv/images"}
+
+
+def mounted_read_only(control_plane: ControlPlane, directory: Path) -> dict[str, str]:
+    """Directories of the node, all but that of the ledger, and where its container has them."""
+    (workload,) = (
+        each for each in rendered(control_plane, directory) if each["kind"] == DAEMON_SET
+    )
+    pod = workload["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    paths = {
+        each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each
+    }
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    (written,) = (path for path, each in mounts.items() if not each.get("readOnly"))
+    assert f"--state-dir={written}" in container["args"]
+    return {
+        paths[each["name"]]: path
+        for path, each in mounts.items()
+        if each["name"] in paths and path != written
+    }
+
+
 STAND_INS: Final = {
     "$(NODE_NAME)": EDGE,
     "$(HOST_IP)": "192.0.2.1",
@@ -139,7 +179,7 @@ def test_the_programs_take_the_flags_that_they_are_given(
 
 
 def flags_of(workload: Object, more: dict[str, str]) -> list[str]:
-    """Those of its one container; the files that they name are in what is mounted."""
+    """Those of its one container; what they name is in what is mounted, or holds it."""
     (container,) = workload["spec"]["template"]["spec"]["containers"]
     mounts = tuple(each["mountPath"] for each in container["volumeMounts"])
     flags: list[str] = container["args"]
@@ -147,5 +187,6 @@ def flags_of(workload: Object, more: dict[str, str]) -> list[str]:
         flags = [flag.replace(name, value) for flag in flags]
     paths = [value for flag in flags if (value := flag.partition("=")[2]).startswith("/")]
     assert paths
-    assert all(path.startswith(mounts) for path in paths)
+    parents = {str(parent) for mount in mounts for parent in Path(mount).parents}
+    assert all(path.startswith(mounts) or path in parents for path in paths)
     return flags

@@ -16,6 +16,7 @@ def source(url: str, env: str = "MODEL_URL", credential: str = "") -> Source:
     [
         "/models/small.onnx",
         "/models/deep/dir/",
+        "/model",
         "s3://bucket/models/small.onnx",
         "http://files.test/small.onnx",
         "https://files.test:8443/a/b.onnx?version=2",
@@ -31,6 +32,7 @@ def test_good_urls(url: str) -> None:
         pytest.param("", "no absolute path", id="empty"),
         pytest.param("small.onnx", "no absolute path", id="relative"),
         pytest.param("/small.onnx", "no absolute path", id="would mount the whole node"),
+        pytest.param("//", "no absolute path", id="is the whole node"),
         pytest.param("/models/../etc/shadow", "no absolute path", id="climbs"),
         pytest.param("ftp://files.test/a", "not supported", id="scheme"),
         pytest.param("s3://bucket", "names no file", id="no key"),
@@ -50,6 +52,7 @@ def test_bad_urls_are_refused_with_the_field(url: str, complaint: str) -> None:
     [
         pytest.param("/models/s/a.onnx", "/models/s", "/home/data/models/s/a.onnx", id="file"),
         pytest.param("/models/dir/", "/models", "/home/data/models/dir", id="directory"),
+        pytest.param("/model", "/model", "/home/data/model", id="directory of the root"),
         pytest.param("//models//a.onnx", "/models", "/home/data/models/a.onnx", id="slashes"),
     ],
 )

@@ -116,6 +116,37 @@ def test_a_process_without_a_name_begins_anew_after_its_predecessor_was_seen_dea
     assert (worker.attempt, worker.status, worker.totals) == (2, "running", {"seen": 7})
 
 
+RESTARTED: dict[str, tuple[Message, Message]] = {
+    "a count fell": (said(5, instance=""), said(2, instance="")),
+    "it runs after its end": (
+        said(5, instance="", status="completed"),
+        said(2, instance="", status="running"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RESTARTED)
+def test_a_process_without_a_name_was_restarted(case: str) -> None:
+    worker = after(*RESTARTED[case])
+    assert (worker.attempt, worker.status, worker.totals) == (2, "running", {"seen": 7})
+
+
+CONTINUED: dict[str, tuple[Message, Message]] = {
+    "more was counted": (said(5, instance=""), said(7, instance="")),
+    "a count is not told": (said(7, instance=""), said(instance="", counts={})),
+    "it was overtaken": (said(7, instance="", sequence=2), said(5, instance="", sequence=1)),
+    "its end is told again": (
+        said(7, instance="", status="completed"),
+        said(7, instance="", status="completed"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONTINUED)
+def test_a_process_without_a_name_goes_on(case: str) -> None:
+    assert after(*CONTINUED[case]).attempt == 1
+
+
 def test_processes_are_bounded_and_what_they_counted_stays() -> None:
     worker = after(*(said(1, instance=f"p{n}") for n in range(3 * MAX_PROCESSES)))
     assert len(worker.processes) == MAX_PROCESSES

@@ -118,11 +118,61 @@ def test_sednas_numbers_become_counts() -> None:
     assert (message.phase, message.status, message.heartbeat_s) == ("inference", "running", 0.0)
 
 
-def test_sednas_start_time_names_the_process() -> None:
-    again = {**SEDNA_MESSAGE, "ownerInfo": {"startTime": "2030-01-02 00:00:00"}}
-    first = parse_sedna_message(json.dumps(SEDNA_MESSAGE).encode(), worker="w")
-    second = parse_sedna_message(json.dumps(again).encode(), worker="w")
-    assert first.instance != second.instance
+def test_sednas_start_time_names_no_process() -> None:
+    """It is that of a reporting period, or of a round."""
+    message = parse_sedna_message(json.dumps(SEDNA_MESSAGE).encode(), worker="w")
+    assert message.instance == ""
+
+
+def sedna_trainer(metrics: Any) -> bytes:
+    """After the first of its rounds, as Sedna's trainer posts it."""
+    said = {
+        "name": "w",
+        "namespace": "default",
+        "ownerName": "digits",
+        "ownerKind": "default",
+        "kind": "train",
+        "status": "running",
+        "results": [{"format": "ckpt", "url": "/model/digits", "metrics": metrics}],
+        "ownerInfo": {
+            "currentRound": 1,
+            "sampleCount": 30,
+            "startTime": "2030-01-01 00:00:00",
+            "updateTime": "2030-01-01 00:00:01",
+        },
+    }
+    return json.dumps(said).encode()
+
+
+def test_the_round_of_sednas_trainer_is_a_number() -> None:
+    message = parse_sedna_message(sedna_trainer(None), worker="w")
+    assert message.numbers == {"currentRound": 1, "sampleCount": 30}
+    assert (message.phase, message.status, message.counts) == ("train", "running", {})
+
+
+TRAINED: dict[str, tuple[Any, dict[str, float]]] = {
+    "a history": ({"loss": [1.0, 0.5], "accuracy": [0.1, 0.75]}, {"loss": 0.5, "accuracy": 0.75}),
+    "numbers": ({"loss": 0.5}, {"loss": 0.5}),
+    "an empty history": ({"loss": []}, {}),
+    "text": ({"loss": "0.5", "note": None}, {}),
+    "no finite number": ({"loss": 10**400}, {}),
+    "a list": ([0.5], {}),
+    "nothing": (None, {}),
+}
+
+
+@pytest.mark.parametrize("case", TRAINED)
+def test_what_sednas_estimator_returned_are_metrics(case: str) -> None:
+    metrics, expected = TRAINED[case]
+    message = parse_sedna_message(sedna_trainer(metrics), worker="w")
+    told = {name for name in message.numbers if name.startswith("metrics.")}
+    assert {name.removeprefix("metrics."): message.numbers[name] for name in told} == expected
+
+
+def test_a_long_history_is_no_reason_to_refuse_a_round() -> None:
+    message = parse_sedna_message(sedna_trainer({"loss": [0.5] * 12_000}), worker="w")
+    assert message.numbers["metrics.loss"] == 0.5
+    assert len(message.details["results"]) < 2000
 
 
 def test_sednas_results_are_kept_as_text() -> None:

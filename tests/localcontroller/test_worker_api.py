@@ -160,6 +160,43 @@ async def test_what_sedna_posts_is_heard_whatever_owner_it_names(node: Node) -> 
     assert row.worker.totals == {"seen": 12, "hard": 3, "uploaded": 3}
 
 
+async def test_reports_of_sednas_edge_worker_are_totals_of_one_process(node: Node) -> None:
+    """Each has the start of its own period as startTime."""
+    for minute, seen, hard in ((0, 12, 2), (1, 25, 5), (2, 37, 7)):
+        info = {
+            "startTime": f"2026-01-01 10:0{minute}:00",
+            "updateTime": f"2026-01-01 10:0{minute}:30",
+            "inferenceNumber": seen,
+            "hardExampleNumber": hard,
+            "uploadCloudRatio": hard / seen,
+        }
+        await node.sedna(sedna_message(ownerInfo=info))
+    worker = (await node.row()).worker
+    assert (worker.attempt, worker.totals) == (1, {"seen": 37, "hard": 7, "uploaded": 7})
+
+
+async def test_rounds_of_sednas_trainer_are_told_to_the_cloud(node: Node) -> None:
+    for number, status in ((1, "running"), (2, "running"), (3, "completed")):
+        info = {
+            "currentRound": number,
+            "sampleCount": 30,
+            "startTime": f"2026-01-01 10:00:0{number}",
+            "updateTime": f"2026-01-01 10:00:0{number}",
+        }
+        metrics = {"loss": [1.0, 1 / number], "accuracy": [0.5, 0.75]}
+        results = [{"format": "", "url": "/model/digits", "metrics": metrics}]
+        said = sedna_message(kind="train", status=status, ownerInfo=info, results=results)
+        assert (await node.sedna(said))[0] == 200
+    report = (await node.row()).worker.report("")
+    assert (report.phase, report.status) == ("train", "completed")
+    assert report.task_info == {
+        "currentRound": 3,
+        "sampleCount": 30,
+        "metrics.loss": 1 / 3,
+        "metrics.accuracy": 0.75,
+    }
+
+
 async def test_the_reply_comes_after_the_commit(node: Node) -> None:
     """Held up inside the writer, no reply is sent; let go, both are there."""
     release = asyncio.Event()

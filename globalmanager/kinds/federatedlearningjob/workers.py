@@ -5,7 +5,6 @@ are those that Sedna's library and worker images expect; JOB_SECRET and FEDERATI
 ours.
 """
 
-import posixpath
 from typing import Final
 
 import msgspec
@@ -21,7 +20,7 @@ from globalmanager.kinds.federatedlearningjob.types import (
     TrainingWorker,
 )
 from globalmanager.model import Create, Observed
-from globalmanager.pods import EnvVar, Worker, build, literal, worker_api
+from globalmanager.pods import EnvVar, Worker, build, field, literal, worker_api
 from globalmanager.secrets import worker_secret
 
 PORT: Final = 7363
@@ -64,6 +63,7 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
         form=spec.aggregation_worker,
         env=[
             *_common_env(observed, spec, name),
+            field("AGG_BIND_IP", "status.podIP"),  # else Sedna's aggregator guesses an address
             literal("AGG_BIND_PORT", str(PORT)),
         ],
         data=storage.joined(data, state),
@@ -77,7 +77,7 @@ def _state(observed: Observed, model_url: str) -> storage.Placement:
     """Where rounds are kept: beside the model if that is on a node, so they outlive the pod."""
     env = "FEDERATION_STATE_DIR"
     if model_url.startswith("/"):
-        path = storage.HOST_DATA + posixpath.dirname(model_url)
+        path = storage.HOST_DATA + storage.mounted(model_url)
         return storage.Placement(env=(literal(env, f"{path}/.edgeai-{observed.uid}"),))
     return storage.Placement(
         env=(literal(env, f"{_STATE_DIRECTORY}/rounds"),),

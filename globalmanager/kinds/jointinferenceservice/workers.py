@@ -101,7 +101,12 @@ def _deployment(
 
 def _cloud_env(observed: Observed) -> list[EnvVar]:
     worker = literal("WORKER_NAME", worker_name(observed.ref.name, CLOUD))
-    return [*_common_env(observed), worker, literal("BIG_MODEL_BIND_PORT", str(PORT))]
+    return [
+        *_common_env(observed),
+        worker,
+        field("BIG_MODEL_BIND_IP", "status.podIP"),  # else Sedna's library guesses an address
+        literal("BIG_MODEL_BIND_PORT", str(PORT)),
+    ]
 
 
 def _edge_env(observed: Observed, form: EdgeWorker) -> list[EnvVar]:

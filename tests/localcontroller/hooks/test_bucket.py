@@ -83,6 +83,16 @@ async def test_an_object_is_signed_for_and_sent_again_only_when_it_changed(
         assert await world.samples() == 3
 
 
+async def test_keys_of_a_mounted_secret_are_used(ledger: Ledger, tmp_path: Path) -> None:
+    async with serving(Bucket(a_txt="one\n")) as server:
+        options = keys(tmp_path, server)
+        for file in (tmp_path / "default" / "s3-key").iterdir():
+            file.rename(tmp_path / f"default.s3-key.{file.name}")
+        async with watching(ledger, options) as world:
+            await hold(world, "s3://b/a.txt")
+            assert await world.samples() == 1
+
+
 @pytest.mark.parametrize(
     ("url", "format_"), [("s3://b/faces/", ""), ("s3://b/faces", "dir")], ids=["slash", "dir"]
 )

@@ -1,0 +1,111 @@
+"""Datasets and federated learning with real containers, after docs/install.md.
+
+It comes after joint inference, whose figures depend on how quick the nodes are.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from edgeai.api import path_of, wait_until
+from tests.cluster.cluster import CLOUD, EDGES, Cluster
+from tests.e2e.document import CHECKOUT, blocks, shell_at
+
+pytestmark = pytest.mark.timeout(330, func_only=True)
+DATASETS: Final = CHECKOUT / "docs" / "datasets.md"
+TRAINING: Final = CHECKOUT / "docs" / "federated-learning.md"
+ROOT: Final = "/apis/edgeai.io/v1alpha1/namespaces/default"
+COUNTED_S: Final = 30.0
+GONE_S: Final = 90.0
+
+
+def run(page: Path, cluster: Cluster, directory: Path) -> None:
+    """The page's commands. Raises: AssertionError with those that fail"""
+    found = blocks(page)
+    assert found
+    shell = shell_at(cluster, directory)
+    shell.start()
+    try:
+        for block in found:
+            shell.run(block)
+    finally:
+        shell.stop()
+
+
+@pytest.fixture(scope="module")
+def faces(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Path of the page's Dataset in the API."""
+    run(DATASETS, installed, tmp_path_factory.mktemp("datasets"))
+    return f"{ROOT}/datasets/faces"
+
+
+def test_new_samples_on_a_node_are_counted(installed: Cluster, faces: str) -> None:
+    """At once, since the spec changes too; as text, the head is a sample like any line."""
+    node = installed.client.get(faces)["spec"]["nodeName"]
+    installed.nodes[node].machine.run("sh", "-c", "echo d.png,2 >> /data/faces/faces.csv")
+    installed.client.patch(faces, {"spec": {"format": "txt"}})
+
+    def differs() -> str:
+        status = installed.client.get(faces)["status"]
+        return "" if status["numberOfSamples"] == 5 else f"status is {status}"
+
+    wait_until("5 samples", differs, timeout_s=COUNTED_S)
+
+
+@pytest.fixture(scope="module")
+def job(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The page's FederatedLearningJob at its end."""
+    run(TRAINING, installed, tmp_path_factory.mktemp("training"))
+    return installed.client.get(f"{ROOT}/federatedlearningjobs/digits")
+
+
+def test_a_job_trains_on_two_nodes_to_its_end(job: dict[str, Any]) -> None:
+    status = job["status"]
+    assert (status["phase"], status["succeeded"]) == ("Succeeded", 3)
+    assert (status["round"], status["rounds"]) == (10, 10)
+    assert {entry["node"] for entry in status["workers"].values()} == set(EDGES)
+
+
+def test_each_trainer_counted_what_its_node_has(installed: Cluster, job: dict[str, Any]) -> None:
+    datasets = [
+        installed.client.get(f"{ROOT}/datasets/{worker['dataset']['name']}")
+        for worker in job["spec"]["trainingWorkers"]
+    ]
+    counted = {each["spec"]["nodeName"]: each["status"]["numberOfSamples"] for each in datasets}
+    workers = job["status"]["workers"].values()
+    trained = {entry["node"]: entry["taskInfo"]["sampleCount"] for entry in workers}
+    assert trained == counted
+    assert len(set(trained.values())) == len(EDGES)
+
+
+def test_the_result_is_on_every_node(installed: Cluster, job: dict[str, Any]) -> None:
+    files = {
+        installed.nodes[node].machine.run("sha256sum", "/data/model/digits.npz")
+        for node in (CLOUD, *EDGES)
+    }
+    assert len(files) == 1
+
+
+def test_the_data_is_read_only_for_the_localcontroller(installed: Cluster) -> None:
+    write = ("python3", "-c", "open('/rootfs/data/written', 'w')")
+    where = ("--namespace=edgeai-system", "daemonset/localcontroller")
+    done = installed.control_plane.kubectl("exec", *where, "--", *write)
+    assert done.returncode != 0
+    assert "Read-only file system" in done.stderr
+
+
+def test_of_a_deleted_job_nothing_is_left(installed: Cluster, job: dict[str, Any]) -> None:
+    """It runs last."""
+    installed.client.delete(path_of(job))
+    selector = f"labelSelector=edgeai.io/uid={job['metadata']['uid']}"
+
+    def left() -> str:
+        found = (
+            each["metadata"]["name"]
+            for collection in ("pods", "services")
+            for each in installed.client.list(f"/api/v1/{collection}?{selector}")
+        )
+        return ", ".join(found)
+
+    wait_until("the end of what the job was", left, timeout_s=GONE_S)
