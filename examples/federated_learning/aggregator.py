@@ -5,8 +5,6 @@
 Environment, beside what every aggregator gets: ROUNDS, MIN_PARTICIPANTS, GONE_AFTER_SECONDS.
 """
 
-import signal
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Final
 
@@ -40,8 +38,7 @@ def main(environ: Mapping[str, str]) -> None:
         min_participants=settings.min_participants,
         gone_after_s=settings.gone_after_seconds,
     )
-    if not AggregationServer(FedAvgM(momentum=MOMENTUM), settings=rounds).serve():
-        sys.exit(128 + signal.SIGTERM)  # not done: its pod is to be restarted
+    AggregationServer(FedAvgM(momentum=MOMENTUM), settings=rounds).serve()
 
 
 if __name__ == "__main__":

@@ -325,6 +325,23 @@ def test_a_leader_that_is_told_to_end_hands_over_at_once(world: World, edge: Edg
     assert len(published) <= 1, "the one that ended left nothing behind"
 
 
+def test_a_leader_that_is_told_to_end_gives_up_the_lease_before_all_else(world: World) -> None:
+    """Only then are its edges told to go, and may take their time, and the others forget it."""
+    leader, _ = world.roles()
+    assert leader.manager.stop() == 0
+    ends = [_end_of(write) for write in leader.line.writes]
+    assert next(filter(None, ends)) == "reign"
+    assert "presence" in ends
+
+
+def _end_of(write: Request) -> str:
+    """What a write of a replica ends, if anything."""
+    if write.method == "DELETE":
+        return "presence"
+    is_lease = write.path.endswith("/leases/edgeai-globalmanager")
+    return "reign" if is_lease and b'"holderIdentity":""' in write.body else ""
+
+
 def wait_until_it_follows(replica: Replica) -> None:
     def missing() -> str:
         metrics = replica.manager.get("/metrics")

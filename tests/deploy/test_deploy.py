@@ -1,15 +1,24 @@
-"""What deploy/ says of the code is true: rights and names of metrics."""
+"""What deploy/ says of the code is true: rights, names of metrics, times, and where things are."""
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from globalmanager import rbac
+from globalmanager.edge import server as edge_server
 from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.service_accounts import AUDIENCE
+from globalmanager.engine import leader, presence
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.rest import server as rest_server
+from localcontroller import app as localcontroller
+from localcontroller import conversation
+from localcontroller.settings import Settings as EdgeSettings
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 MONITORING: Final = DEPLOY / "monitoring"
@@ -37,3 +46,92 @@ def exposed() -> set[str]:
     types = _TYPE.findall(generate_latest(registry).decode())
     histograms = {f"{name}_bucket" for name, type_ in types if type_ == "histogram"}
     return {name for name, _ in types} | histograms
+
+
+# ---- pods ---------------------------------------------------------------------------------------
+
+
+def template(path: str) -> dict[str, Any]:
+    """Spec of the pods that a Deployment or DaemonSet of the base makes."""
+    document = yaml.safe_load((DEPLOY / "base" / path).read_text(encoding="utf-8"))
+    spec: dict[str, Any] = document["spec"]["template"]["spec"]
+    return spec
+
+
+def test_a_global_manager_is_given_the_time_that_its_end_takes() -> None:
+    """Cut short it leaves the Lease to run out, and edges that were not told to go elsewhere."""
+    end_s = (
+        leader._RELEASE_S  # the next one may lead
+        + edge_server.STOP_TIMEOUT_S  # edges are told, and what they sent is written
+        + presence._WITHDRAW_S  # the others forget it
+        + rest_server.STOP_TIMEOUT_S
+    )
+    grace_s = template("globalmanager/deployment.yaml")["terminationGracePeriodSeconds"]
+    assert grace_s >= end_s + 2  # a process on a busy machine
+
+
+def test_a_local_controller_is_given_the_time_that_its_end_takes() -> None:
+    """Cut short it loses nothing, but its workers' requests are not answered."""
+    end_s = localcontroller.STOP_S + localcontroller.LINGER_S + conversation.CLOSE_S
+    grace_s = template("localcontroller/daemonset.yaml")["terminationGracePeriodSeconds"]
+    assert grace_s >= end_s + 2
+
+
+TAINTS: Final = {
+    "of edge nodes, none else is to run there": ("node-role.kubernetes.io/edge", "NoSchedule"),
+    "of edge nodes, none else is to stay there": ("node-role.kubernetes.io/edge", "NoExecute"),
+    "of a node that is cut off": ("node.kubernetes.io/unreachable", "NoExecute"),
+    "of a node whose kubelet is away": ("node.kubernetes.io/not-ready", "NoExecute"),
+}
+
+
+@pytest.mark.parametrize(("key", "effect"), TAINTS.values(), ids=TAINTS)
+def test_a_local_controller_stays_on_its_node_whatever_befalls_it(key: str, effect: str) -> None:
+    """Offline is normal at the edge: an eviction would end the node's only witness."""
+    tolerating = [
+        each
+        for each in template("localcontroller/daemonset.yaml")["tolerations"]
+        if each["key"] == key and each.get("effect", effect) == effect
+    ]
+    assert [each["operator"] for each in tolerating] == ["Exists"]
+    assert "tolerationSeconds" not in tolerating[0], "it would be evicted after that time"
+
+
+def test_the_ledger_is_on_the_node_and_not_in_the_pod() -> None:
+    """What workers were told is kept must outlive the pod: an update replaces it."""
+    spec = template("localcontroller/daemonset.yaml")
+    (container,) = spec["containers"]
+    (directory,) = [
+        arg.removeprefix("--state-dir=") for arg in container["args"] if "--state-dir=" in arg
+    ]
+    (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == directory]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    assert not mount.get("readOnly")
+    assert volume["hostPath"] == {
+        "path": "/var/lib/edgeai/localcontroller",  # a former release's ledger is found there
+        "type": "DirectoryOrCreate",
+    }
+
+
+def test_a_token_is_renewed_well_before_it_runs_out() -> None:
+    """The kubelet asks for the next one when 80 % of the lifetime are over, and looks at it once a
+    minute or so; then the LocalController must see it, and change over, within what is left."""
+    patches = yaml.safe_load(
+        (DEPLOY / "overlays" / "serviceaccount" / "localcontroller.yaml").read_text("utf-8")
+    )
+    volumes = [each["value"] for each in patches if each["path"].endswith("/volumes/-")]
+    (source,) = [
+        volume["projected"]["sources"][0]["serviceAccountToken"]
+        for volume in volumes
+        if "projected" in volume
+    ]
+    lifetime_s, kubelet_s = source["expirationSeconds"], 90.0
+    assert 0.2 * lifetime_s > kubelet_s + 2 * default("credential_check_s")
+    assert lifetime_s <= 3600, "for so long a stolen one could be used"
+    assert source["audience"] == AUDIENCE
+
+
+def default(setting: str) -> Any:
+    """Of the LocalController."""
+    fields = {field.name: field for field in msgspec.structs.fields(EdgeSettings)}
+    return fields[setting].default

@@ -142,6 +142,29 @@ async def test_reports_wait_for_their_ack_across_restarts(state_dir: Path) -> No
     await ledger.close()
 
 
+@pytest.mark.parametrize("is_told", [True, False], ids=["the failure was told", "and was not"])
+async def test_a_worker_that_failed_and_was_started_again_is_as_its_last_process_says(
+    state_dir: Path, *, is_told: bool
+) -> None:
+    """A trainer, whose rounds are its newest process's alone; also after a restart in between."""
+    ledger = await Ledger.open(state_dir)
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [said(numbers={"currentRound": 4}, status="failed")])
+    if is_told:
+        await acknowledge_all(ledger)
+    await ledger.close()
+    ledger = await Ledger.open(state_dir)
+    for status in ("running", "completed"):
+        again = said(instance="p2", numbers={"currentRound": 5}, status=status)
+        await ledger.record(UID, WORKER, [again])
+        late = said(numbers={"currentRound": 4}, status="failed")
+        await ledger.record(UID, WORKER, [late])
+        (report,) = await ledger.reports()
+        told = report_of(report.body)
+        assert (report.attempt, told.status, told.task_info["currentRound"]) == (2, status, 5)
+    await ledger.close()
+
+
 async def test_an_ack_clears_its_own_revision_alone(ledger: Ledger) -> None:
     await ledger.apply([assign()])
     await ledger.record(UID, WORKER, [said(1)])

@@ -64,6 +64,7 @@ class Aggregator:
         self._checking = threading.BoundedSemaphore(MAX_CHECKED)
         for name, commit in store.commits().items():
             self._rounds.sent(name, commit.samples, time.monotonic())
+        self._rounds.expect(store.state.takers, time.monotonic())
 
     # ---- for participants -----------------------------------------------------------------------
 
@@ -77,6 +78,7 @@ class Aggregator:
                 if join.layout != expected:
                     difference = layouts.difference(join.layout, expected)
                     raise WeightsError(f"this is no model of this federation: {difference}")
+                self._store.await_taker(name)
                 self._rounds.join(name, time.monotonic())
                 self._change.notify_all()
         log.info("participant joined: name=%s instance=%s", name, join.instance)
@@ -88,7 +90,9 @@ class Aggregator:
             self._require_joined(name)
 
     def leave(self, name: str) -> None:
-        with self._change:
+        """Raises: Refused"""
+        with self._refusing(), self._change:
+            self._store.taken(name)
             self._rounds.leave(name)
             self._change.notify_all()
 
@@ -164,6 +168,11 @@ class Aggregator:
     def is_finished(self) -> bool:
         return self._store.state.is_finished
 
+    @property
+    def is_concluded(self) -> bool:
+        """Nothing is left to do: the result is saved, and those who took part have it."""
+        return self._store.state.is_concluded
+
     def wait_until_closing(self, timeout_s: float) -> bool:
         """Whether the round may be closed."""
         with self._change:
@@ -179,7 +188,9 @@ class Aggregator:
         self._store.close()
         result = self._result()
         is_last = stop_when(result) or result.round >= self._settings.rounds
-        self._store.aggregate(self._aggregation, is_last=is_last)
+        with self._change:
+            takers = self._rounds.present(time.monotonic())
+        self._store.aggregate(self._aggregation, is_last=is_last, takers=sorted(takers))
         with self._change:
             self._rounds.begin(self._store.state.round, time.monotonic())
             self._change.notify_all()
@@ -191,6 +202,10 @@ class Aggregator:
             return self._change.wait_for(
                 lambda: not self._rounds.present(time.monotonic()), timeout=timeout_s
             )
+
+    def conclude(self) -> None:
+        """Remove all that was kept; for when the result is saved. Raises: OSError"""
+        self._store.conclude()
 
     def model(self) -> layouts.Weights:
         return layouts.restore(self._store.model(), self._store.state.layout)

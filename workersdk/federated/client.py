@@ -79,12 +79,16 @@ class AggregatorClient:
             )
             self._beating.start()
 
-    def close(self) -> None:
-        """Take part no more. Says so to the aggregator if it is there."""
+    def close(self, *, comes_again: bool = False) -> None:
+        """Take part no more. Says so to the aggregator if it is there.
+
+        Args: comes_again: do not say so, for another process is to take its place
+        """
         self._is_closed.set()
         if self._beating is not None:
             self._beating.join()
-        self._once("DELETE", self._participant)
+        if not comes_again:
+            self._once("DELETE", self._participant)
         self._peer.close()
 
     def _beat(self, every_s: float) -> None:

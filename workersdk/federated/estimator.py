@@ -4,6 +4,7 @@ The methods and their names are those of Sedna's estimators.
 """
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -65,6 +66,8 @@ def _save_archive(weights: Weights, path: Path) -> None:
     temporary = path.with_name(path.name + ".new")
     with temporary.open("wb") as file:
         np.savez(file, **named)
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(path)
 
 

@@ -50,6 +50,7 @@ class FederatedLearning:
         self._estimator = estimator
         self._client = AggregatorClient(address, name=name, secret=self._environment.secret.value)
         self._reporter = _reporter(self._environment)
+        self._is_over = False  # the last round, as far as the aggregator has said
 
     @property
     def transferred_bytes(self) -> tuple[int, int]:
@@ -73,7 +74,7 @@ class FederatedLearning:
                 try:
                     state = self._client.next_round(done)
                     if state.is_finished:
-                        return self._finish(state, layout, valid_data)
+                        return self._finish(state, layout, len(train_data), valid_data)
                     self._take_part(state, layout, train_data, valid_data, options)
                     done = state.round
                 except RoundClosed:
@@ -116,14 +117,17 @@ class FederatedLearning:
             self._estimator.begin_round(round_, weights)
 
     def _finish(
-        self, state: RoundState, layout: layouts.Layout, valid_data: Any
+        self, state: RoundState, layout: layouts.Layout, samples: int, valid_data: Any
     ) -> dict[str, float]:
+        self._is_over = True
         vector = self._client.fetch(state.round, layout.size)
         self._estimator.set_weights(layouts.restore(vector, layout))
         metrics = self._evaluate(valid_data)
         if self._environment.model_url:
             self._estimator.save(self._environment.model_url)
-        self._tell(metrics, currentRound=state.rounds)
+        # All of it: this process may have seen no other round than the last.
+        last = state.round - 1  # which this model is made of
+        self._tell(metrics, currentRound=last, rounds=state.rounds, sampleCount=samples)
         return metrics
 
     def _evaluate(self, valid_data: Any) -> dict[str, float]:
@@ -152,7 +156,8 @@ class FederatedLearning:
             log.error("this participant cannot go on: %s", error)
             raise
         finally:
-            self._client.close()
+            # One that fails with the result in hand is started again, and must find it there.
+            self._client.close(comes_again=self._is_over and status == "failed")
             if self._reporter is not None:
                 self._reporter.close(LAST_REPORT_S, status=status)
 

@@ -9,6 +9,7 @@ those who have sent, if they are enough.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -59,6 +60,10 @@ class Rounds:
     def join(self, name: str, now_s: float) -> None:
         self._heard_s[name] = now_s
         self._look(now_s)
+
+    def expect(self, names: Iterable[str], now_s: float) -> None:
+        """A restarted aggregator knows that these were present."""
+        self._heard_s |= dict.fromkeys(names, now_s)
 
     def heard(self, name: str, now_s: float) -> bool:
         """False for somebody who has not joined, or left."""

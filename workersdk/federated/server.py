@@ -1,7 +1,8 @@
 """The aggregator's worker: AggregationServer("FedAvg", rounds=10).serve() is a whole one.
 
 Waits for participants, closes rounds, keeps all that counts in a directory, ends when the last
-round is done and everybody has its model. A killed one goes on where it was.
+round is done and everybody has its model. A killed one goes on where it was. At the end the
+directory is emptied but for the word that the federation is over: who starts it again ends at once.
 """
 
 import hmac
@@ -10,6 +11,7 @@ import math
 import os
 import queue
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -90,22 +92,25 @@ class AggregationServer:
         return self._server.address
 
     def serve(self) -> bool:
-        """Until the federation is finished (True), or SIGTERM, SIGINT or stop() (False).
+        """Until the federation is finished (True), or stop() was called (False).
 
-        Raises: OSError (the directory), AggregationError, what estimator and stop_when raise
+        Raises: OSError (the directory), AggregationError, what estimator and stop_when raise;
+            SystemExit at SIGTERM or SIGINT before the end, for an exit status of 0 would tell
+            Kubernetes that the work is done
         """
         accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
         accepting.start()
         try:
+            if self._aggregator.is_concluded:
+                log.info("the federation is over: its result was saved and handed over before")
+                return True
             with stop_signals_heeded(self._stop_requests.put):
                 self._seed()
                 log.info("aggregator listens: address=%s:%d", *self.address)
-                if not self._run_rounds():
-                    log.info("stopping before the end: reason=%s", self._stop_requests.get())
-                    return False
-                save_model(self._aggregator.model(), self._estimator, self._environment.model_url)
-                self._wait_for_participants()
-                return True
+                if self._run_rounds() and self._hand_over():
+                    self._conclude()
+                    return True
+            return self._stopped()
         finally:
             self._server.stop()
             accepting.join()
@@ -132,12 +137,33 @@ class AggregationServer:
                 _tell(result)
         return True
 
-    def _wait_for_participants(self) -> None:
+    def _hand_over(self) -> bool:
+        """Save the result and wait until everybody has it, or does not come for it.
+
+        False: it was stopped, while somebody who is present has it not
+        """
+        save_model(self._aggregator.model(), self._estimator, self._environment.model_url)
         end_s = time.monotonic() + self._linger_s
-        while time.monotonic() < end_s and self._stop_requests.empty():
-            if self._aggregator.wait_until_all_left(POLL_S):
-                return
-        log.warning("the end was not fetched by every participant")
+        while not self._aggregator.wait_until_all_left(POLL_S):
+            if not self._stop_requests.empty():
+                return False
+            if time.monotonic() >= end_s:
+                log.warning("the end was not fetched by every participant")
+                break
+        return True
+
+    def _conclude(self) -> None:
+        try:
+            self._aggregator.conclude()
+        except OSError as error:  # the result is saved all the same
+            log.warning("the rounds' files are left behind: %s", error)
+
+    def _stopped(self) -> bool:
+        reason = self._stop_requests.get()
+        log.info("stopping before the end: reason=%s", reason)
+        if reason in signal.Signals.__members__:
+            raise SystemExit(128 + signal.Signals[reason])
+        return False
 
 
 def _tell(result: RoundResult) -> None:

@@ -8,13 +8,15 @@
     updates-R/NAME.update     a whole update, checked
     updates-R/NAME.commit     Commit: what was said of it; with this file the update counts
 
+Of a federation that is over and done with only the first is left.
+
 Called by the aggregator. Holds no vector in memory: it reads and writes in slices.
 """
 
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -41,6 +43,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout = Layout(())
     round: int = SEED
     is_finished: bool = False
+    """The last round is closed: its model is the result."""
+    takers: tuple[str, ...] = ()
+    """Of a finished one: participants that have yet to take the result."""
+    is_concluded: bool = False
+    """The result is saved, and nobody waits for it: nothing is left to do."""
 
 
 class RoundOver(Exception):
@@ -161,9 +168,12 @@ class RoundStore:
                 file.write(_bytes(self._read_update(source, start, count)))
         self._turn(FIRST)
 
-    def aggregate(self, aggregation: Aggregation, *, is_last: bool) -> None:
+    def aggregate(
+        self, aggregation: Aggregation, *, is_last: bool, takers: Iterable[str] = ()
+    ) -> None:
         """Close the round: the updates become the next model.
 
+        Args: takers: of the last round, who is to have the result
         Raises: OSError; AggregationError when it gives what is no model
         """
         next_ = self.state.round + 1
@@ -178,7 +188,33 @@ class RoundStore:
                 model.write(_bytes(combined))
                 if aggregation.has_memory:
                     memory.write(_bytes(kept))
-        self._turn(next_, is_finished=is_last)
+        self._turn(next_, is_finished=is_last, takers=tuple(takers) if is_last else ())
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def await_taker(self, name: str) -> None:
+        """Of a finished federation: `name` is to have the result, too. Raises: OSError"""
+        with self._lock:
+            if self.state.is_finished and name not in self.state.takers:
+                takers = (*self.state.takers, name)
+                self._save(msgspec.structs.replace(self.state, takers=takers))
+
+    def taken(self, name: str) -> None:
+        """`name` has the result, or wants it no more. Raises: OSError"""
+        with self._lock:
+            if name in self.state.takers:
+                left = tuple(taker for taker in self.state.takers if taker != name)
+                self._save(msgspec.structs.replace(self.state, takers=left))
+
+    def conclude(self) -> None:
+        """Keep nothing but that it is done; for when the result is saved. Raises: OSError"""
+        os.sync()  # whoever saved the result may not have: it must outlive what it is made of
+        with self._lock:
+            done = msgspec.structs.replace(
+                self.state, layout=Layout(()), takers=(), is_concluded=True
+            )
+            self._save(done)
+        self._sweep()
 
     def _slices(self, stack: ExitStack) -> Iterator[Slice]:
         """Of the updates that have samples; their files stay open as long as the stack."""
@@ -216,16 +252,22 @@ class RoundStore:
         _replace(self._directory / "state.msgpack", msgspec.msgpack.encode(state))
         self.state = state
 
-    def _turn(self, round_: int, *, is_finished: bool = False) -> None:
+    def _turn(
+        self, round_: int, *, is_finished: bool = False, takers: tuple[str, ...] = ()
+    ) -> None:
         with self._lock:
-            self._save(msgspec.structs.replace(self.state, round=round_, is_finished=is_finished))
+            next_ = msgspec.structs.replace(
+                self.state, round=round_, is_finished=is_finished, takers=takers
+            )
+            self._save(next_)
             self._is_closed = False
         self._sweep()
 
     def _sweep(self) -> None:
         """Remove what the state does not name."""
-        kept = {"state.msgpack", *(f"{each}-{self.state.round}" for each in ("model", "memory"))}
-        kept.add(f"updates-{self.state.round}")
+        kept = {"state.msgpack"}
+        if not self.state.is_concluded:
+            kept |= {f"{each}-{self.state.round}" for each in ("model", "memory", "updates")}
         for path in self._directory.iterdir():
             if path.name in kept:
                 continue

@@ -5,7 +5,9 @@ to, or the contact to its edges changed. Pure and total.
 
 A worker is done when its pod has succeeded; .status.finished keeps that, so the pod may be
 collected. A pod that failed was taken from its node (its containers are restarted there): it is
-replaced, but not at once again and again. Only a deadline of its own fails the job.
+replaced, but not at once again and again. Only a deadline of its own fails the job. Once the
+aggregator has succeeded there is nothing left to take part in: no trainer is made any more, and the
+job is complete with the last one that ends, in whatever way.
 """
 
 from collections.abc import Sequence
@@ -97,7 +99,8 @@ def _reconcile(
     observed: Observed, spec: FederatedLearningJobSpec, now: datetime
 ) -> tuple[Action, ...]:
     namespace = observed.ref.namespace
-    done = [ObjectRef(PODS, namespace, name) for name in finished(observed)]
+    over = workers.names(spec, observed.ref.name) if _has_result(observed) else finished(observed)
+    done = [ObjectRef(PODS, namespace, name) for name in over]
     lost = [pod for pod in _own_pods(observed) if phase_of(pod) == "Failed"]
     settled = [*done, *(ref_of(PODS, pod) for pod in lost)]
     replaced = [_delete(pod) for pod in lost if _is_old(pod, now) and not is_being_deleted(pod)]
@@ -105,6 +108,11 @@ def _reconcile(
         *replaced,
         *replicas.reconcile(observed, workers.desired(observed, spec), settled=settled),
     )
+
+
+def _has_result(observed: Observed) -> bool:
+    """The aggregator has succeeded."""
+    return workers.aggregator_name(observed.ref.name) in finished(observed)
 
 
 def _stop(observed: Observed) -> tuple[Action, ...]:
@@ -144,6 +152,10 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outco
     done = finished(observed)
     if spec is not None and set(workers.names(spec, observed.ref.name)) <= set(done):
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
+    if spec is not None and _has_result(observed) and not any(map(faults.is_active, pods)):
+        missed = ", ".join(sorted({*workers.names(spec, observed.ref.name)} - {*done}))
+        message = f"the aggregator has succeeded; ended before they had the result: {missed}"
+        return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
     fault = faults.first_fault(pods)
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)

@@ -3,9 +3,10 @@
 .status.conditions, always in this order:
 
 Accepted       the spec can be carried out. False: InvalidSpec. Running workers are left alone.
-ResolvedRefs   the Models, Datasets, Nodes and framework images exist, and each Dataset is on its
-               worker's node. False: ModelNotFound, DatasetNotFound, DatasetElsewhere, …; nothing
-               more is created until they do. Unknown while the spec is not accepted.
+ResolvedRefs   the Models, Datasets, Nodes and framework images exist, each Dataset is on its
+               worker's node, and no two workers train on one node. False: ModelNotFound,
+               DatasetNotFound, DatasetElsewhere, NodeUsedTwice, …; running workers are left alone
+               and nothing more is created until it is so. Unknown while the spec is not accepted.
 Training       the aggregator and every trainer run or are done. False: Waiting, Starting, or what
                a pod says. At the end: False, with reason Complete or Failed.
 EdgeConnected  the LocalControllers of the trainers' nodes have a session. False: NoContact.
@@ -141,7 +142,10 @@ def read(object_: Object) -> FederatedLearningJobSpec:
 
 
 def _check_nodes(spec: FederatedLearningJobSpec) -> None:
-    """Two trainers of one job on one node would be two participants with one's data."""
+    """Two trainers of one job on one node would be two participants with one's data.
+
+    Here of the nodes that the spec names; `_shared_nodes` looks at those of the Datasets.
+    """
     seen: dict[str, int] = {}
     for index, worker in enumerate(spec.training_workers):
         node = fixed_node(worker)
@@ -208,9 +212,26 @@ def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[ref
         yield refs.missing_dataset(
             observed, worker.dataset.name, dataset_path(index), node=fixed_node(worker)
         )
+    yield from _shared_nodes(observed, spec)
     yield from refs.missing_for_worker(observed, aggregation, AGGREGATION_PATH)
     for index, worker in enumerate(spec.training_workers):
         yield from refs.missing_for_worker(observed, worker, training_path(index))
+
+
+def _shared_nodes(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
+    """What `_check_nodes` cannot see: nodes that Datasets name."""
+    first: dict[str, int] = {}
+    for index, worker in enumerate(spec.training_workers):
+        node = node_of(observed, worker)
+        if node and first.setdefault(node, index) != index:
+            both = f"{_described(spec, first[node])} and {_described(spec, index)}"
+            text = f"{both} would both run on node {node}: a node takes part once"
+            remedy = "give each a Dataset on a node of its own, or leave one out"
+            yield refs.Missing("NodeUsedTwice", f"{text}; {remedy}")
+
+
+def _described(spec: FederatedLearningJobSpec, index: int) -> str:
+    return f"{training_path(index)} (Dataset {spec.training_workers[index].dataset.name})"
 
 
 def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:

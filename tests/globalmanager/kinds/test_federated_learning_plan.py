@@ -1,4 +1,4 @@
-"""FederatedLearningJob: which objects are made, when, and how a job ends."""
+"""FederatedLearningJob: which objects are made, and when."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import pytest
 
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
-from globalmanager.model import Action, Create, Delete, Object, PatchStatus
-from tests.globalmanager.builders import World, at, job, report
+from globalmanager.model import Action, Delete, Object, PatchStatus
+from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.samples import federated, federation, sedna_federated
 
 ALL = ["digits-aggregation", "digits-train-0", "digits-train-1"]
@@ -69,12 +69,23 @@ def test_the_environment_of_sednas_aggregator() -> None:
         "WORKER_NAME": "surface-defect-detection-aggregation",
         "PARTICIPANTS_COUNT": "2",
         "TRANSMITTER": "ws",
+        "AGG_BIND_IP": "status.podIP",
         "AGG_BIND_PORT": "7363",
         "MODEL_URL": "/home/data/model/latest.h5",
         "DATA_PATH_PREFIX": "/home/data",
         "FEDERATION_STATE_DIR": "/home/data/model/.edgeai-uid-1",
         "exit_round": "3",
     }
+
+
+def test_a_model_may_be_a_directory_of_the_root() -> None:
+    """As in Sedna's examples; the rounds are kept in it."""
+    world = federation().model("small", "/model").settle()
+    given = env(world, "digits-aggregation")
+    assert given["MODEL_URL"] == "/home/data/model"
+    assert given["FEDERATION_STATE_DIR"] == "/home/data/model/.edgeai-uid-1"
+    (volume,) = pod_spec(world, "digits-aggregation")["volumes"]
+    assert volume["hostPath"] == {"path": "/model", "type": "DirectoryOrCreate"}
 
 
 def test_the_environment_of_sednas_trainer() -> None:
@@ -169,6 +180,53 @@ def test_a_dataset_on_another_node_than_its_worker_is_told() -> None:
     assert "data1" in resolved["message"]
     assert "edge7" in resolved["message"]
     assert pods(world) == []
+
+
+SHARED_NODE = (
+    "spec.trainingWorkers[0] (Dataset data0) and spec.trainingWorkers[1] (Dataset data1) would "
+    "both run on node edge0: a node takes part once; give each a Dataset on a node of its own, "
+    "or leave one out"
+)
+
+
+@pytest.mark.parametrize("named", [(), (0,), (1,)], ids=["by none", "by the first", "by the other"])
+def test_two_datasets_on_one_node_are_told_until_one_is_corrected(named: tuple[int, ...]) -> None:
+    """Whichever worker names the node itself; where both do, the spec alone is refused."""
+    workers = federated()["trainingWorkers"]
+    for index in named:
+        workers[index]["nodeName"] = "edge0"
+    world = federation(trainingWorkers=workers).dataset("data1", "edge0").settle()
+    resolved = world.condition("ResolvedRefs")
+    assert (resolved["status"], resolved["reason"]) == ("False", "NodeUsedTwice")
+    assert resolved["message"] == SHARED_NODE
+    assert pods(world) == []
+    for index in named:
+        workers[index]["nodeName"] = f"edge{index}"
+    world.change(federated(trainingWorkers=workers))
+    world.dataset("data1", "edge1").settle()
+    assert world.condition("ResolvedRefs")["status"] == "True"
+    assert pods(world) == ALL
+
+
+def test_one_dataset_for_two_workers_is_told() -> None:
+    workers = federated()["trainingWorkers"]
+    world = federation(trainingWorkers=[workers[0], workers[0]])
+    world.settle()
+    assert world.condition("ResolvedRefs")["reason"] == "NodeUsedTwice"
+
+
+def test_a_dataset_that_moves_to_anothers_node_leaves_the_running_workers_alone() -> None:
+    world = federation().settle()
+    world.pods_become("Running").settle()
+    plan = world.dataset("data1", "edge0").plan()
+    assert plan.actions == ()
+    assert [event.reason for event in plan.events] == ["NodeUsedTwice"]
+    world.apply(plan)
+    assert world.condition("ResolvedRefs")["message"] == SHARED_NODE
+    assert world.status["phase"] == "Training"
+    world.dataset("data1", "edge1").settle()
+    assert world.condition("ResolvedRefs")["status"] == "True"
+    assert pods(world) == ALL
 
 
 @pytest.mark.parametrize(
@@ -305,92 +363,6 @@ def test_an_invalid_change_leaves_the_running_workers_alone() -> None:
     assert pods(world) == ALL
 
 
-# ---- the end ------------------------------------------------------------------------------------
-
-
-def test_a_job_is_complete_when_every_worker_has_succeeded() -> None:
-    world = federation().settle()
-    world.pods_become("Running").settle()
-    assert world.status["phase"] == "Training"
-    world.pods_become("Succeeded").settle()
-    assert world.status["phase"] == "Succeeded"
-    assert world.condition("Complete")["status"] == "True"
-    assert world.status["completionTime"]
-    assert (world.status["active"], world.status["succeeded"]) == (0, 3)
-
-
-@pytest.mark.parametrize("change", ["pods are collected", "spec is edited", "model is gone"])
-def test_a_complete_job_stays_complete(change: str) -> None:
-    world = federation().settle()
-    world.pods_become("Succeeded").settle()
-    conditions = world.status["conditions"]
-    if change == "pods are collected":
-        for name in ALL:
-            world.gone("Pod", name)
-    elif change == "spec is edited":
-        world.change(federated(3))
-    else:
-        world.without("Model", "small")
-    world.settle()
-    assert not [a for a in world.plan().actions if isinstance(a, Create)]
-    assert world.status["phase"] == "Succeeded"
-    assert world.status["conditions"] == conditions
-
-
-def test_a_deadline_of_a_pod_fails_the_job_and_ends_the_others() -> None:
-    world = federation().settle()
-    world.pods_become("Running").pods_become(
-        "Failed", "digits-train-0", reason="DeadlineExceeded", message="was active too long"
-    )
-    assert acts(world) == ["Delete digits-aggregation", "Delete digits-train-1"]
-    world.settle()
-    failed = world.condition("Failed")
-    assert failed["status"] == "True"
-    assert failed["message"] == "pod digits-train-0: was active too long"
-    assert world.status["phase"] == "Failed"
-
-
-# ---- what trainers tell -------------------------------------------------------------------------
-
-
-def told(worker: str, round_: int, samples: int, **metrics: float) -> Any:
-    counts = {"currentRound": round_, "rounds": 5, "sampleCount": samples}
-    named = {f"metrics.{key}": value for key, value in metrics.items()}
-    return report(worker=worker, counts={**counts, **named})
-
-
-def test_round_and_metrics_are_made_of_what_all_trainers_told() -> None:
-    world = federation().settle()
-    world.pods_become("Running")
-    world.receive(told("digits-train-0", 3, 100, accuracy=0.5))
-    world.receive(told("digits-train-1", 4, 300, accuracy=0.9, loss=1.0))
-    world.settle()
-    assert (world.status["round"], world.status["rounds"]) == (4, 5)
-    metrics = {metric["key"]: metric["value"] for metric in world.status["metrics"]}
-    assert metrics == {"accuracy": "0.8", "loss": "1"}
-    assert world.condition("Training")["message"] == "round 4"
-
-
-def test_the_model_tells_how_far_it_is() -> None:
-    world = federation().settle()
-    world.receive(told("digits-train-0", 3, 100, accuracy=0.5))
-    world.settle()
-    status = world.other("Model", "small")["status"]
-    metrics = {metric["key"]: metric["value"] for metric in status["metrics"]}
-    assert metrics == {"round": "3", "accuracy": "0.5"}
-    assert status["updateTime"]
-    assert world.plan(at(5)).actions == ()
-
-
-def test_a_trainer_that_begins_anew_is_believed() -> None:
-    world = federation().settle()
-    world.receive(told("digits-train-0", 3, 100))
-    begun = report(worker="digits-train-0", instance="another", counts={"currentRound": 1})
-    world.receive(begun)
-    world.settle()
-    assert world.status["round"] == 1
-
-
 # ---- assignments --------------------------------------------------------------------------------
 
 
@@ -424,3 +396,13 @@ def test_two_jobs_share_no_name() -> None:
     other = World(KIND, job("other", federated(), uid="uid-2")).model("small")
     other.dataset("data0", "edge0").dataset("data1", "edge1").settle()
     assert not set(one.names()) & set(other.names())
+
+
+def test_no_worker_of_another_job_knows_the_secret() -> None:
+    """With which a participant shows that it belongs to the job."""
+    one = federation().settle()
+    other = World(KIND, job("other", federated(), uid="uid-2")).model("small")
+    other.dataset("data0", "edge0").dataset("data1", "edge1").settle()
+    secrets = [{env(world, name)["JOB_SECRET"] for name in pods(world)} for world in (one, other)]
+    assert [len(each) for each in secrets] == [1, 1]
+    assert secrets[0] != secrets[1]

@@ -1,7 +1,14 @@
-"""A small model that can be computed by hand, and federations on loopback."""
+"""A small model that can be computed by hand, and federations on loopback, also in processes."""
 
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.federated.environment import FederationEnvironment, Secret
 from workersdk.federated.layout import Weights
@@ -124,3 +132,88 @@ def running(*targets: Any) -> Iterator[list[Any]]:
         for thread in threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive(), "a trainer goes on"
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = Deadline(PATIENCE_S)
+    while not condition():
+        assert deadline.left_s(), "it does not come to pass"
+        time.sleep(0.02)
+
+
+# ---- workers in processes of their own ----------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Workers:
+    """Workers of one job, each in a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.state_dir = directory / "state"
+        self._port = free_port()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self, name: str, *arguments: object, gone_after_s: float = 2.0
+    ) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "JOB_SECRET": SECRET,
+            "EDGEAI_POD_IP": LOOPBACK,
+            "AGG_BIND_PORT": str(self._port),
+            "AGG_IP": LOOPBACK,
+            "AGG_PORT": str(self._port),
+            "WORKER_NAME": name,
+            "FEDERATION_STATE_DIR": str(self.state_dir),
+            "MODEL_URL": str(self.model(name)),
+            "GONE_AFTER_S": str(gone_after_s),
+        }
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.workersdk.federated.worker", *map(str, arguments)],
+                env=environment,
+                stderr=log,
+            )
+        self._processes.append(process)
+        return process
+
+    def log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def says(self, name: str, words: str) -> None:
+        eventually(lambda: words in self.log(name).read_text())
+
+    def final(self) -> Any:
+        return np.load(self.model("aggregator"))["mean"]
+
+    def kept(self) -> set[str]:
+        """What is in the aggregator's directory."""
+        return {path.name for path in self.state_dir.iterdir()}
+
+    def model(self, name: str) -> Path:
+        return self._directory / f"{name}.npz"
+
+    def stop(self) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(PATIENCE_S)

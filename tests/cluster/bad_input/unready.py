@@ -1,0 +1,160 @@
+"""A GlobalManager that is not ready yet, and the small job with which it is tried."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from edgeai.api import Object, wait_until
+from tests.cluster.conftest import SYSTEM_NAMESPACE
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.edge import Edge
+from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import model, service
+
+USER: Final = "gm"
+SETTLE_S: Final = 40.0
+FLAGS: Final = (
+    *("--watch-s", "2", "--replica-name", "gm"),
+    *("--lease-duration-s", "6", "--lease-renew-deadline-s", "4", "--lease-retry-s", "0.5"),
+)
+RBAC: Final = "kubectl apply -f deploy/base/globalmanager/rbac.yaml"
+APPLY_CRDS: Final = "kubectl apply -f deploy/crds"
+UNSERVED: Final = "horizontalpodautoscalers"  # of autoscaling/v2, before Kubernetes 1.23
+TOKENS: Final = {"edge0": "secret-of-edge0"}
+
+Launch = Callable[..., "Manager"]
+
+
+class Manager:
+    """A GlobalManager that is not ready yet, and what it says."""
+
+    def __init__(self, kubeconfig: Path, directory: Path, flags: tuple[str, ...]) -> None:
+        self._log = directory / "globalmanager.log"
+        self.process = GlobalManager(
+            kubeconfig=kubeconfig,
+            system_namespace=SYSTEM_NAMESPACE,
+            directory=directory,
+            tokens=TOKENS,
+            flags=(*FLAGS, *flags),
+        )
+        self.process.launch()
+
+    def stop(self) -> None:
+        print(f"--- {self.process.logs()}")
+        assert self.process.stop() == 0, self.process.logs()
+
+    def log(self) -> list[Object]:
+        return [json.loads(line) for line in self._log.read_text().splitlines()]
+
+    def warnings(self, since: int = 0) -> list[str]:
+        return [json.dumps(each) for each in self.log()[since:] if each["level"] != "info"]
+
+    def patches(self) -> float:
+        """How many it has sent: of statuses, and of Events that come again."""
+        sent = self.process.metric("edgeai_kubernetes_requests_total")
+        return sum(count for labels, count in sent.items() if 'verb="patch"' in labels)
+
+    def words(self) -> list[str]:
+        """The reasons of /readyz."""
+        return self.process.readyz()[1]
+
+    def wait_for_reason(self, *words: str, ready: bool = False) -> str:
+        """Of /readyz, with all these words in it."""
+        found: list[str] = []
+
+        def missing() -> str:
+            is_ready, reasons = self.process.readyz()
+            found[:] = [each for each in reasons if all(word in each for word in words)]
+            return "" if found and is_ready is ready else f"ready {is_ready}, it says {reasons}"
+
+        wait_until(f"a reason with {words}", missing, timeout_s=SETTLE_S)
+        return found[0]
+
+    def wait_for_warning(self, *words: str, since: int = 0) -> None:
+        def missing() -> str:
+            found = self.warnings(since)
+            if any(all(word in each for word in words) for each in found):
+                return ""
+            return f"it warned of {found[-5:]}"
+
+        wait_until(f"a warning with {words}", missing, timeout_s=SETTLE_S)
+
+    def wait_for_no_reason(self, word: str) -> None:
+        def still() -> str:
+            return ", ".join(each for each in self.words() if word in each)
+
+        wait_until(f"no reason with {word}", still, timeout_s=SETTLE_S)
+
+    def wait_until_well(self) -> None:
+        """Ready, and nothing amiss."""
+
+        def missing() -> str:
+            is_ready, reasons = self.process.readyz()
+            amiss = [each for each in reasons if UNSERVED not in each]
+            return "" if is_ready and not amiss else f"ready {is_ready}, it says {amiss}"
+
+        wait_until("readiness", missing, timeout_s=SETTLE_S)
+
+
+def create_job(plane: ControlPlane, namespace: str, **changed: Any) -> Object:
+    for each in ("small", "big"):
+        plane.client.create(model(each, namespace))
+    return plane.client.create(service(namespace, **changed))
+
+
+IMAGE: Final = "registry.test/other:2"
+OTHER: Final = {"spec": {"containers": [{"name": "main", "image": IMAGE}]}}
+
+
+def deployment_path(namespace: str) -> str:
+    return f"/apis/apps/v1/namespaces/{namespace}/deployments/digits-deployment-cloud"
+
+
+def wait_for_image(plane: ControlPlane, namespace: str) -> None:
+    def missing() -> str:
+        template = plane.client.get(deployment_path(namespace))["spec"]["template"]
+        return "" if IMAGE in json.dumps(template) else f"it is {template}"
+
+    wait_until("the other image", missing, timeout_s=SETTLE_S)
+
+
+def leave_what_nobody_wants(plane: ControlPlane, job: Object) -> None:
+    """As an earlier version might have made it for the job."""
+    metadata = job["metadata"]
+    owner = {key: job[key] for key in ("apiVersion", "kind")}
+    owner |= {key: metadata[key] for key in ("name", "uid")}
+    left = {
+        "name": "digits-old",
+        "namespace": metadata["namespace"],
+        "labels": {
+            "app.kubernetes.io/managed-by": "edgeai",
+            "edgeai.io/uid": metadata["uid"],
+        },
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    spec = {"ports": [{"port": 80}]}
+    plane.client.create({"apiVersion": "v1", "kind": "Service", "metadata": left, "spec": spec})
+
+
+def wait_for_deployment(plane: ControlPlane, namespace: str) -> None:
+    path, found = deployment_path(namespace), plane.client.find
+    wait_until("a worker", lambda: "" if found(path) else "there is none", timeout_s=SETTLE_S)
+
+
+def untimed(line: str) -> str:
+    return json.dumps({k: v for k, v in json.loads(line).items() if k != "timestamp"})
+
+
+@contextmanager
+def connected_edge(manager: Manager, directory: Path) -> Iterator[Edge]:
+    _, _, port = manager.process.edge_address.rpartition(":")
+    edge = Edge("edge0", token=TOKENS["edge0"], port=int(port), directory=directory)
+    edge.start()
+    try:
+        yield edge
+    finally:
+        edge.stop(signal.SIGKILL)
+        print(f"--- edge\n{edge.logs()}")

@@ -1,0 +1,72 @@
+"""Trainers that fail or are killed, and are started again by the kubelet in the same pod.
+
+The job goes on as if nothing had been, and its status says of each worker what its last process
+said.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeai.environment import Environment
+from tests.system import processes
+from tests.system.test_federated_learning import DATA, MEAN, ROUNDS, Federation
+
+TRAINERS = ("mean-train-0", "mean-train-1")
+LONG_ENOUGH_S = 4.0  # for a trainer to be killed at work
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "mean"
+
+
+@pytest.fixture
+def job(running: Environment, directory: Path) -> Iterator[Federation]:
+    """Not applied yet."""
+    made = Federation(running, "mean", directory, seconds=LONG_ENOUGH_S)
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def wait_for_end(job: Federation, attempts: dict[str, int]) -> None:
+    """The job succeeds, and each worker's last report is that of its last process."""
+    job.wait_for("phase", "Succeeded")
+    assert job.result() == pytest.approx([MEAN] * 3)
+
+    def differs() -> str:
+        told = {
+            name: (entry["status"], entry["attempt"], entry["taskInfo"].get("currentRound"))
+            for name, entry in job.status()["workers"].items()
+        }
+        wanted = {name: ("completed", count, ROUNDS) for name, count in attempts.items()}
+        return "" if told == wanted else f"workers are {told}"
+
+    job.wait_until("the last reports", differs)
+    assert (job.status()["round"], job.status()["rounds"]) == (ROUNDS, ROUNDS)
+
+
+def test_trainers_that_fail_once_end_well(job: Federation) -> None:
+    for worker in job.manifest["spec"]["trainingWorkers"]:
+        (container,) = worker["template"]["spec"]["containers"]
+        container["args"][:2] = ["frail-trainer", "0"]
+    job.apply("Succeeded")
+    wait_for_end(job, dict.fromkeys(TRAINERS, 2))
+
+
+def test_a_killed_trainer_ends_well(running: Environment, job: Federation) -> None:
+    job.apply()
+    job.wait_until("a trainer's report", lambda: "" if rounds_of(job, TRAINERS[0]) else "none")
+    before = job.uids()
+    processes.kill(running, "trainer", *map(str, DATA["edge0"]))
+    wait_for_end(job, {TRAINERS[0]: 2, TRAINERS[1]: 1})
+    assert job.uids() == before
+
+
+def rounds_of(job: Federation, trainer: str) -> int:
+    """How many the job has, as this trainer says."""
+    told = (job.status().get("workers") or {}).get(trainer) or {}
+    return int((told.get("taskInfo") or {}).get("rounds", 0))

@@ -1,0 +1,119 @@
+"""The end of a federation: whoever is killed then, the result is saved and everybody gets it."""
+
+import signal
+from subprocess import Popen
+from typing import Final
+
+import pytest
+
+from tests.workersdk.federated.conftest import PATIENCE_S, Workers
+from tests.workersdk.federated.test_federation import DATA, MEAN_OF_ALL
+
+RECORD: Final = "state.msgpack"  # all that a federation leaves behind
+MEAN_OF_A_AND_B: Final = (10 + 80) / 30
+LONG_S: Final = 8.0  # for a process to come again on a busy machine
+
+
+def exit_codes(*processes: Popen[bytes]) -> list[int]:
+    return [process.wait(PATIENCE_S) for process in processes]
+
+
+def start_aggregator(workers: Workers, participants: int = 2) -> Popen[bytes]:
+    given = ("aggregator", 2, participants, participants)
+    return workers.start("aggregator", *given, gone_after_s=LONG_S)
+
+
+def start_trainer(workers: Workers, name: str) -> Popen[bytes]:
+    return workers.start(name, "trainer", 0, *DATA[name])
+
+
+# ---- the aggregator is killed -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", ["set_weights", "save"], ids=["before it saves", "while it saves"]
+)
+def test_an_aggregator_that_is_killed_saves_again_and_serves_those_who_wait(
+    workers: Workers, method: str
+) -> None:
+    """Who took the result from the first, and could not say so, is soon taken for gone."""
+    aggregator = workers.start("aggregator", "ending-aggregator", method, 2, 3, 3)
+    trainers = [start_trainer(workers, name) for name in DATA]
+    assert exit_codes(aggregator) == [-signal.SIGKILL]
+    assert "model-3" in workers.kept()
+    aggregator = start_aggregator(workers, 3)
+    assert exit_codes(*trainers, aggregator) == [0] * 4
+    assert workers.final() == pytest.approx([MEAN_OF_ALL] * 3)
+    assert workers.kept() == {RECORD}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_who_is_ended_before_everybody_has_the_result_is_not_done(
+    workers: Workers, number: signal.Signals
+) -> None:
+    aggregator = start_aggregator(workers)
+    others = (
+        start_trainer(workers, "a"),
+        workers.start("b", "ending-trainer", "save", *DATA["b"]),
+    )
+    assert exit_codes(*others) == [0, -signal.SIGKILL]
+    aggregator.send_signal(number)
+    assert exit_codes(aggregator) != [0]
+    assert "model-3" in workers.kept()
+    aggregator = start_aggregator(workers)
+    assert exit_codes(start_trainer(workers, "b"), aggregator) == [0, 0]
+    assert workers.final() == pytest.approx([MEAN_OF_A_AND_B] * 3)
+    assert workers.kept() == {RECORD}
+
+
+def federate(workers: Workers) -> None:
+    """A whole federation of two."""
+    trainers = [start_trainer(workers, name) for name in ("a", "b")]
+    assert exit_codes(start_aggregator(workers), *trainers) == [0] * 3
+
+
+def test_one_that_is_started_again_after_the_end_waits_for_nobody(workers: Workers) -> None:
+    """As after a kill between the end and the exit; the result stays as it is."""
+    federate(workers)
+    before = workers.model("aggregator").stat()
+    assert workers.kept() == {RECORD}
+    assert exit_codes(start_aggregator(workers)) == [0]
+    assert workers.model("aggregator").stat() == before
+    workers.says("aggregator", "the federation is over")
+
+
+def test_one_that_was_killed_as_it_cleaned_up_ends_that_first(workers: Workers) -> None:
+    """The record comes before the removal, which may have been cut at any file."""
+    federate(workers)
+    (workers.state_dir / "model-3").write_bytes(b"not removed yet")
+    (workers.state_dir / "updates-3").mkdir()
+    assert exit_codes(start_aggregator(workers)) == [0]
+    assert workers.kept() == {RECORD}
+
+
+# ---- a trainer is killed, or fails --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [("ending-trainer", "save"), ("failing-trainer",)], ids="".join)
+def test_a_trainer_that_ends_with_the_result_in_hand_finds_it_again(
+    workers: Workers, end: tuple[str, ...]
+) -> None:
+    aggregator = start_aggregator(workers)
+    other, ended = start_trainer(workers, "a"), workers.start("b", *end, *DATA["b"])
+    assert exit_codes(other) == [0]
+    assert exit_codes(ended) != [0]
+    assert aggregator.poll() is None
+    assert exit_codes(start_trainer(workers, "b"), aggregator) == [0, 0]
+
+
+def test_a_trainer_that_does_not_come_for_the_result_is_not_waited_for_for_ever(
+    workers: Workers,
+) -> None:
+    aggregator = workers.start("aggregator", "aggregator", 2, 2, 2)
+    others = (
+        start_trainer(workers, "a"),
+        workers.start("b", "ending-trainer", "save", *DATA["b"]),
+    )
+    assert exit_codes(*others, aggregator) == [0, -signal.SIGKILL, 0]
+    assert workers.final() == pytest.approx([MEAN_OF_A_AND_B] * 3)
+    assert workers.kept() == {RECORD}
