@@ -87,9 +87,7 @@ class Picture:
 def architecture() -> Picture:
     picture = Picture(920, 470, "edgeai: one control plane for jobs that span cloud and edge")
     picture.area(20, 20, 430, 430, "cloud")
-    picture.box(
-        50, 65, 370, 70, KUBE, "Kubernetes API", "Models · Datasets · services · jobs"
-    )
+    picture.box(50, 65, 370, 70, KUBE, "Kubernetes API", "Models · Datasets · services · jobs")
     picture.box(
         *(50, 215, 370, 90), CLOUD, "GlobalManager",
         "observe → plan → apply, one engine for every kind",
