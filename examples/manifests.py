@@ -1,8 +1,10 @@
 """Fills in the placeholders of the examples' manifests. Called by each example's `manifests`."""
 
+import argparse
 import string
+import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -10,7 +12,21 @@ import yaml
 IN_IMAGE: Final = (Path("/opt/venv/bin/python3"), Path("/opt/edgeai"))  # deploy/containers
 
 
-def render(template: Path, placement: msgspec.Struct) -> str:
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the placeholders that all examples have, see the heads of their manifests."""
+
+    files: Path
+    python: Path = Path(sys.executable)
+    checkout: Path = Path(__file__).parents[1]
+    image: str = "edgeai/example"
+    cloud_node: str = "cloud0"
+    namespace: str = "default"
+
+
+AnyPlacement = TypeVar("AnyPlacement", bound=Placement)
+
+
+def render(template: Path, placement: Placement) -> str:
     """The manifests of `template` as text for `kubectl apply -f -`, without the head that explains.
 
     Each field of `placement` is the value of the placeholder of its name, in capitals.
@@ -20,6 +36,25 @@ def render(template: Path, placement: msgspec.Struct) -> str:
     return "apiVersion" + string.Template(body).substitute(values)
 
 
-def objects(template: Path, placement: msgspec.Struct) -> list[dict[str, Any]]:
+def objects(template: Path, placement: Placement) -> list[dict[str, Any]]:
     """The same as one dict per resource."""
     return list(yaml.safe_load_all(render(template, placement)))
+
+
+def parser(files: str) -> argparse.ArgumentParser:
+    """Args: files: what the directory of the command line holds"""
+    made = argparse.ArgumentParser(description="Print the example's manifests.")
+    made.add_argument("files", type=Path, help=files)
+    made.add_argument("--cloud-node", default="cloud0", help="default: %(default)s")
+    made.add_argument("--namespace", default="default", help="default: %(default)s")
+    made.add_argument("--image", help="built from deploy/containers; not for the local cluster")
+    return made
+
+
+def placed(type_: type[AnyPlacement], chosen: argparse.Namespace, **further: Any) -> AnyPlacement:
+    """What `parser` has parsed, and `further` fields."""
+    common: dict[str, Any] = {"cloud_node": chosen.cloud_node, "namespace": chosen.namespace}
+    if chosen.image:
+        python, checkout = IN_IMAGE
+        common |= {"image": chosen.image, "python": python, "checkout": checkout}
+    return type_(files=chosen.files.absolute(), **common, **further)
