@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from common.tasks import TaskGroup
@@ -37,12 +36,7 @@ class CuttingProxy:
         self._call(self._start)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._call(self._stop)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

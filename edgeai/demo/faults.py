@@ -9,9 +9,9 @@ import os
 import signal
 from collections.abc import Generator
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Final, Self
 
+from common.errors import EdgeAIError
 from edgeai import system
 from edgeai.api import Api, Object
 from edgeai.cutting_proxy import CuttingProxy
@@ -23,8 +23,8 @@ AGGREGATION_PORT: Final = 7363
 LOOPBACK: Final = "127.0.0.1"
 
 Status = dict[str, Any]
-Script = Generator[str, Status, None]
-"""Yields what has just become of the trainer; "" for nothing new."""
+Script = Generator[str, Status, str]
+"""Yields what has just become of the trainer, "" for nothing new; returns how it ended."""
 
 
 class Fault:
@@ -40,7 +40,8 @@ class Fault:
         """Raises: ApiError, OSError"""
         try:
             self.state = self._script.send(status) or self.state
-        except StopIteration:
+        except StopIteration as end:
+            self.state = end.value or self.state
             self.is_recovered = True
 
 
@@ -54,7 +55,7 @@ def kill(api: Api, worker: str, *, at_round: int) -> Script:
     status = yield f"[red]killed in {struck}"
     while round_told_by(worker, status) <= struck:
         status = yield ""
-    yield f"[green]killed in {struck}, back"
+    return f"[green]killed in {struck}, back"
 
 
 def cut(line: "EdgeLine", worker: str, *, at_round: int) -> Script:
@@ -70,7 +71,7 @@ def cut(line: "EdgeLine", worker: str, *, at_round: int) -> Script:
     mended = round_of(status)
     while round_told_by(worker, status) <= mended:
         status = yield f"[yellow]cut off {struck} to {mended}, mended"
-    yield f"[green]cut off {struck} to {mended}, back"
+    return f"[green]cut off {struck} to {mended}, back"
 
 
 def round_of(status: Status) -> int:
@@ -110,12 +111,7 @@ class EdgeLine:
             self._open.enter_context(proxy)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def lead_to_cloud_of(self, running: Environment) -> None:
@@ -148,7 +144,10 @@ class EdgeLine:
         def target() -> tuple[str, int]:
             if self._running is None:
                 raise ConnectionRefusedError(f"{service}: there is no cloud yet")
-            found = self._running.api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
+            try:
+                found = self._running.api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
+            except EdgeAIError as error:  # it is not there yet, or not any more
+                raise ConnectionRefusedError(str(error)) from error
             return found["spec"]["clusterIP"], port
 
         return CuttingProxy(target)
