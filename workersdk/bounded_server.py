@@ -1,7 +1,7 @@
 """A threaded HTTP/1.1 server that no client can hold: bounded in connections, bytes and time.
 
-Base of BigModelService, which adds the routes. One thread per connection, from the standard
-library's http.server; each wait for a request or for room to send has a deadline.
+Base of BigModelService and AggregationServer, which add the routes. One thread per connection, from
+the standard library's http.server; each wait for a request or for room to send has a deadline.
 """
 
 import http.server
@@ -40,6 +40,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """for the whole of an answer"""
     idle_timeout_s: float = 60.0
     """between two requests of one connection"""
+    stranger_timeout_s: float = 5.0
+    """from the connection to the head of its first request, where a handler tells strangers"""
     grace_s: float = 5.0
     """for requests under way when the server stops"""
 
@@ -141,8 +143,12 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class BoundedHandler(http.server.BaseHTTPRequestHandler):
-    """One connection. A subclass answers in do_GET and do_POST."""
+    """One connection. A subclass answers in do_GET and do_POST.
 
+    `is_stranger`: one that sets it is to call welcome() once a request has shown who it is of.
+    """
+
+    is_stranger = False
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edgeai", ""
     server: BoundedServer
@@ -152,7 +158,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         # Bounds the reads that no request has started yet; handle_one_request sets the real one.
-        self.request.deadline = Deadline(self.server.limits.idle_timeout_s)
+        self.request.deadline = Deadline(self._patience_s())
         super().setup()
 
     def handle_one_request(self) -> None:
@@ -161,7 +167,8 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
             return
         self.server.set_busy(self.connection, True)
         try:
-            self.connection.deadline = Deadline(self.server.limits.read_timeout_s)
+            if not self.is_stranger:
+                self.connection.deadline = Deadline(self.server.limits.read_timeout_s)
             super().handle_one_request()
         except OSError:
             self.close_connection = True
@@ -169,11 +176,21 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
             self.server.set_busy(self.connection, False)
 
     def _wait_for_request(self) -> bool:
-        self.connection.deadline = Deadline(self.server.limits.idle_timeout_s)
+        self.connection.deadline = Deadline(self._patience_s())
         try:
             return bool(cast(io.BufferedReader, self.rfile).peek(1))
         except OSError:
             return False
+
+    def welcome(self) -> None:
+        """From now on this connection has the time of one that is known."""
+        if self.is_stranger:
+            self.is_stranger = False
+            self.connection.deadline = Deadline(self.server.limits.read_timeout_s)
+
+    def _patience_s(self) -> float:
+        limits = self.server.limits
+        return limits.stranger_timeout_s if self.is_stranger else limits.idle_timeout_s
 
     def read_request_body(self) -> bytes:
         """Raises: RequestRefused, OSError (TimeoutError: too slow)"""

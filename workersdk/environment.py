@@ -1,7 +1,8 @@
 """The variables that the GlobalManager gives to a worker, parsed once into one frozen struct.
 
 Read by JointInference and BigModelService when they are made; nothing else looks at os.environ.
-Names up to MODEL_URL are those that Sedna gives its workers; the last four are ours, optional.
+The names are those that Sedna gives its workers, but for EDGEAI_POD_IP and those in seconds, which
+are ours, optional.
 
 The secret in LC_SERVER's path never shows: not in the struct's repr, not in an error.
 """
@@ -32,15 +33,26 @@ class LCServer(msgspec.Struct, frozen=True):
         return f"LCServer({self.address.host}:{self.address.port}/***)"
 
 
-class WorkerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+class ReportEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which name, where and how often a worker reports."""
+
+    worker_name: str = ""
+    """WORKER_NAME"""
+    lc_server: LCServer | None = None
+    """LC_SERVER; without it nothing is reported"""
+    report_period_s: float = 1.0
+    """REPORT_PERIOD_SECONDS: at most one report in this time while there is news"""
+    heartbeat_s: float = 10.0
+    """HEARTBEAT_SECONDS: a report in this time even if nothing changes; 0: no promise"""
+
+
+class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     """What a worker knows about itself. Empty text or None: the variable is not set."""
 
     namespace: str = "default"
     """NAMESPACE"""
     service_name: str = ""
     """SERVICE_NAME, the name of the JointInferenceService"""
-    worker_name: str = ""
-    """WORKER_NAME, under which this worker reports"""
     model_url: str = ""
     """MODEL_URL, given to Estimator.load()"""
     big_model: Address | None = None
@@ -51,14 +63,8 @@ class WorkerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """HEM_NAME, one of workersdk.hard_example_mining.ALGORITHMS"""
     hem_parameters: dict[str, str] = {}
     """HEM_PARAMETERS, JSON list of {"key", "value"}"""
-    lc_server: LCServer | None = None
-    """LC_SERVER; without it nothing is reported"""
     cloud_timeout_s: float = 2.0
     """CLOUD_TIMEOUT_SECONDS: what one inference call may wait for the cloud, over all requests"""
-    report_period_s: float = 1.0
-    """REPORT_PERIOD_SECONDS: at most one report in this time while the counts change"""
-    heartbeat_s: float = 10.0
-    """HEARTBEAT_SECONDS: a report in this time even if nothing changes; 0: no promise"""
 
 
 def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
@@ -70,17 +76,24 @@ def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
     return WorkerEnvironment(
         namespace=environ.get("NAMESPACE", "default"),
         service_name=environ.get("SERVICE_NAME", ""),
-        worker_name=worker_name(environ),
         model_url=environ.get("MODEL_URL", ""),
-        big_model=big_model(environ),
+        big_model=peer(environ, "BIG_MODEL_IP", "BIG_MODEL_PORT", 5000),
         big_model_bind=Address(bind_host, port(environ, "BIG_MODEL_BIND_PORT", 5000, least=0)),
         hem_name=environ.get("HEM_NAME", ""),
         hem_parameters=hem_parameters(environ),
-        lc_server=lc_server(environ),
         cloud_timeout_s=seconds(environ, "CLOUD_TIMEOUT_SECONDS", 2.0, least=0.001),
-        report_period_s=seconds(environ, "REPORT_PERIOD_SECONDS", 1.0, least=0.01),
-        heartbeat_s=seconds(environ, "HEARTBEAT_SECONDS", 10.0, least=0.0),
+        **report_settings(environ),
     )
+
+
+def report_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of ReportEnvironment. Raises: SettingsError"""
+    return {
+        "worker_name": worker_name(environ),
+        "lc_server": lc_server(environ),
+        "report_period_s": seconds(environ, "REPORT_PERIOD_SECONDS", 1.0, least=0.01),
+        "heartbeat_s": seconds(environ, "HEARTBEAT_SECONDS", 10.0, least=0.0),
+    }
 
 
 def worker_name(environ: Mapping[str, str]) -> str:
@@ -94,13 +107,16 @@ def worker_name(environ: Mapping[str, str]) -> str:
     return name
 
 
-def big_model(environ: Mapping[str, str]) -> Address | None:
-    host = environ.get("BIG_MODEL_IP", "")
+def peer(
+    environ: Mapping[str, str], host_variable: str, port_variable: str, default_port: int
+) -> Address | None:
+    """Where another worker of the job is; None where the variable is not set."""
+    host = environ.get(host_variable, "")
     if not host:
         return None
     if any(character.isspace() or character in "/@?#" for character in host):
-        raise wrong("BIG_MODEL_IP", f"is {host!r}, expected a host name or an IP address alone")
-    return Address(host, port(environ, "BIG_MODEL_PORT", 5000))
+        raise wrong(host_variable, f"is {host!r}, expected a host name or an IP address alone")
+    return Address(host, port(environ, port_variable, default_port))
 
 
 def lc_server(environ: Mapping[str, str]) -> LCServer | None:

@@ -23,7 +23,7 @@ from workersdk.environment import WorkerEnvironment, from_environ
 from workersdk.errors import MiningError
 from workersdk.estimator import Estimator
 from workersdk.hard_example_mining import Decision, EdgeOnly, HardExampleMining
-from workersdk.reporter import Reporter, ReportTarget
+from workersdk.reporter import reporter_from
 from workersdk.results import AnsweredBy, Counts, InferenceResult, Reason, count
 from workersdk.tensors import Array
 
@@ -64,7 +64,9 @@ class JointInference:
         self._counts = Counts()
         if loads_model:
             estimator.load(environment.model_url)
-        self._reporter = reporter_from(environment) if is_reporting else None
+        self._reporter = (
+            reporter_from(environment, phase="inference", info=Counts()) if is_reporting else None
+        )
 
     def inference(self, batch: Any) -> list[InferenceResult]:
         """One result per row of `batch`, an array of numbers; [] for none.
@@ -170,16 +172,3 @@ def cloud_from(environment: WorkerEnvironment, mining: HardExampleMining) -> Clo
             "of the cloud worker, or mine with EdgeOnly",
         )
     return CloudClient(environment.big_model, timeout_s=environment.cloud_timeout_s)
-
-
-def reporter_from(environment: WorkerEnvironment) -> Reporter[Counts] | None:
-    if environment.lc_server is None:
-        log.info("LC_SERVER is not set: nothing is reported")
-        return None
-    return Reporter(
-        ReportTarget(environment.lc_server, environment.worker_name),
-        phase="inference",
-        info=Counts(),
-        period_s=environment.report_period_s,
-        heartbeat_s=environment.heartbeat_s,
-    )

@@ -20,7 +20,7 @@ import msgspec
 
 from common.backoff import Backoff
 from workersdk.deadline import Deadline
-from workersdk.environment import LCServer
+from workersdk.environment import LCServer, ReportEnvironment
 from workersdk.http_exchange import ExchangeError, HTTPPeer, Request
 from workersdk.report_schedule import ReportSchedule
 
@@ -217,6 +217,22 @@ class Reporter(Generic[Info]):
         else:
             log.info("reports are accepted again")
         self._trouble = problem
+
+
+def reporter_from(
+    environment: ReportEnvironment, *, phase: str, info: Info
+) -> Reporter[Info] | None:
+    """None where there is nobody to report to."""
+    if environment.lc_server is None:
+        log.info("LC_SERVER is not set: nothing is reported")
+        return None
+    return Reporter(
+        ReportTarget(environment.lc_server, environment.worker_name),
+        phase=phase,
+        info=info,
+        period_s=environment.report_period_s,
+        heartbeat_s=environment.heartbeat_s,
+    )
 
 
 def now_rfc3339() -> str:

@@ -5,6 +5,7 @@ a Refused with the status and the words for the participant; none of them harms 
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,13 +15,13 @@ from typing import Final
 import msgspec
 
 from workersdk.deadline import Deadline
-from workersdk.errors import WeightsError
+from workersdk.errors import AggregationError, WeightsError
 from workersdk.federated import layout as layouts
 from workersdk.federated import protocol
 from workersdk.federated.aggregations import Aggregation
 from workersdk.federated.protocol import Commit, Damaged, Join, RoundState, Welcome
 from workersdk.federated.rounds import FIRST, SEED, Rounds, RoundSettings
-from workersdk.federated.store import RoundOver, RoundStore
+from workersdk.federated.store import NotFinite, RoundOver, RoundStore
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,9 @@ BEATS: Final = 3  # in the time after which a participant counts as gone
 
 
 class Refused(Exception):
-    """`status` is HTTP's: 400 damaged, 404 not joined, 409 over, 422 not wanted, 507 disk full"""
+    """`status` is HTTP's: 400 damaged, 404 not joined, 409 over, 410 displaced, 422 not wanted,
+    507 disk full
+    """
 
     def __init__(self, status: int, problem: str) -> None:
         self.status, self.problem = status, problem
@@ -52,37 +55,46 @@ StopRule = Callable[[RoundResult], bool]
 
 
 class Aggregator:
+    """Raises: AggregationError, OSError"""
+
     def __init__(
         self, store: RoundStore, aggregation: Aggregation, settings: RoundSettings
     ) -> None:
         self._store = store
         self._aggregation = aggregation
-        least = max(settings.min_participants, aggregation.least_updates)
-        self._settings = msgspec.structs.replace(settings, min_participants=least)
+        self._settings = _at_least(aggregation, settings)
+        self._seed_change = threading.Lock()  # guards the seed's becoming a model
+        self._adopt(store.commits() if store.state.round == SEED else ())
         self._rounds = Rounds(self._settings, now_s=time.monotonic(), number=store.state.round)
         self._change = threading.Condition()  # guards the rounds
         self._checking = threading.BoundedSemaphore(MAX_CHECKED)
         for name, commit in store.commits().items():
             self._rounds.sent(name, commit.samples, time.monotonic())
         self._rounds.expect(store.state.takers, time.monotonic())
+        self._instances: dict[str, str] = {}  # the process behind a name
+        self._displaced: set[str] = set()
 
     # ---- for participants -----------------------------------------------------------------------
 
     def join(self, name: str, join: Join) -> Welcome:
-        """Raises: Refused"""
+        """A process that joins under the name of another one displaces it. Raises: Refused"""
         with self._refusing():
             layouts.check(join.layout, max_numbers=MAX_NUMBERS)
             with self._change:
-                self._store.expect(join.layout)
-                expected = self._store.state.layout
-                if join.layout != expected:
-                    difference = layouts.difference(join.layout, expected)
-                    raise WeightsError(f"this is no model of this federation: {difference}")
+                self.require_current(name, join.instance)
+                self._require_layout(name, join.layout)
                 self._store.await_taker(name)
+                self._displace(name, join.instance)
                 self._rounds.join(name, time.monotonic())
                 self._change.notify_all()
         log.info("participant joined: name=%s instance=%s", name, join.instance)
         return Welcome(self._store.state.encoding, self._settings.gone_after_s / BEATS)
+
+    def require_current(self, name: str, instance: str) -> None:
+        """Raises: Refused, where a newer process takes part under this name"""
+        if instance in self._displaced:
+            problem = f"another process takes part as {name}: WORKER_NAME is one for each trainer"
+            raise Refused(410, problem)
 
     def heard(self, name: str) -> None:
         """Raises: Refused"""
@@ -96,11 +108,12 @@ class Aggregator:
             self._rounds.leave(name)
             self._change.notify_all()
 
-    def state_for(self, name: str, *, after: int, wait_s: float) -> RoundState:
+    def state_for(self, name: str, *, after: int, wait_s: float, instance: str = "") -> RoundState:
         """Waits up to `wait_s` for something to do beyond round `after`. Raises: Refused"""
         deadline = Deadline(min(wait_s, MAX_WAIT_S))
         with self._change:
             while True:
+                self.require_current(name, instance)
                 self._require_joined(name)
                 state = self._state_for(name)
                 if state.is_finished or (state.is_yours and state.round > after):
@@ -120,10 +133,13 @@ class Aggregator:
 
     def offer(self, name: str, round_: int, checksum: str) -> int:
         """How many pieces of this very update are here. Raises: Refused"""
-        with self._refusing(), self._change:
-            self._require_joined(name)
-            if round_ == SEED and self._rounds.seeder(time.monotonic()) != name:
-                raise RoundOver("another participant gives the first weights")
+        with self._refusing():
+            if round_ == SEED:
+                self._adopt_seed()  # of somebody for whom it failed, when the disk was full
+            with self._change:
+                self._require_joined(name)
+                if round_ == SEED and self._rounds.seeder(time.monotonic()) != name:
+                    raise RoundOver("another participant gives the first weights")
             return self._store.offer(round_, name, checksum)
 
     def receive(self, name: str, round_: int, piece: int, body: bytes) -> None:
@@ -140,13 +156,14 @@ class Aggregator:
 
     def commit(self, name: str, round_: int, commit: Commit) -> None:
         """Raises: Refused"""
-        with self._refusing(), self._change:
-            self._require_joined(name)
-            self._store.commit(round_, name, commit)
+        self.heard(name)
+        told = {key: value for key, value in commit.metrics.items() if math.isfinite(value)}
+        with self._refusing():
+            self._store.commit(round_, name, msgspec.structs.replace(commit, metrics=told))
             if round_ == SEED:
-                self._store.adopt(name)
-                self._rounds.begin(FIRST, time.monotonic())
-            else:
+                self._adopt_seed()
+        with self._change:
+            if round_ == self._rounds.number:  # the round may have closed with it meanwhile
                 self._rounds.sent(name, commit.samples, time.monotonic())
             self._change.notify_all()
         log.info("update received: name=%s round=%d samples=%d", name, round_, commit.samples)
@@ -156,7 +173,7 @@ class Aggregator:
     def seed(self, weights: layouts.Weights) -> None:
         """Start from these weights, unless there is a model already.
 
-        Raises: OSError, WeightsError
+        Call it before anybody joins. Raises: OSError, WeightsError
         """
         if self._store.state.round == SEED:
             layout = layouts.layout_of(weights)
@@ -180,6 +197,11 @@ class Aggregator:
                 lambda: self._rounds.closes(time.monotonic()), timeout=timeout_s
             )
 
+    def lack(self) -> str:
+        """Why the round cannot close, whoever of those present sends. "" when it can."""
+        with self._change:
+            return self._rounds.lack(time.monotonic())
+
     def close_round(self, stop_when: StopRule) -> RoundResult:
         """Aggregate, and begin the next round.
 
@@ -189,8 +211,12 @@ class Aggregator:
         result = self._result()
         is_last = stop_when(result) or result.round >= self._settings.rounds
         with self._change:
-            takers = self._rounds.present(time.monotonic())
-        self._store.aggregate(self._aggregation, is_last=is_last, takers=sorted(takers))
+            takers = sorted(self._rounds.present(time.monotonic()))
+        try:
+            self._store.aggregate(self._aggregation, is_last=is_last, takers=takers)
+        except NotFinite as error:  # from the same updates it would be so for ever
+            log.error("round keeps its model: round=%d problem=%s", result.round, error)
+            self._store.keep(is_last=is_last, takers=takers)
         with self._change:
             self._rounds.begin(self._store.state.round, time.monotonic())
             self._change.notify_all()
@@ -216,11 +242,44 @@ class Aggregator:
         number, rounds = self._rounds.number, self._settings.rounds
         if self._store.state.is_finished:
             return RoundState(number, rounds, is_finished=True)
-        if number == SEED:
+        if self._store.is_closed or number != self._store.state.round:
+            is_yours = False  # the next one is in the making
+        elif number == SEED:
             is_yours = self._rounds.seeder(time.monotonic()) == name
         else:
             is_yours = not self._rounds.has_sent(name)
         return RoundState(number, rounds, is_yours=is_yours)
+
+    def _require_layout(self, name: str, layout: layouts.Layout) -> None:
+        """The first one's is the federation's. Raises: WeightsError, OSError"""
+        others = self._rounds.present(time.monotonic()) - {name}
+        if self._store.state.round == SEED and not (others or self._store.commits()):
+            self._store.expect(layout)
+        expected = self._store.state.layout
+        if layout != expected:
+            difference = layouts.difference(layout, expected)
+            raise WeightsError(f"this is no model of this federation: {difference}")
+
+    def _displace(self, name: str, instance: str) -> None:
+        before = self._instances.get(name, instance)
+        self._instances[name] = instance
+        if before and before != instance:
+            self._displaced.add(before)
+            log.warning("participant displaced by a newer process: name=%s", name)
+
+    def _adopt_seed(self) -> None:
+        with self._seed_change:
+            if self._store.state.round == SEED and self._adopt(self._store.commits()):
+                with self._change:
+                    self._rounds.begin(FIRST, time.monotonic())
+                    self._change.notify_all()
+
+    def _adopt(self, committed: Iterable[str]) -> bool:
+        """Whether there was a seed to start from."""
+        name = next(iter(committed), None)
+        if name is not None:
+            self._store.adopt(name)
+        return name is not None
 
     def _require_joined(self, name: str) -> None:
         if not self._rounds.heard(name, time.monotonic()):
@@ -248,6 +307,16 @@ class Aggregator:
         except OSError as error:
             log.exception("the aggregator's directory cannot be used")
             raise Refused(507, f"the aggregator cannot keep it: {error.strerror}") from error
+
+
+def _at_least(aggregation: Aggregation, settings: RoundSettings) -> RoundSettings:
+    """Raises: AggregationError"""
+    needed, expected = aggregation.least_updates, settings.expected_participants
+    if needed > expected:
+        problem = f"needs {needed} participants, and {expected} are expected"
+        raise AggregationError(aggregation.name, problem)
+    least = max(settings.min_participants, needed)
+    return msgspec.structs.replace(settings, min_participants=least)
 
 
 def _mean(key: str, commits: Iterable[Commit]) -> float:

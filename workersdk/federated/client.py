@@ -1,10 +1,12 @@
 """A trainer's side of the protocol: joins, waits for rounds, fetches the model, sends its update.
 
 Called by FederatedLearning from one thread; a second thread says "I am still here" while the
-first one trains. An aggregator that is not there yet, or away, is waited for; what it refuses for
-good is a FederationError in its words.
+first one trains. An aggregator that is not there yet, or away, is waited for; one that was started
+anew is joined again, and what was on its way goes on. What it refuses for good, such as a name
+that another process has taken, is a FederationError in its words.
 """
 
+import contextlib
 import functools
 import logging
 import secrets
@@ -20,6 +22,7 @@ from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.errors import FederationError
 from workersdk.federated import protocol
+from workersdk.federated.heartbeat import Heartbeat
 from workersdk.federated.layout import Layout, Vector
 from workersdk.federated.protocol import (
     Commit,
@@ -38,17 +41,20 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-REQUEST_TIMEOUT_S: Final = 60.0  # for one piece
+REQUEST_TIMEOUT_S: Final = 60.0  # for one piece; as long as the aggregator reads
+BEAT_TIMEOUT_S: Final = 10.0
+LEAVE_TIMEOUT_S: Final = 2.0  # a pod that is stopped has 30 s for all that it does
 WAIT_S: Final = 20.0  # in one request, for the next round
-MAX_RESENDS: Final = 3  # of an update that arrived damaged
-
-
-class NotJoined(Exception):
-    """The aggregator does not know this participant (any more): join again."""
+MAX_RESENDS: Final = 3  # in a row, of what arrived damaged
+MAX_REJOINS: Final = 3  # in a row, for one request
 
 
 class RoundClosed(Exception):
     """The round is over: what was meant for it is not wanted."""
+
+
+class _NotJoined(Exception):
+    """The aggregator does not know this participant (any more)."""
 
 
 class AggregatorClient:
@@ -57,27 +63,24 @@ class AggregatorClient:
     def __init__(self, address: Address, *, name: str, secret: str) -> None:
         self._name = name
         self._instance = secrets.token_hex(8)
-        self._headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        self._headers = {protocol.INSTANCE_HEADER: self._instance}
+        if secret:
+            self._headers["Authorization"] = f"Bearer {secret}"
         self._peer = HTTPPeer(address, max_response_bytes=protocol.MAX_MESSAGE_BYTES)
         self._where = f"aggregator at {address.host}:{address.port}"
+        self._layout = Layout(())
         self._encoding = Encoding()
         self._trouble = ""  # what was last said about an aggregator that is away
         self._is_closed = threading.Event()
-        self._beating: threading.Thread | None = None
+        self._heartbeat = Heartbeat(self._beat)
         self.sent_bytes = self.received_bytes = 0  # of weights
 
     # ---- life -----------------------------------------------------------------------------------
 
     def join(self, layout: Layout) -> None:
         """Waits for the aggregator. Raises: FederationError"""
-        body = protocol.encode(Join(layout, self._instance))
-        welcome = self._decoded(self._call("POST", self._participant, body), Welcome)
-        self._encoding = welcome.encoding
-        if self._beating is None:
-            self._beating = threading.Thread(
-                target=self._beat, args=(welcome.beat_s,), name="edgeai-participant", daemon=True
-            )
-            self._beating.start()
+        self._layout = layout
+        self._join()
 
     def close(self, *, comes_again: bool = False) -> None:
         """Take part no more. Says so to the aggregator if it is there.
@@ -85,48 +88,68 @@ class AggregatorClient:
         Args: comes_again: do not say so, for another process is to take its place
         """
         self._is_closed.set()
-        if self._beating is not None:
-            self._beating.join()
+        self._heartbeat.close(LEAVE_TIMEOUT_S / 2)
         if not comes_again:
-            self._once("DELETE", self._participant)
+            self._exchange("DELETE", self._participant, timeout_s=LEAVE_TIMEOUT_S)
         self._peer.close()
 
-    def _beat(self, every_s: float) -> None:
-        while not self._is_closed.wait(every_s):
-            self._once("POST", f"{self._participant}/beat")
+    def _join(self) -> None:
+        try:
+            self._welcome(self._answer("POST", self._participant, self._join_body()))
+        except (_NotJoined, RoundClosed, Damaged) as error:  # of a join each is for good
+            raise FederationError(str(error)) from error
+
+    def _join_body(self) -> bytes:
+        return protocol.encode(Join(self._layout, self._instance))
+
+    def _welcome(self, body: bytes) -> None:
+        welcome = self._decoded(body, Welcome)
+        self._encoding = welcome.encoding
+        self._heartbeat.keep(welcome.beat_s)
+
+    def _beat(self) -> None:
+        """An aggregator that was started anew knows nobody, and must not close a round so."""
+        path = f"{self._participant}/beat"
+        heard, _ = self._exchange("POST", path, timeout_s=BEAT_TIMEOUT_S)
+        if heard is None or heard.status != 404 or self._is_closed.is_set():
+            return
+        joined, _ = self._exchange("POST", self._participant, self._join_body())
+        # A refusal meets the other thread, too, and is told there.
+        if joined is not None and joined.status == 200:
+            with contextlib.suppress(FederationError):
+                self._welcome(joined.body)
 
     # ---- rounds ---------------------------------------------------------------------------------
 
-    def next_round(self, after: int) -> RoundState:
+    def next_round(self) -> RoundState:
         """The next round that wants something of this participant, or the end.
 
-        Raises: NotJoined, FederationError
+        Raises: FederationError
         """
-        path = f"/v1/round?participant={self._name}&after={after}&wait={WAIT_S:g}"
+        path = f"/v1/round?participant={self._name}&wait={WAIT_S:g}"
         while True:
             state = self._decoded(self._call("GET", path), RoundState)
-            if state.is_finished or (state.is_yours and state.round > after):
+            if state.is_finished or state.is_yours:
                 return state
 
     def fetch(self, round_: int, numbers: int) -> Vector:
-        """What the round starts from. Raises: NotJoined, RoundClosed, FederationError"""
+        """What the round starts from. Raises: RoundClosed, FederationError"""
         vector = np.empty(numbers, dtype=np.float32)
         for piece in range(protocol.pieces(numbers)):
             start = piece * protocol.PIECE_NUMBERS
             count = protocol.numbers_of(piece, numbers)
             vector[start : start + count] = self._resending(
-                functools.partial(self._fetch_piece, round_, piece, count)
+                functools.partial(self._fetch_piece, round_, piece, count), _Resends()
             )
         return vector
 
     def send(self, round_: int, vector: Vector, *, commit: Commit) -> None:
-        """This participant's update. Raises: NotJoined, RoundClosed, FederationError"""
-        checksum = protocol.digest(protocol.wire_parts(vector, self._encoding))
-        commit = msgspec.structs.replace(commit, checksum=checksum)
-        self._resending(lambda: self._send(round_, vector, commit))
+        """This participant's update. Raises: RoundClosed, WeightsError, FederationError"""
+        resends = _Resends()
+        self._resending(functools.partial(self._send, round_, vector, commit, resends), resends)
 
     def pass_on(self, round_: int, commit: Commit) -> None:
-        """Nothing for this round: no samples. Raises: NotJoined, RoundClosed, FederationError"""
+        """Nothing for this round: no samples. Raises: RoundClosed, FederationError"""
         self._call("POST", f"{self._update(round_)}/commit", protocol.encode(commit))
 
     # ---- parts ----------------------------------------------------------------------------------
@@ -138,37 +161,56 @@ class AggregatorClient:
     def _update(self, round_: int) -> str:
         return f"/v1/rounds/{round_}/updates/{self._name}"
 
-    def _send(self, round_: int, vector: Vector, commit: Commit) -> None:
+    def _send(self, round_: int, vector: Vector, commit: Commit, resends: "_Resends") -> None:
+        encoding = self._encoding  # another one by the next attempt, if the aggregator has changed
+        protocol.check_fits(vector, self._layout, encoding)
+        checksum = protocol.digest(protocol.wire_parts(vector, encoding))
         path = self._update(round_)
-        offer = protocol.encode(Offer(commit.checksum))
-        received = self._decoded(self._call("POST", path, offer), Received)
-        for piece, data in enumerate(protocol.wire_parts(vector, self._encoding)):
+        received = self._decoded(
+            self._call("POST", path, protocol.encode(Offer(checksum))), Received
+        )
+        resends.note_progress(received.pieces)
+        for piece, data in enumerate(protocol.wire_parts(vector, encoding)):
             if piece >= received.pieces:
-                body = protocol.packed(data, self._encoding)
+                body = protocol.packed(data, encoding)
                 self._call("PUT", f"{path}/{piece}", body)
                 self.sent_bytes += len(body)
-        self._call("POST", f"{path}/commit", protocol.encode(commit))
+        whole = msgspec.structs.replace(commit, checksum=checksum)
+        self._call("POST", f"{path}/commit", protocol.encode(whole))
 
     def _fetch_piece(self, round_: int, piece: int, count: int) -> Vector:
         body = self._call("GET", f"/v1/rounds/{round_}/model/{piece}")
         self.received_bytes += len(body)
-        data = protocol.unpacked(body, numbers=count, encoding=self._encoding)
-        return protocol.from_wire(data, self._encoding)
+        encoding = self._encoding
+        data = protocol.unpacked(body, numbers=count, encoding=encoding)
+        return protocol.from_wire(data, encoding)
 
-    def _resending(self, attempt: Callable[[], T]) -> T:
+    def _resending(self, attempt: Callable[[], T], resends: "_Resends") -> T:
         """Again where something was damaged on the way. Raises: FederationError, what it raises"""
-        left = MAX_RESENDS
         while True:
             try:
                 return attempt()
             except Damaged as error:
-                if not left:
+                if not resends.left:
                     raise FederationError(f"{self._where}: {error}") from error
                 log.warning("damaged on the way, once more: %s", error)
-                left -= 1
+                resends.left -= 1
 
     def _call(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """Until there is an answer. Raises: NotJoined, RoundClosed, Damaged, FederationError"""
+        """Joins again where it must. Raises: RoundClosed, Damaged, FederationError"""
+        left = MAX_REJOINS
+        while True:
+            try:
+                return self._answer(method, path, body)
+            except _NotJoined as error:
+                if not left:
+                    raise FederationError(str(error)) from error
+                log.info("joining again: the aggregator does not know this participant")
+                self._join()
+                left -= 1
+
+    def _answer(self, method: str, path: str, body: bytes) -> bytes:
+        """Waits for it. Raises: _NotJoined, RoundClosed, Damaged, FederationError"""
         backoff = Backoff(base_s=0.2, max_s=10.0, floor_s=0.05)
         while True:
             response, problem = self._exchange(method, path, body)
@@ -182,21 +224,20 @@ class AggregatorClient:
             if self._is_closed.wait(backoff.next_s(at_least_s=at_least_s)):
                 raise FederationError(f"{self._where}: closed")
 
-    def _once(self, method: str, path: str) -> None:
-        self._exchange(method, path, b"")
-
-    def _exchange(self, method: str, path: str, body: bytes) -> tuple[Response | None, str]:
+    def _exchange(
+        self, method: str, path: str, body: bytes = b"", *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> tuple[Response | None, str]:
         """The answer, and what is wrong with it or that there is none."""
         request = Request(method=method, path=path, body=body, headers=self._headers)
         try:
-            response = self._peer.exchange(request, Deadline(REQUEST_TIMEOUT_S))
+            response = self._peer.exchange(request, Deadline(timeout_s))
         except ExchangeError as error:
             return None, error.detail
         return response, f"HTTP {response.status} {_words(response)}"
 
     def _refusal(self, response: Response) -> Exception:
         words = _words(response)
-        known = {400: Damaged, 404: NotJoined, 409: RoundClosed}
+        known = {400: Damaged, 404: _NotJoined, 409: RoundClosed}
         return known.get(response.status, FederationError)(f"{self._where} refuses: {words}")
 
     def _decoded(self, body: bytes, type_: type[Message]) -> Message:
@@ -212,6 +253,19 @@ class AggregatorClient:
         elif self._trouble and not problem:
             log.info("the %s answers again", self._where)
         self._trouble = problem
+
+
+class _Resends:
+    """`left`: how often something may still arrive damaged."""
+
+    def __init__(self) -> None:
+        self.left = MAX_RESENDS
+        self._pieces = 0
+
+    def note_progress(self, pieces: int) -> None:
+        """More have arrived than ever before: a long update may lose a few answers in all."""
+        if pieces > self._pieces:
+            self._pieces, self.left = pieces, MAX_RESENDS
 
 
 def _words(response: Response) -> str:

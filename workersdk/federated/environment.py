@@ -1,8 +1,7 @@
 """The variables that the GlobalManager gives to the workers of a FederatedLearningJob.
 
-Read by FederatedLearning and AggregationServer when they are made. Names up to LC_SERVER are
-those that Sedna gives its workers; JOB_SECRET is ours: who knows it belongs to the job. Neither
-secret shows in a repr or an error.
+Read by FederatedLearning and AggregationServer when they are made. JOB_SECRET is ours: who knows it
+belongs to the job. Neither it nor the secret in LC_SERVER shows in a repr or an error.
 """
 
 import ipaddress
@@ -12,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from common.ids import is_subdomain
-from workersdk.environment import Address, LCServer, lc_server, port, seconds, worker_name, wrong
+from workersdk.environment import Address, ReportEnvironment, peer, port, report_settings, wrong
 
 
 class Secret(msgspec.Struct, frozen=True):
@@ -22,13 +21,14 @@ class Secret(msgspec.Struct, frozen=True):
         return "Secret(***)"
 
 
-class FederationEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker of a federation knows about itself. Empty text or None: it is not set."""
+class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
+    """What a worker of a federation knows about itself. Empty text or None: it is not set.
+
+    Under `worker_name` a trainer takes part and reports.
+    """
 
     job_name: str = ""
     """JOB_NAME"""
-    worker_name: str = ""
-    """WORKER_NAME, under which a trainer takes part and reports"""
     aggregator: Address | None = None
     """AGG_IP and AGG_PORT: where trainers find the aggregator"""
     bind: Address = Address("0.0.0.0", 7363)
@@ -45,12 +45,6 @@ class FederationEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """TRAIN_DATASET_URL"""
     state_dir: Path = Path("edgeai-federation")
     """FEDERATION_STATE_DIR: where the aggregator keeps its rounds"""
-    lc_server: LCServer | None = None
-    """LC_SERVER; without it nothing is reported"""
-    report_period_s: float = 1.0
-    """REPORT_PERIOD_SECONDS"""
-    heartbeat_s: float = 10.0
-    """HEARTBEAT_SECONDS"""
 
 
 def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
@@ -62,8 +56,7 @@ def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
     bind_host = environ.get("EDGEAI_POD_IP") or default.bind.host
     return FederationEnvironment(
         job_name=environ.get("JOB_NAME", ""),
-        worker_name=worker_name(environ),
-        aggregator=aggregator(environ),
+        aggregator=peer(environ, "AGG_IP", "AGG_PORT", default.bind.port),
         bind=Address(bind_host, port(environ, "AGG_BIND_PORT", default.bind.port, least=0)),
         participants=participants(environ),
         secret=Secret(environ.get("JOB_SECRET", "")),
@@ -71,19 +64,8 @@ def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
         pretrained_model_url=environ.get("PRETRAINED_MODEL_URL", ""),
         dataset_url=environ.get("TRAIN_DATASET_URL", ""),
         state_dir=Path(environ.get("FEDERATION_STATE_DIR") or default.state_dir),
-        lc_server=lc_server(environ),
-        report_period_s=seconds(environ, "REPORT_PERIOD_SECONDS", 1.0, least=0.01),
-        heartbeat_s=seconds(environ, "HEARTBEAT_SECONDS", 10.0, least=0.0),
+        **report_settings(environ),
     )
-
-
-def aggregator(environ: Mapping[str, str]) -> Address | None:
-    host = environ.get("AGG_IP", "")
-    if not host:
-        return None
-    if any(character.isspace() or character in "/@?#" for character in host):
-        raise wrong("AGG_IP", f"is {host!r}, expected a host name or an IP address alone")
-    return Address(host, port(environ, "AGG_PORT", 7363))
 
 
 def participants(environ: Mapping[str, str]) -> int:

@@ -5,13 +5,16 @@ The methods and their names are those of Sedna's estimators.
 
 import logging
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
+from common.errors import SettingsError
 from workersdk.federated.layout import Weights
+from workersdk.tensors import Array
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +49,23 @@ class RoundAware(Protocol):
         """Called after set_weights, before train."""
 
 
+def require_savable(url: str, estimator: FederatedEstimator | None) -> None:
+    """Raises: SettingsError where the result is to go to what only an estimator can reach"""
+    scheme, found, _ = url.partition("://")
+    if found and estimator is None:
+        raise SettingsError(
+            "environment variable MODEL_URL",
+            f"begins with {scheme}://, and AggregationServer was given no estimator to save the "
+            "result there; give it one, or name a Model whose url is a path on the node",
+        )
+
+
 def save_model(weights: Weights, estimator: FederatedEstimator | None, url: str) -> None:
     """With the estimator, else as a NumPy archive. Without a URL nothing is saved.
 
-    Raises: what the estimator raises; OSError
+    Raises: SettingsError as require_savable; what the estimator raises; OSError
     """
+    require_savable(url, estimator)
     if not url:
         log.warning("the result is not saved: MODEL_URL is not set")
     elif estimator is not None:
@@ -65,10 +80,18 @@ def _save_archive(weights: Weights, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
     with temporary.open("wb") as file:
-        np.savez(file, **named)
+        _write_archive(file, named)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def _write_archive(file: BinaryIO, named: Mapping[str, Array]) -> None:
+    """As numpy.savez does, whose parameters no tensor could be named like."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in named.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
 def _numbered(weights: Any) -> Any:

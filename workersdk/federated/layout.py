@@ -3,8 +3,8 @@
 Called by both sides. The layout (names, shapes, types) travels once; the vector is all that
 travels after that, so an aggregator needs no framework, and no number becomes text.
 
-An integer or boolean tensor is averaged as a number and rounded when it comes back; float64
-loses what float32 does not hold.
+An integer or boolean tensor is averaged as a number and rounded when it comes back. What float32
+does not hold is lost: digits of float64, and of integers beyond 2**24 (16 777 216).
 """
 
 import math
@@ -140,4 +140,7 @@ def _typed(part: Vector, dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "b":
         return part >= 0.5
     limits = np.iinfo(dtype)
-    return np.clip(np.rint(part.astype(np.float64)), limits.min, limits.max).astype(dtype)
+    most = float(limits.max)
+    if most > limits.max:  # of 64 bits: float64 holds the number after it
+        most = float(np.nextafter(most, 0.0))
+    return np.clip(np.rint(part.astype(np.float64)), limits.min, most).astype(dtype)

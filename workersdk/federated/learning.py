@@ -9,12 +9,14 @@ import contextlib
 import logging
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from common.backoff import Backoff
 from common.errors import EdgeAIError
 from workersdk.federated import layout as layouts
-from workersdk.federated.client import AggregatorClient, NotJoined, RoundClosed
+from workersdk.federated.client import AggregatorClient, RoundClosed
 from workersdk.federated.environment import (
     FederationEnvironment,
     from_environ,
@@ -23,14 +25,13 @@ from workersdk.federated.environment import (
 from workersdk.federated.estimator import FederatedEstimator, RoundAware
 from workersdk.federated.protocol import MAX_METRICS, Commit, RoundState
 from workersdk.federated.rounds import SEED
-from workersdk.reporter import Reporter, ReportTarget
+from workersdk.reporter import reporter_from
 
 log = logging.getLogger(__name__)
 
 LAST_REPORT_S: Final = 10.0
 
-
-Info = Mapping[str, int | float | str]
+NOTHING: Final[Mapping[str, int | float | str]] = {}  # is told before the first round
 
 
 class FederatedLearning:
@@ -49,7 +50,9 @@ class FederatedLearning:
         address, name = require_participant(self._environment)
         self._estimator = estimator
         self._client = AggregatorClient(address, name=name, secret=self._environment.secret.value)
-        self._reporter = _reporter(self._environment)
+        self._reporter = reporter_from(self._environment, phase="train", info=NOTHING)
+        self._closed_round: int | None = None  # the last in which this participant came too late
+        self._pauses = Backoff(base_s=0.5, max_s=30.0, floor_s=0.1)
         self._is_over = False  # the last round, as far as the aggregator has said
 
     @property
@@ -69,20 +72,24 @@ class FederatedLearning:
         with self._reporting():
             layout = layouts.layout_of(self._estimator.get_weights())
             self._client.join(layout)
-            done = -1
             while True:
+                state = self._next_round()
                 try:
-                    state = self._client.next_round(done)
                     if state.is_finished:
                         return self._finish(state, layout, len(train_data), valid_data)
                     self._take_part(state, layout, train_data, valid_data, options)
-                    done = state.round
                 except RoundClosed:
                     log.info("the round was closed without this participant")
-                except NotJoined:
-                    log.info("joining again: the aggregator does not know this participant")
-                    self._client.join(layout)
-                    done = -1
+                    self._closed_round = state.round
+
+    def _next_round(self) -> RoundState:
+        """One that was closed without this participant, and is still there: not at once."""
+        state = self._client.next_round()
+        if state.round != self._closed_round:
+            self._pauses.reset()
+            return state
+        time.sleep(self._pauses.next_s())
+        return self._client.next_round()
 
     def _take_part(
         self,
@@ -111,10 +118,13 @@ class FederatedLearning:
         self._tell(metrics)
 
     def _set_common_weights(self, round_: int, layout: layouts.Layout) -> None:
-        weights = layouts.restore(self._client.fetch(round_, layout.size), layout)
-        self._estimator.set_weights(weights)
-        if isinstance(self._estimator, RoundAware):
-            self._estimator.begin_round(round_, weights)
+        vector = self._client.fetch(round_, layout.size)
+        if not isinstance(self._estimator, RoundAware):
+            self._estimator.set_weights(layouts.restore(vector, layout))
+            return
+        kept = vector.copy()  # an estimator may train in place what it was given to set
+        self._estimator.set_weights(layouts.restore(vector, layout))
+        self._estimator.begin_round(round_, layouts.restore(kept, layout))
 
     def _finish(
         self, state: RoundState, layout: layouts.Layout, samples: int, valid_data: Any
@@ -172,16 +182,3 @@ def _numbers(metrics: Any) -> dict[str, float]:
             if math.isfinite(float(value)):
                 numbers[str(key)[:253]] = float(value)
     return numbers
-
-
-def _reporter(environment: FederationEnvironment) -> Reporter[Info] | None:
-    if environment.lc_server is None:
-        log.info("LC_SERVER is not set: nothing is reported")
-        return None
-    return Reporter(
-        ReportTarget(environment.lc_server, environment.worker_name),
-        phase="train",
-        info={},
-        period_s=environment.report_period_s,
-        heartbeat_s=environment.heartbeat_s,
-    )

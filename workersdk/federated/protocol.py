@@ -9,12 +9,16 @@
     PUT    /v1/rounds/{round}/updates/{name}/{piece}   piece
     POST   /v1/rounds/{round}/updates/{name}/commit    Commit
 
-Each request carries the job's secret as a bearer token. A piece is 4 bytes of CRC-32 and then
-PIECE_NUMBERS numbers (the last one fewer), little-endian, in the aggregator's precision,
-compressed where it says so. An offer names the SHA-256 of the whole vector in that precision: the
-same offer again goes on where it stopped, another one begins anew. Errors are JSON {"error": text}.
-Round 0 is the seed: where the aggregator has no model, one participant sends the weights that all
-start from.
+Each request carries the job's secret as a bearer token, and in INSTANCE_HEADER which process sends
+it, as its Join says. 400: damaged on the way, send it again. 404: not joined (any more), join and
+ask again. 409: the round is over. 5xx: ask again later. Any other status is a refusal for good, and
+so is each but 5xx of a Join: it is how one learns that another process has taken one's name.
+
+A piece is 4 bytes of CRC-32 and then PIECE_NUMBERS numbers (the last one fewer), little-endian, in
+the aggregator's precision, compressed where it says so. An offer names the SHA-256 of the whole
+vector in that precision: the same offer again goes on where it stopped, another one begins anew.
+Errors are JSON {"error": text}. Round 0 is the seed: where the aggregator has no model, one
+participant sends the weights that all start from.
 """
 
 import hashlib
@@ -26,9 +30,10 @@ import msgspec
 import numpy as np
 
 from workersdk.errors import WeightsError
-from workersdk.federated.layout import Layout, Vector
+from workersdk.federated.layout import Layout, Vector, check_finite
 
-PIECE_NUMBERS: Final = 1 << 18  # 1 MiB: what each connection may hold of an update
+INSTANCE_HEADER: Final = "Edgeai-Instance"
+PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32: what an uplink must carry within one request
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # of a layout; a piece is far smaller
 MAX_METRICS: Final = 64
 CRC_BYTES: Final = 4
@@ -125,6 +130,19 @@ def to_wire(part: Vector, encoding: Encoding) -> bytes:
     """As it travels, before compression."""
     with np.errstate(over="ignore"):  # what float16 does not hold is refused as not finite
         return part.astype(_WIRE[encoding.precision]).tobytes()
+
+
+def check_fits(vector: Vector, layout: Layout, encoding: Encoding) -> None:
+    """Raises: WeightsError naming the tensor with a number that this precision does not hold"""
+    if encoding.precision == "float32":
+        return
+    for start in range(0, len(vector), PIECE_NUMBERS):
+        part = to_wire(vector[start : start + PIECE_NUMBERS], encoding)
+        try:
+            check_finite(from_wire(part, encoding), start, layout)
+        except WeightsError as error:
+            remedy = "which holds up to 65504: give AggregationServer the encoding float32"
+            raise WeightsError(f"{error} as {encoding.precision}, {remedy}") from error
 
 
 def from_wire(data: bytes | memoryview, encoding: Encoding) -> Vector:

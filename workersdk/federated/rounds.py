@@ -37,6 +37,9 @@ class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("rounds", "expected_participants", "min_participants"):
             if getattr(self, field) < 1:
                 raise SettingsError(field, f"is {getattr(self, field)}, expected 1 or more")
+        if self.min_participants > self.expected_participants:
+            problem = f"is {self.min_participants}, and {self.expected_participants} are expected"
+            raise SettingsError("min_participants", f"{problem}: no round could close")
         for field in ("deadline_s", "gone_after_s"):
             value = getattr(self, field)
             if not (math.isfinite(value) and value > 0):
@@ -91,9 +94,6 @@ class Rounds:
     def has_sent(self, name: str) -> bool:
         return name in self._samples
 
-    def has_joined(self, name: str) -> bool:
-        return name in self._heard_s
-
     def present(self, now_s: float) -> frozenset[str]:
         gone_s = now_s - self._settings.gone_after_s
         return frozenset(name for name, heard_s in self._heard_s.items() if heard_s > gone_s)
@@ -114,6 +114,16 @@ class Rounds:
             return True
         is_gathered = self._is_gathered or now_s >= self._gathers_until_s
         return is_gathered and not self.awaited(now_s)
+
+    def lack(self, now_s: float) -> str:
+        """Why this round does not close although nobody present is to send, in words, or ""."""
+        if self.awaited(now_s) or self.closes(now_s):
+            return ""
+        settings, present = self._settings, len(self.present(now_s))
+        return (
+            f"{present} participants are present and {self.useful()} sent an update with samples; "
+            f"expected are {settings.expected_participants}, at least {settings.min_participants}"
+        )
 
     def awaited(self, now_s: float) -> frozenset[str]:
         return self.present(now_s) - self._samples.keys()

@@ -1,35 +1,38 @@
-"""The aggregator's worker: AggregationServer("FedAvg", rounds=10).serve() is a whole one.
+"""The aggregator's worker: AggregationServer("FedAvg").serve() is a whole one.
 
 Waits for participants, closes rounds, keeps all that counts in a directory, ends when the last
-round is done and everybody has its model. A killed one goes on where it was. At the end the
-directory is emptied but for the word that the federation is over: who starts it again ends at once.
+round is done and everybody has its model. A killed one goes on where it was. At the end its files
+go, but for the word that the federation is over: who starts it again ends at once.
 """
 
+import contextlib
 import hmac
 import logging
 import math
 import os
 import queue
 import re
+import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import msgspec
 
 from common.errors import SettingsError
 from common.ids import is_subdomain
 from workersdk.bounded_server import BoundedHandler, BoundedServer, RequestRefused, ServerLimits
+from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.errors import WeightsError
 from workersdk.federated import protocol
 from workersdk.federated.aggregations import Aggregation, named
 from workersdk.federated.aggregator import Aggregator, Refused, RoundResult, StopRule
 from workersdk.federated.environment import FederationEnvironment, from_environ, require_secret
-from workersdk.federated.estimator import FederatedEstimator, save_model
+from workersdk.federated.estimator import FederatedEstimator, require_savable, save_model
 from workersdk.federated.protocol import Commit, Encoding, Join, Offer, Received
 from workersdk.federated.rounds import RoundSettings
 from workersdk.federated.store import RoundStore
@@ -37,13 +40,16 @@ from workersdk.stop_signals import stop_signals_heeded
 
 log = logging.getLogger(__name__)
 
+MAX_PARTICIPANTS: Final = 500
 LIMITS: Final = ServerLimits(
-    max_connections=256,
+    max_connections=2 * MAX_PARTICIPANTS + 200,  # each waits on one and beats on another
     max_request_bytes=protocol.MAX_MESSAGE_BYTES,
     read_timeout_s=60.0,
     write_timeout_s=60.0,
 )
 POLL_S: Final = 0.2  # a round's deadline is noticed so late at most
+LACK_TOLD_S: Final = 60.0  # how often, while a round cannot close
+MAX_NAME: Final = 240  # with an ending it is a file's name
 MSGPACK: Final = "application/msgpack"
 
 
@@ -55,10 +61,12 @@ class AggregationServer:
         estimator: gives the first weights, where PRETRAINED_MODEL_URL names a model for it to
             load, and saves the result. Without one the first participant's weights are the
             first, and the result is saved as a NumPy archive
-        rounds, min_participants, deadline_s, gone_after_s: see RoundSettings
-        precision, compression: how weights travel
+        settings: how many rounds and participants; None: as many as PARTICIPANTS_COUNT says
+        encoding: how weights travel
         stop_when: called after each round; True ends the federation with it
-        linger_s: how long after the end it waits for participants who are away
+        linger_s: how long after the end it waits, at most, until all who are present have the
+            result; whoever is silent for the settings' gone_after_s is not waited for
+        environment: None: this process's environment variables
     Raises: SettingsError, AggregationError
     """
 
@@ -75,6 +83,7 @@ class AggregationServer:
     ) -> None:
         self._environment = environment or from_environ(os.environ)
         require_secret(self._environment)
+        require_savable(self._environment.model_url, estimator)
         self._estimator = estimator
         self._stop_when = stop_when
         self._linger_s = linger_s
@@ -94,30 +103,36 @@ class AggregationServer:
     def serve(self) -> bool:
         """Until the federation is finished (True), or stop() was called (False).
 
-        Raises: OSError (the directory), AggregationError, what estimator and stop_when raise;
-            SystemExit at SIGTERM or SIGINT before the end, for an exit status of 0 would tell
-            Kubernetes that the work is done
+        Raises: OSError (the directory), AggregationError, WeightsError (of the pretrained model),
+            what estimator and stop_when raise; SystemExit at SIGTERM or SIGINT before the end, for
+            an exit status of 0 would tell Kubernetes that the work is done
         """
-        accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
-        accepting.start()
-        try:
+        with self._server, stop_signals_heeded(self._stop_requests.put):
             if self._aggregator.is_concluded:
                 log.info("the federation is over: its result was saved and handed over before")
                 return True
-            with stop_signals_heeded(self._stop_requests.put):
-                self._seed()
+            _allow_files()
+            self._seed()  # before anybody joins: the first who does would give the weights
+            with self._accepting():
                 log.info("aggregator listens: address=%s:%d", *self.address)
                 if self._run_rounds() and self._hand_over():
                     self._conclude()
                     return True
-            return self._stopped()
-        finally:
-            self._server.stop()
-            accepting.join()
+                return self._stopped()
 
     def stop(self) -> None:
         """Make serve() return. Callable from any thread."""
         self._stop_requests.put("stop() was called")
+
+    @contextlib.contextmanager
+    def _accepting(self) -> Iterator[None]:
+        accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
+        accepting.start()
+        try:
+            yield
+        finally:
+            self._server.stop()
+            accepting.join()
 
     def _seed(self) -> None:
         url = self._environment.pretrained_model_url
@@ -129,13 +144,22 @@ class AggregationServer:
             self._aggregator.seed(self._estimator.get_weights())
 
     def _run_rounds(self) -> bool:
+        patience = Deadline(LACK_TOLD_S)
         while not self._aggregator.is_finished:
             if not self._stop_requests.empty():
                 return False
             if self._aggregator.wait_until_closing(POLL_S):
-                result = self._aggregator.close_round(self._stop_when)
-                _tell(result)
+                _tell(self._aggregator.close_round(self._stop_when))
+                patience = Deadline(LACK_TOLD_S)
+            elif not patience.left_s():
+                self._warn()
+                patience = Deadline(LACK_TOLD_S)
         return True
+
+    def _warn(self) -> None:
+        lack = self._aggregator.lack()
+        if lack:
+            log.warning("the round cannot close: %s", lack)
 
     def _hand_over(self) -> bool:
         """Save the result and wait until everybody has it, or does not come for it.
@@ -176,6 +200,16 @@ def _tell(result: RoundResult) -> None:
     )
 
 
+def _allow_files() -> None:
+    """Each connection is one, and each update in an aggregation; some systems allow 1024."""
+    wanted = LIMITS.max_connections + MAX_PARTICIPANTS + 100
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if resource.RLIM_INFINITY != soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _open(environment: FederationEnvironment, encoding: Encoding) -> RoundStore:
     try:
         return RoundStore(environment.state_dir, encoding)
@@ -205,6 +239,7 @@ class _Server(BoundedServer):
 
 class _Handler(BoundedHandler):
     server: _Server
+    is_stranger = True
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
         self._answer()
@@ -229,34 +264,50 @@ class _Handler(BoundedHandler):
         if self.server.secret and not hmac.compare_digest(given.encode(), expected.encode()):
             problem = "the secret is not this job's: JOB_SECRET is the same for all its workers"
             raise RequestRefused(401, problem, is_last=True)
+        self.welcome()
 
     def _route(self, body: bytes) -> bytes:
-        url = urlsplit(self.path)
+        url = self._url()
         for method, pattern, answer in _ROUTES:
             match = pattern.fullmatch(url.path)
             if match and method == self.command:
-                return answer(self.server.aggregator, _Call.of(match, body, url.query))
+                instance = self.headers.get(protocol.INSTANCE_HEADER, "")
+                call = _Call.of(match, body, url.query, instance)
+                self.server.aggregator.require_current(call.name, instance)
+                return answer(self.server.aggregator, call)
         raise Refused(404, f"no such path: {self.command} {url.path[:200]}")
+
+    def _url(self) -> SplitResult:
+        try:
+            return urlsplit(self.path)
+        except ValueError as error:
+            raise Refused(400, f"no such path: {error}") from error
 
 
 class _Call(NamedTuple):
-    """What a path, a query and a body say."""
+    """What a path, a query, a body and a header say."""
 
     body: bytes
     query: dict[str, str]
     name: str
     round: int
     piece: int
+    instance: str
 
     @classmethod
-    def of(cls, match: re.Match[str], body: bytes, query: str) -> "_Call":
+    def of(cls, match: re.Match[str], body: bytes, query: str, instance: str) -> "_Call":
         """Raises: Refused"""
         said = {key: values[0] for key, values in parse_qs(query).items()}
         path = match.groupdict()
         name = path.get("name") or said.get("participant", "")
         if name and not is_subdomain(name):
             raise Refused(400, f"participant {name[:100]!r}: a name is like trainer-0")
-        return cls(body, said, name, int(path.get("round") or 0), int(path.get("piece") or 0))
+        if len(name) > MAX_NAME:
+            raise Refused(
+                422, f"participant {name[:20]}…: a name has {MAX_NAME} characters at most"
+            )
+        round_, piece = int(path.get("round") or 0), int(path.get("piece") or 0)
+        return cls(body, said, name, round_, piece, instance)
 
     def number(self, key: str, default: float) -> float:
         """Raises: Refused"""
@@ -288,7 +339,9 @@ def _leave(aggregator: Aggregator, call: _Call) -> bytes:
 
 def _round(aggregator: Aggregator, call: _Call) -> bytes:
     after, wait_s = int(call.number("after", -1)), max(0.0, call.number("wait", 0.0))
-    return protocol.encode(aggregator.state_for(call.name, after=after, wait_s=wait_s))
+    return protocol.encode(
+        aggregator.state_for(call.name, after=after, wait_s=wait_s, instance=call.instance)
+    )
 
 
 def _model(aggregator: Aggregator, call: _Call) -> bytes:

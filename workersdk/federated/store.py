@@ -13,7 +13,9 @@ Of a federation that is over and done with only the first is left.
 Called by the aggregator. Holds no vector in memory: it reads and writes in slices.
 """
 
+import errno
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
@@ -24,7 +26,7 @@ from typing import BinaryIO, Final
 import msgspec
 import numpy as np
 
-from workersdk.errors import AggregationError
+from workersdk.errors import AggregationError, WeightsError
 from workersdk.federated import protocol
 from workersdk.federated.aggregations import Aggregation, Slice
 from workersdk.federated.layout import Layout, Vector
@@ -33,7 +35,9 @@ from workersdk.federated.rounds import FIRST, SEED
 
 SLICE_BYTES: Final = 32 * 1024 * 1024  # for one slice of all updates together
 MIN_SLICE_NUMBERS: Final = 4096
+MAX_NAMED: Final = 5  # participants in an error
 _FLOAT_BYTES: Final = 4
+_OURS: Final = re.compile(r"(model|memory|updates)-[0-9]+(\.new)?")
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +56,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 class RoundOver(Exception):
     """The round is another one by now, or has this participant's update already."""
+
+
+class NotFinite(AggregationError):
+    """The updates join to numbers that no model can have, or that do not travel."""
 
 
 class RoundStore:
@@ -75,12 +83,17 @@ class RoundStore:
     # ---- the model ------------------------------------------------------------------------------
 
     def expect(self, layout: Layout) -> None:
-        """The first layout that was told is the federation's. Raises: OSError"""
-        if not self.state.layout.tensors:
-            self._save(msgspec.structs.replace(self.state, layout=layout))
+        """From now on the federation's; what was sent of another one goes. Raises: OSError"""
+        with self._lock:
+            if self.state.layout != layout:
+                shutil.rmtree(self._updates(), ignore_errors=True)
+                self._save(msgspec.structs.replace(self.state, layout=layout))
 
     def seed(self, vector: Vector, layout: Layout) -> None:
-        """Start the first round from this. Raises: OSError"""
+        """Start the first round from this. Raises: OSError, WeightsError"""
+        if not self._travels(vector):
+            problem = "the model has numbers beyond those of float16: let weights travel as float32"
+            raise WeightsError(problem)
         self.expect(layout)
         with _NewFile(self._directory / f"model-{FIRST}") as file:
             file.write(_bytes(vector))
@@ -118,35 +131,46 @@ class RoundStore:
             return self._cut_to_whole_pieces(part)
 
     def write_piece(self, round_: int, name: str, piece: int, data: bytes) -> None:
-        """Raises: RoundOver; Damaged when it is not the next one; OSError"""
+        """One that is here already is not written again.
+
+        Raises: RoundOver; Damaged when an earlier one is missing; OSError
+        """
+        start = piece * self._piece_bytes()
         with self._lock:
             self._require(round_, name)
             (part,) = self._files(name, "part")
             size = part.stat().st_size if part.exists() else -1
-            if size != piece * self._piece_bytes():
-                raise Damaged(f"piece {piece} is not the next one: make an offer first")
-        with part.open("ab") as file:
+        if size < start:
+            raise Damaged(f"piece {piece} is not the next one: make an offer first")
+        if size >= start + len(data):
+            return
+        with part.open("r+b") as file:
+            file.seek(start)  # over what a full disk left of it
             file.write(data)
 
     def commit(self, round_: int, name: str, commit: Commit) -> None:
         """From now on the update counts. Raises: RoundOver, Damaged, OSError"""
+        has_update = commit.samples > 0 or round_ == SEED
         with self._lock:
             if self._has(round_, name, commit.checksum):
                 return  # said again by somebody who did not hear the answer
             self._require(round_, name)
+            part = self._offered(name, commit.checksum) if has_update else None
+        if part is not None:
+            self._check_whole(part, commit.checksum)  # takes long: others are not to wait for it
+        with self._lock:
+            self._require(round_, name)
             self._updates().mkdir(exist_ok=True)
-            if commit.samples or round_ == SEED:
-                self._accept(name, commit.checksum)
-            (told,) = self._files(name, "commit")
+            told, update = self._files(name, "commit", "update")
+            if part is not None:
+                self._offered(name, commit.checksum).rename(update)
             _replace(told, msgspec.msgpack.encode(commit))
 
-    def _accept(self, name: str, checksum: str) -> None:
-        part, offer, update = self._files(name, "part", "offer", "update")
+    def _offered(self, name: str, checksum: str) -> Path:
+        part, offer = self._files(name, "part", "offer")
         if not part.exists() or not offer.exists() or offer.read_text() != checksum:
             raise Damaged("there is no such update to commit: make an offer first")
-        self._check_whole(part, checksum)
-        _sync(part)
-        part.rename(update)
+        return part
 
     def commits(self) -> dict[str, Commit]:
         """By participant, in the order of their names. Raises: OSError"""
@@ -157,6 +181,10 @@ class RoundStore:
         """No more updates in this round."""
         with self._lock:
             self._is_closed = True
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     # ---- the end of a round ---------------------------------------------------------------------
 
@@ -174,7 +202,7 @@ class RoundStore:
         """Close the round: the updates become the next model.
 
         Args: takers: of the last round, who is to have the result
-        Raises: OSError; AggregationError when it gives what is no model
+        Raises: OSError; AggregationError when it gives what is no model; NotFinite
         """
         next_ = self.state.round + 1
         with ExitStack() as stack:
@@ -182,13 +210,43 @@ class RoundStore:
             model = stack.enter_context(_NewFile(self._directory / f"model-{next_}"))
             memory = stack.enter_context(_NewFile(self._directory / f"memory-{next_}"))
             for slice_ in slices:
-                combined, kept = aggregation.combine(slice_)
-                if combined.shape != slice_.model.shape or not np.isfinite(combined).all():
-                    raise AggregationError(aggregation.name, "gave what is no model")
+                combined, kept = self._combined(aggregation, slice_)
                 model.write(_bytes(combined))
                 if aggregation.has_memory:
                     memory.write(_bytes(kept))
         self._turn(next_, is_finished=is_last, takers=tuple(takers) if is_last else ())
+
+    def keep(self, *, is_last: bool, takers: Iterable[str] = ()) -> None:
+        """Close the round as if nobody had sent anything. Raises: OSError"""
+        next_ = self.state.round + 1
+        for each in ("model", "memory"):
+            old = self._directory / f"{each}-{self.state.round}"
+            if old.exists():
+                with old.open("rb") as source, _NewFile(self._directory / f"{each}-{next_}") as new:
+                    shutil.copyfileobj(source, new)
+        self._turn(next_, is_finished=is_last, takers=tuple(takers) if is_last else ())
+
+    def _combined(self, aggregation: Aggregation, slice_: Slice) -> tuple[Vector, Vector]:
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is told below
+            combined, kept = aggregation.combine(slice_)
+        if combined.shape != slice_.model.shape:
+            raise AggregationError(aggregation.name, "gave what is no model")
+        if not (self._travels(combined) and np.isfinite(kept).all()):
+            largest = np.abs(slice_.updates).max(axis=1)
+            sent = zip(largest.tolist(), self._useful(), strict=True)
+            worst = [f"{name} ({number:.3g})" for number, name in sorted(sent, reverse=True)]
+            problem = (
+                f"gave what is not finite; largest numbers from {', '.join(worst[:MAX_NAMED])}"
+            )
+            raise NotFinite(aggregation.name, problem)
+        return combined, kept
+
+    def _travels(self, vector: Vector) -> bool:
+        """All of it is finite, also in the precision in which it is sent."""
+        sent = protocol.from_wire(
+            protocol.to_wire(vector, self.state.encoding), self.state.encoding
+        )
+        return bool(np.isfinite(sent).all())
 
     # ---- the end --------------------------------------------------------------------------------
 
@@ -218,8 +276,7 @@ class RoundStore:
 
     def _slices(self, stack: ExitStack) -> Iterator[Slice]:
         """Of the updates that have samples; their files stay open as long as the stack."""
-        told = {name: commit.samples for name, commit in self.commits().items()}
-        useful = {name: samples for name, samples in told.items() if samples > 0}
+        useful = self._useful()
         samples = np.array(list(useful.values()), dtype=np.float64)
         model = stack.enter_context(self._model_path().open("rb"))
         memory_path = self._directory / f"memory-{self.state.round}"
@@ -235,11 +292,17 @@ class RoundStore:
                 memory=_read(memory, start, count) if memory else np.zeros(count, np.float32),
             )
 
+    def _useful(self) -> dict[str, int]:
+        """Samples by participant, of those who have any."""
+        told = self.commits().items()
+        return {name: commit.samples for name, commit in told if commit.samples > 0}
+
     # ---- files ----------------------------------------------------------------------------------
 
     def _load(self, encoding: Encoding) -> State:
         path = self._directory / "state.msgpack"
         if not path.exists():
+            self._require_unused()
             return State(encoding=encoding)
         state = msgspec.msgpack.decode(path.read_bytes(), type=State)
         if state.encoding != encoding:  # what came in the other one cannot be read
@@ -247,6 +310,12 @@ class RoundStore:
             self._save(msgspec.structs.replace(state, encoding=encoding))
             return self.state
         return state
+
+    def _require_unused(self) -> None:
+        """What has our files' names, and is of somebody else, would be removed."""
+        for path in self._directory.iterdir():
+            if _OURS.fullmatch(path.name):
+                raise FileExistsError(errno.EEXIST, "is of no federation known here", str(path))
 
     def _save(self, state: State) -> None:
         _replace(self._directory / "state.msgpack", msgspec.msgpack.encode(state))
@@ -264,12 +333,12 @@ class RoundStore:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Remove what the state does not name."""
-        kept = {"state.msgpack"}
+        """Remove what the state does not name, of our files: others may lie beside them."""
+        kept: set[str] = set()
         if not self.state.is_concluded:
-            kept |= {f"{each}-{self.state.round}" for each in ("model", "memory", "updates")}
+            kept = {f"{each}-{self.state.round}" for each in ("model", "memory", "updates")}
         for path in self._directory.iterdir():
-            if path.name in kept:
+            if path.name in kept or not _OURS.fullmatch(path.name):
                 continue
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -322,6 +391,7 @@ class RoundStore:
         if found != checksum:
             part.unlink()
             raise Damaged("the update's checksum is not the one that was offered: begin anew")
+        _sync(part)
 
     def _read_update(self, file: BinaryIO, start: int, count: int) -> Vector:
         width = protocol.itemsize(self.state.encoding)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -18,9 +19,11 @@ import pytest
 
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
+from workersdk.federated import protocol
 from workersdk.federated.environment import FederationEnvironment, Secret
 from workersdk.federated.layout import Weights
 from workersdk.federated.server import AggregationServer
+from workersdk.http_exchange import HTTPPeer, Request, Response
 from workersdk.tensors import Array
 
 LOOPBACK = "127.0.0.1"
@@ -90,6 +93,24 @@ class Federation:
     ) -> FederationEnvironment:
         return FederationEnvironment(worker_name=name, aggregator=aggregator, secret=Secret(secret))
 
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        instance: str = "",
+        timeout_s: float = PATIENCE_S,
+    ) -> Response:
+        """One request of somebody who knows the secret."""
+        headers = {"Authorization": f"Bearer {SECRET}", protocol.INSTANCE_HEADER: instance}
+        peer = HTTPPeer(self.server.address, max_response_bytes=1 << 24)
+        try:
+            request = Request(method=method, path=path, body=body, headers=headers)
+            return peer.exchange(request, Deadline(timeout_s))
+        finally:
+            peer.close()
+
     def join(self) -> Any:
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the aggregator goes on"
@@ -132,6 +153,17 @@ def running(*targets: Any) -> Iterator[list[Any]]:
         for thread in threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive(), "a trainer goes on"
+
+
+@contextmanager
+def disk_of(max_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def eventually(condition: Callable[[], bool]) -> None:

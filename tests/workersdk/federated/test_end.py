@@ -18,9 +18,11 @@ def exit_codes(*processes: Popen[bytes]) -> list[int]:
     return [process.wait(PATIENCE_S) for process in processes]
 
 
-def start_aggregator(workers: Workers, participants: int = 2) -> Popen[bytes]:
+def start_aggregator(
+    workers: Workers, participants: int = 2, *, gone_after_s: float = LONG_S
+) -> Popen[bytes]:
     given = ("aggregator", 2, participants, participants)
-    return workers.start("aggregator", *given, gone_after_s=LONG_S)
+    return workers.start("aggregator", *given, gone_after_s=gone_after_s)
 
 
 def start_trainer(workers: Workers, name: str) -> Popen[bytes]:
@@ -41,7 +43,7 @@ def test_an_aggregator_that_is_killed_saves_again_and_serves_those_who_wait(
     trainers = [start_trainer(workers, name) for name in DATA]
     assert exit_codes(aggregator) == [-signal.SIGKILL]
     assert "model-3" in workers.kept()
-    aggregator = start_aggregator(workers, 3)
+    aggregator = start_aggregator(workers, 3, gone_after_s=4.0)
     assert exit_codes(*trainers, aggregator) == [0] * 4
     assert workers.final() == pytest.approx([MEAN_OF_ALL] * 3)
     assert workers.kept() == {RECORD}

@@ -65,9 +65,10 @@ def test_who_has_no_samples_takes_part_and_weighs_nothing(federation: MakeFedera
 class Dawdler(Mean):
     def __init__(self) -> None:
         super().__init__()
-        self.go = threading.Event()
+        self.is_training, self.go = threading.Event(), threading.Event()
 
     def train(self, **data: Any) -> Any:
+        self.is_training.set()
         self.go.wait(PATIENCE_S)
         return super().train(**data)
 
@@ -170,6 +171,7 @@ def peer(federation: MakeFederation) -> Iterator[Callable[..., Response]]:
 
 
 PIECE = protocol.packed(b"\0" * 12, protocol.Encoding())
+LONG = ".".join(["n" * 60] * 4)
 UPDATE = "/v1/rounds/0/updates/bad"
 NONSENSE: list[tuple[str, str, bytes, int, str]] = [
     ("PUT", f"{UPDATE}/0", PIECE[:-3], 400, "a piece of 9 bytes, expected 12: it was cut"),
@@ -186,6 +188,7 @@ NONSENSE: list[tuple[str, str, bytes, int, str]] = [
     ("GET", "/v1/rounds/0/model/0", b"", 404, "no piece 0"),
     ("GET", "/v1/round?participant=bad&after=x", b"", 400, "after='x' is no number"),
     ("GET", "/v2", b"", 404, "no such path: GET /v2"),
+    ("POST", f"/v1/participants/{LONG}", protocol.encode(Join(ONE, "x")), 422, "240 characters"),
 ]
 
 
@@ -251,6 +254,7 @@ def test_a_killed_aggregator_goes_on_with_the_round(workers: Workers) -> None:
     assert [process.wait(PATIENCE_S) for process in (*trainers, aggregator)] == [0] * 4
     assert workers.final() == pytest.approx([MEAN_OF_ALL] * 3)
     assert workers.log("aggregator").read_text().count("update received: name=a round=1") == 1
+    assert "'trained': 2.0" in workers.log("aggregator").read_text()  # by each, in two rounds
 
 
 def test_a_killed_trainer_that_comes_again_takes_part_again(workers: Workers) -> None:

@@ -46,6 +46,18 @@ def test_an_averaged_integer_is_rounded_and_kept_in_its_range() -> None:
     assert flags.tolist() == [False, True]
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_the_largest_integer_does_not_become_another_one(dtype: str) -> None:
+    """What float32 makes of it is beyond the type."""
+    limits = np.iinfo(dtype)
+    weights = [np.array([limits.max, limits.min], dtype=dtype)]
+    layout = layout_of(weights)
+    restored: Any = restore(flatten(weights, layout), layout)
+    most, least = restored[0].tolist()
+    assert limits.max * (1 - 2**-23) < most <= limits.max
+    assert least == limits.min
+
+
 @pytest.mark.parametrize(
     ("weights", "says"),
     [

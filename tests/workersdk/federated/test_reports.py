@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from tests.workersdk.federated.conftest import LOOPBACK, SECRET, Federation, Mean, running
+from tests.workersdk.federated.scripted import Asked, ScriptedAggregator
 from tests.workersdk.federated.test_faults import ONE
 from tests.workersdk.federated.test_federation import settings, trainer
 from tests.workersdk.peers import LocalController
 from workersdk.environment import Address, LCServer
 from workersdk.federated.client import AggregatorClient
+from workersdk.federated.environment import FederationEnvironment
 from workersdk.federated.learning import FederatedLearning
-from workersdk.federated.protocol import Commit
+from workersdk.federated.protocol import Commit, RoundState
 from workersdk.federated.rounds import SEED
 
 MakeFederation = Callable[..., Federation]
@@ -27,16 +29,36 @@ def controller() -> Iterator[LocalController]:
         yield controller
 
 
+def reporting(
+    environment: FederationEnvironment, controller: LocalController
+) -> FederationEnvironment:
+    server = LCServer(Address(LOOPBACK, int(controller.server_address[1])), "/w/secret")
+    return msgspec.structs.replace(environment, lc_server=server, report_period_s=0.01)
+
+
 def last_words(federation: Federation, controller: LocalController) -> dict[str, Any]:
     """Of a trainer that takes part to the end."""
-    server = LCServer(Address(LOOPBACK, int(controller.server_address[1])), "/w/secret")
-    environment = msgspec.structs.replace(federation.trainer("told"), lc_server=server)
+    environment = reporting(federation.trainer("told"), controller)
     FederatedLearning(Mean(), environment=environment).train(DATA, valid_data=DATA)
     message: dict[str, Any] = controller.messages[-1]
     assert message["status"] == "completed"
     info: dict[str, Any] = message["output"]["taskInfo"]
     names = ("currentRound", "rounds", "sampleCount", "metrics.error")
     return {name: info.get(name) for name in names}
+
+
+def test_what_training_gave_is_told(controller: LocalController) -> None:
+    with ScriptedAggregator() as aggregator:
+
+        def script(asked: Asked) -> None:
+            if asked.what.endswith("/commit"):
+                aggregator.state = RoundState(4, 3, is_finished=True)
+
+        aggregator.script = script
+        environment = reporting(aggregator.environment, controller)
+        FederatedLearning(Mean(), environment=environment).train(DATA)
+    info = controller.messages[-1]["output"]["taskInfo"]
+    assert info["metrics.trained"] == 1.0
 
 
 def test_an_early_end_is_told_with_the_round_that_was_the_last(

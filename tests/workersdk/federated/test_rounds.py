@@ -73,6 +73,21 @@ ALL_SEND = ("a sends 1 at 1", "b sends 1 at 1", "c sends 1 at 1")
             id="after the first round nobody is expected who is not there",
         ),
         pytest.param(
+            (
+                *(*ALL_JOIN, *ALL_SEND, "round 2 at 90"),
+                *("a sends 1 at 91", "b sends 1 at 91", "c heard 99"),
+            ),
+            105,
+            False,
+            id="a new round has a deadline of its own",
+        ),
+        pytest.param(
+            ("a sends 1 at 0", "b sends 1 at 0", "c joins 5", "c sends 1 at 5"),
+            5,
+            True,
+            id="who had sent before a restart was there",
+        ),
+        pytest.param(
             (*ALL_JOIN, *ALL_SEND, "d joins 1"), 1, False, id="who joins meanwhile takes part"
         ),
     ],
@@ -112,6 +127,7 @@ def test_who_has_not_joined_is_not_heard() -> None:
         ("rounds", 0),
         ("expected_participants", 0),
         ("min_participants", 0),
+        ("min_participants", 2),  # of one who is expected
         ("deadline_s", 0.0),
         ("gone_after_s", float("inf")),
     ],
@@ -119,3 +135,26 @@ def test_who_has_not_joined_is_not_heard() -> None:
 def test_a_setting_out_of_range_is_named(field: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=field):
         RoundSettings(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("steps", "number", "says"),
+    [
+        pytest.param(ALL_JOIN, 1, "", id="the present are to send"),
+        pytest.param((*ALL_JOIN, *ALL_SEND), 1, "", id="it can close"),
+        pytest.param((), SEED, "0 participants are present", id="nobody has come"),
+        pytest.param(
+            ("a joins 0", "b joins 0", *ALL_SEND[:2]), 1, "2 participants", id="one has not come"
+        ),
+        pytest.param(
+            (*ALL_JOIN, "a sends 0 at 1", "b sends 0 at 1", "c sends 4 at 1"),
+            1,
+            "1 sent an update with samples; expected are 3, at least 2",
+            id="too few have samples",
+        ),
+    ],
+)
+def test_a_round_that_cannot_close_says_why(steps: Any, number: int, says: str) -> None:
+    lack = rounds(*steps, number=number).lack(2.0)
+    assert says in lack
+    assert bool(lack) is bool(says)

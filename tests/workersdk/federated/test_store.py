@@ -1,5 +1,6 @@
 """The aggregator's directory: what is kept, what a kill in between leaves, what is refused."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workersdk.errors import AggregationError
+from tests.workersdk.federated.conftest import disk_of
+from workersdk.errors import AggregationError, WeightsError
 from workersdk.federated import protocol
 from workersdk.federated.aggregations import Aggregation, FedAvg, FedAvgM, Slice
 from workersdk.federated.layout import Layout, TensorLayout, Vector
 from workersdk.federated.protocol import Commit, Damaged, Encoding
 from workersdk.federated.rounds import SEED
-from workersdk.federated.store import RoundOver, RoundStore
+from workersdk.federated.store import SLICE_BYTES, NotFinite, RoundOver, RoundStore
 
 PLAIN = Encoding()
 TWO_PIECES = protocol.PIECE_NUMBERS + 5
@@ -206,7 +208,7 @@ class Broken(Aggregation):
     name = "Broken"
 
     def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
-        return slice_.model * np.float32("nan"), slice_.memory
+        return slice_.model[1:], slice_.memory
 
 
 def test_an_aggregation_that_gives_no_model_is_named(opened: Any) -> None:
@@ -234,3 +236,132 @@ def test_old_rounds_leave_nothing(opened: Any, tmp_path: Path) -> None:
         store.aggregate(FedAvg(), is_last=False)
     left = {path.name for path in (tmp_path / "state").iterdir()}
     assert left == {"state.msgpack", "model-4", "memory-4"}
+
+
+# ---- the directory ------------------------------------------------------------------------------
+
+
+def test_what_others_keep_in_the_directory_stays(opened: Any, tmp_path: Path) -> None:
+    """A home directory, say, that was named by mistake."""
+    (tmp_path / "state" / "photos").mkdir(parents=True)
+    (tmp_path / "state" / "model.npz").write_bytes(b"precious")
+    store = seeded(opened())
+    send(store, "a", vector(1), samples=1)
+    store.aggregate(FedAvg(), is_last=True)
+    store.conclude()
+    left = {path.name for path in (tmp_path / "state").iterdir()}
+    assert left == {"state.msgpack", "photos", "model.npz"}
+
+
+def test_files_of_our_names_without_a_state_are_not_taken_for_ours(
+    opened: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "model-3").write_bytes(b"precious")
+    with pytest.raises(OSError, match=r"is of no federation known here: .*model-3"):
+        opened()
+
+
+def test_a_commit_is_durable_before_it_counts(
+    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = seeded(opened())
+    synced: list[str] = []
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    send(store, "a", vector(1), samples=1)
+    assert synced == ["a.offer.new", "updates-1", "a.part", "a.commit.new", "updates-1"]
+
+
+# ---- pieces that come twice, or half ------------------------------------------------------------
+
+
+def test_a_piece_that_comes_twice_counts_once(opened: Any) -> None:
+    store = seeded(opened(), numbers=TWO_PIECES)
+    update = np.arange(TWO_PIECES, dtype=np.float32)
+    checksum, _ = offer(store, "a", update)
+    for piece, data in enumerate(protocol.wire_parts(update, PLAIN)):
+        store.write_piece(1, "a", piece, data)
+        store.write_piece(1, "a", piece, data)
+    store.commit(1, "a", Commit(checksum, 1))
+
+
+def test_half_a_piece_that_a_full_disk_left_is_written_over(opened: Any) -> None:
+    store = seeded(opened(), numbers=TWO_PIECES)
+    update = np.arange(TWO_PIECES, dtype=np.float32)
+    first, second = protocol.wire_parts(update, PLAIN)
+    checksum, _ = offer(store, "a", update)
+    with disk_of(len(first) // 2), pytest.raises(OSError, match="File too large"):
+        store.write_piece(1, "a", 0, first)
+    store.write_piece(1, "a", 0, first)
+    store.write_piece(1, "a", 1, second)
+    store.commit(1, "a", Commit(checksum, 1))
+
+
+# ---- slices -------------------------------------------------------------------------------------
+
+
+class Counting(FedAvg):
+    def __init__(self) -> None:
+        self.slices = 0
+
+    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
+        self.slices += 1
+        return super().combine(slice_)
+
+
+@pytest.mark.parametrize(("slice_bytes", "slices"), [(SLICE_BYTES, 1), (1, 65)])
+def test_slices_make_up_the_whole(
+    opened: Any, monkeypatch: pytest.MonkeyPatch, slice_bytes: int, slices: int
+) -> None:
+    monkeypatch.setattr("workersdk.federated.store.SLICE_BYTES", slice_bytes)
+    store = seeded(opened(), numbers=TWO_PIECES)
+    update = np.arange(TWO_PIECES, dtype=np.float32)
+    send(store, "a", update, samples=1)
+    send(store, "b", update * 3, samples=1)
+    aggregation = Counting()
+    store.aggregate(aggregation, is_last=False)
+    np.testing.assert_array_equal(store.model(), update * 2)
+    assert aggregation.slices == slices
+
+
+# ---- numbers beyond what there is ---------------------------------------------------------------
+
+
+def test_updates_that_join_to_infinity_leave_model_and_memory(opened: Any) -> None:
+    store, aggregation = seeded(opened()), FedAvgM(momentum=0.5)
+    send(store, "a", vector(2), samples=1)
+    store.aggregate(aggregation, is_last=False)
+    send(store, "a", vector(2), samples=1, round_=2)
+    send(store, "huge", vector(3.4e38), samples=9, round_=2)
+    send(store, "idle", vector(0), samples=0, round_=2)
+    with pytest.raises(NotFinite, match=r"largest numbers from huge \(3.4e\+38\), a \(2\)"):
+        store.aggregate(FedAvgM(momentum=0.5, rate=2.0), is_last=False)
+    store.keep(is_last=False)
+    assert (store.state.round, store.model().tolist()) == (3, [2.0] * 4)
+    send(store, "a", vector(2), samples=1, round_=3)
+    store.aggregate(aggregation, is_last=False)
+    assert store.model().tolist() == [3.0] * 4  # half of the first step
+
+
+def test_a_model_beyond_float16_is_none_where_that_travels(opened: Any) -> None:
+    store = seeded(opened(Encoding("float16")))
+    send(store, "a", vector(60_000), samples=1)
+    with pytest.raises(NotFinite):
+        store.aggregate(FedAvgM(rate=2.0), is_last=False)
+    with pytest.raises(WeightsError, match="beyond those of float16"):
+        store.seed(vector(70_000), layout(4))
+
+
+def test_another_layout_lets_go_of_what_was_sent_in_the_first(opened: Any, tmp_path: Path) -> None:
+    store = opened()
+    store.expect(layout(4))
+    offer(store, "a", vector(1), SEED)
+    store.expect(layout(5))
+    assert opened().state.layout == layout(5)
+    assert not (tmp_path / "state" / "updates-0").exists()

@@ -1,0 +1,97 @@
+"""What a trainer's estimator is told, and what a trainer makes of a round that is closed to it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.workersdk.federated.conftest import Federation, Mean, eventually, running
+from tests.workersdk.federated.scripted import Answer, Asked, ScriptedAggregator
+from tests.workersdk.federated.test_federation import settings, trainer
+from workersdk.federated import protocol
+from workersdk.federated.layout import Weights
+from workersdk.federated.learning import FederatedLearning
+from workersdk.federated.protocol import Commit, RoundState
+
+MakeFederation = Callable[..., Federation]
+CLOSED: Answer = (409, b'{"error": "the round is over"}')
+COMMIT = "POST /v1/rounds/1/updates/a/commit"
+
+
+@pytest.fixture
+def aggregator() -> Iterator[ScriptedAggregator]:
+    with ScriptedAggregator() as made:
+        yield made
+
+
+class InPlace(Mean):
+    """Trains the very arrays that it was given, as a framework does that shares their memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[int] = []
+        self.drifts: list[float] = []
+
+    def begin_round(self, number: int, weights: Weights) -> None:
+        assert isinstance(weights, Mapping)
+        self.begun.append(number)
+        self._start = weights["mean"]
+
+    def train(self, **_: Any) -> Mapping[str, float]:
+        self.weights["mean"] += 1
+        self.drifts.append(float(self.weights["mean"][0] - self._start[0]))
+        return {}
+
+
+def test_an_estimator_that_trains_in_place_still_knows_what_the_round_started_from(
+    federation: MakeFederation,
+) -> None:
+    """FedProx pulls it back there: a drift of 0 would pull nothing."""
+    estimator = InPlace()
+    with running(trainer(federation(settings=settings(1)), "a", estimator, [1.0])):
+        pass
+    assert estimator.begun == [1, 2]
+    assert estimator.drifts == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("round_", [0, 1])
+def test_a_round_that_stays_closed_is_not_tried_in_a_hot_loop(
+    aggregator: ScriptedAggregator, round_: int
+) -> None:
+    def script(asked: Asked) -> Answer | None:
+        return CLOSED if asked.what.endswith("/updates/a") else None
+
+    aggregator.script, aggregator.state = script, RoundState(round_, 3, is_yours=True)
+    offer = f"POST /v1/rounds/{round_}/updates/a"
+    learning = FederatedLearning(Mean(), environment=aggregator.environment)
+    with running(lambda: learning.train([1.0])):
+        eventually(lambda: aggregator.count(offer) == 3)
+        aggregator.state = RoundState(3, 3, is_finished=True)
+    moments = [asked.at_s for asked in aggregator.asked if asked.what == offer]
+    assert min(later - earlier for earlier, later in pairwise(moments)) >= 0.1
+
+
+class Measuring(Mean):
+    def train(self, **_: Any) -> Any:
+        return {"loss": np.float32(0.5), "perplexity": np.nan, "best": np.inf, "note": "good"}
+
+
+def test_only_finite_numbers_are_told_as_metrics(aggregator: ScriptedAggregator) -> None:
+    learning = FederatedLearning(Measuring(), environment=aggregator.environment)
+    with running(lambda: learning.train([1.0])):
+        eventually(lambda: aggregator.count(COMMIT) > 0)
+        aggregator.state = RoundState(3, 3, is_finished=True)
+    told = next(asked.body for asked in aggregator.asked if asked.what == COMMIT)
+    assert msgspec.msgpack.decode(told, type=Commit).metrics == {"loss": 0.5}
+
+
+def test_the_metrics_of_the_result_are_given_back(aggregator: ScriptedAggregator) -> None:
+    """The result is the scripted aggregator's: zeros."""
+    aggregator.state = RoundState(3, 3, is_finished=True)
+    learning = FederatedLearning(Mean(), environment=aggregator.environment)
+    assert learning.train([1.0], valid_data=[4.0]) == {"error": 4.0}
+    bytes_of_a_model = protocol.CRC_BYTES + 12
+    assert learning.transferred_bytes == (0, bytes_of_a_model)
