@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 
 from workersdk.errors import AggregationError, WeightsError
-from workersdk.federated import protocol
+from workersdk.federated import files, protocol
 from workersdk.federated.aggregations import Aggregation, Slice
 from workersdk.federated.layout import Layout, Vector
 from workersdk.federated.protocol import Commit, Damaged, Encoding
@@ -95,7 +95,7 @@ class RoundStore:
             problem = "the model has numbers beyond those of float16: let weights travel as float32"
             raise WeightsError(problem)
         self.expect(layout)
-        with _NewFile(self._directory / f"model-{FIRST}") as file:
+        with files.NewFile(self._directory / f"model-{FIRST}") as file:
             file.write(_bytes(vector))
         self._turn(FIRST)
 
@@ -127,7 +127,7 @@ class RoundStore:
             if not part.exists() or not offer.exists() or offer.read_text() != checksum:
                 part.parent.mkdir(exist_ok=True)
                 part.write_bytes(b"")
-                _replace(offer, checksum.encode())
+                files.replace(offer, checksum.encode())
             return self._cut_to_whole_pieces(part)
 
     def write_piece(self, round_: int, name: str, piece: int, data: bytes) -> None:
@@ -164,7 +164,7 @@ class RoundStore:
             told, update = self._files(name, "commit", "update")
             if part is not None:
                 self._offered(name, commit.checksum).rename(update)
-            _replace(told, msgspec.msgpack.encode(commit))
+            files.replace(told, msgspec.msgpack.encode(commit))
 
     def _offered(self, name: str, checksum: str) -> Path:
         part, offer = self._files(name, "part", "offer")
@@ -191,7 +191,7 @@ class RoundStore:
     def adopt(self, name: str) -> None:
         """Start the first round from the seed that `name` sent. Raises: OSError"""
         (update,) = self._files(name, "update")
-        with update.open("rb") as source, _NewFile(self._directory / f"model-{FIRST}") as file:
+        with update.open("rb") as source, files.NewFile(self._directory / f"model-{FIRST}") as file:
             for start, count in _ranges(self.numbers, protocol.PIECE_NUMBERS):
                 file.write(_bytes(self._read_update(source, start, count)))
         self._turn(FIRST)
@@ -207,8 +207,8 @@ class RoundStore:
         next_ = self.state.round + 1
         with ExitStack() as stack:
             slices = self._slices(stack)
-            model = stack.enter_context(_NewFile(self._directory / f"model-{next_}"))
-            memory = stack.enter_context(_NewFile(self._directory / f"memory-{next_}"))
+            model = stack.enter_context(files.NewFile(self._directory / f"model-{next_}"))
+            memory = stack.enter_context(files.NewFile(self._directory / f"memory-{next_}"))
             for slice_ in slices:
                 combined, kept = self._combined(aggregation, slice_)
                 model.write(_bytes(combined))
@@ -222,7 +222,10 @@ class RoundStore:
         for each in ("model", "memory"):
             old = self._directory / f"{each}-{self.state.round}"
             if old.exists():
-                with old.open("rb") as source, _NewFile(self._directory / f"{each}-{next_}") as new:
+                with (
+                    old.open("rb") as source,
+                    files.NewFile(self._directory / f"{each}-{next_}") as new,
+                ):
                     shutil.copyfileobj(source, new)
         self._turn(next_, is_finished=is_last, takers=tuple(takers) if is_last else ())
 
@@ -280,7 +283,9 @@ class RoundStore:
         samples = np.array(list(useful.values()), dtype=np.float64)
         model = stack.enter_context(self._model_path().open("rb"))
         memory_path = self._directory / f"memory-{self.state.round}"
-        memory = stack.enter_context(memory_path.open("rb")) if _has_content(memory_path) else None
+        memory = (
+            stack.enter_context(memory_path.open("rb")) if files.has_content(memory_path) else None
+        )
         updates = [
             stack.enter_context(self._files(each, "update")[0].open("rb")) for each in useful
         ]
@@ -318,7 +323,7 @@ class RoundStore:
                 raise FileExistsError(errno.EEXIST, "is of no federation known here", str(path))
 
     def _save(self, state: State) -> None:
-        _replace(self._directory / "state.msgpack", msgspec.msgpack.encode(state))
+        files.replace(self._directory / "state.msgpack", msgspec.msgpack.encode(state))
         self.state = state
 
     def _turn(
@@ -391,48 +396,12 @@ class RoundStore:
         if found != checksum:
             part.unlink()
             raise Damaged("the update's checksum is not the one that was offered: begin anew")
-        _sync(part)
+        files.sync(part)
 
     def _read_update(self, file: BinaryIO, start: int, count: int) -> Vector:
         width = protocol.itemsize(self.state.encoding)
         file.seek(start * width)
         return protocol.from_wire(file.read(count * width), self.state.encoding)
-
-
-class _NewFile:
-    """A file that appears under its name only when it is whole and durable."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._temporary = path.with_name(path.name + ".new")
-
-    def __enter__(self) -> BinaryIO:
-        self._file = self._temporary.open("wb")
-        return self._file
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        self._file.close()
-        if kind is None:
-            self._temporary.rename(self._path)
-        else:
-            self._temporary.unlink(missing_ok=True)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    with _NewFile(path) as file:
-        file.write(content)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read(file: BinaryIO, start: int, count: int) -> Vector:
@@ -442,10 +411,6 @@ def _read(file: BinaryIO, start: int, count: int) -> Vector:
 
 def _bytes(vector: Vector) -> bytes:
     return vector.astype("<f4", copy=False).tobytes()
-
-
-def _has_content(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
 
 
 def _ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,47 @@
+"""Files that are whole and durable, or not there. Called by the store."""
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+
+class NewFile:
+    """A file that appears under its name only when it is whole and durable."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(path.name + ".new")
+
+    def __enter__(self) -> BinaryIO:
+        self._file = self._temporary.open("wb")
+        return self._file
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+        if kind is None:
+            self._temporary.rename(self._path)
+        else:
+            self._temporary.unlink(missing_ok=True)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write `content` in the place of what is there, if anything. Raises: OSError"""
+    with NewFile(path) as file:
+        file.write(content)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """What was written to the file, or the names in the directory, outlive a crash."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
