@@ -24,18 +24,19 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=str.upper):
     rounds: Positive = ROUNDS
-    min_participants: Positive = 2
-    """a round with fewer waits"""
+    min_participants: Positive | None = None
+    """a round with fewer waits; default: two, unless one trains alone"""
     gone_after_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     """a trainer that was silent for so long is not waited for"""
 
 
 def main(environ: Mapping[str, str]) -> None:
     settings = read(environ, Settings)
+    expected = participants(environ)
     rounds = RoundSettings(
         rounds=settings.rounds,
-        expected_participants=participants(environ),
-        min_participants=settings.min_participants,
+        expected_participants=expected,
+        min_participants=settings.min_participants or min(2, expected),
         gone_after_s=settings.gone_after_seconds,
     )
     AggregationServer(FedAvgM(momentum=MOMENTUM), settings=rounds).serve()
