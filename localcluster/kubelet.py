@@ -68,7 +68,8 @@ class Kubelet:
         for pod in self._pods.values():
             pod.terminate(min(pod.grace_s, limit_s), keep=True)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), limit_s + DRAIN_S)
+            async with asyncio.timeout(limit_s + DRAIN_S):
+                await self._idle.wait()
 
     def writer(self, uid: str, path: Path) -> LogWriter | None:
         """Of the run of a container of this node's pod whose log `path` is."""

@@ -310,7 +310,8 @@ class Container:
 
     async def _pause(self, delay_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), delay_s)
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
 
     def _cancel_kill(self) -> None:
         if self._kill_timer:

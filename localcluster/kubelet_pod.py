@@ -187,7 +187,8 @@ class Pod:
 
     async def _pause(self, delay_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ending.wait(), delay_s)
+            async with asyncio.timeout(delay_s):
+                await self._ending.wait()
 
     # What containers ask
 

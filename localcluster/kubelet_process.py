@@ -124,7 +124,8 @@ class ContainerProcess:
         await _readable(self._pidfd)
         code = self._reap()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._drained), DRAIN_S)
+            async with asyncio.timeout(DRAIN_S):
+                await asyncio.shield(self._drained)
         return code
 
     def signal(self, number: signal.Signals) -> None:
