@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from common.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
-from common.wire import AssignmentBody, ReportBody
+from common.wire import AssignmentBody, ReportBody, WorkerGrant
 
 Object = dict[str, Any]  # a Kubernetes object as the API holds it; never changed in place
 
@@ -211,6 +211,19 @@ class Assignment(msgspec.Struct, frozen=True):
     uid: Uid
     version: int
     body: AssignmentBody
+
+    @classmethod
+    def of(
+        cls,
+        observed: Observed,
+        *,
+        spec: dict[str, Any],
+        workers: dict[WorkerName, WorkerGrant],
+    ) -> "Assignment":
+        """Args: spec: the excerpt that a node needs; workers: those that may report from there"""
+        ref = observed.ref
+        body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=spec, workers=workers)
+        return cls(task_key(ref), observed.uid, observed.generation, body)
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,25 @@ def node_ref(name: str) -> ObjectRef:
     return ObjectRef(NODES, "", name)
 
 
+def named(
+    type_: ResourceType,
+    object_: Object,
+    *,
+    models: Iterable[str],
+    datasets: Iterable[str] = (),
+    forms: Iterable[WorkerForm],
+) -> frozenset[ObjectRef]:
+    """What a job of type `type_` names: data of its namespace, and the nodes of its workers."""
+    namespace = object_["metadata"].get("namespace", "")
+    return frozenset(
+        (
+            *(model_ref(type_, namespace, name) for name in models),
+            *(dataset_ref(type_, namespace, name) for name in datasets),
+            *(node_ref(fixed_node(form)) for form in forms if fixed_node(form)),
+        )
+    )
+
+
 def missing_model(observed: Observed, name: str, path: str) -> Missing | None:
     return _missing_data(observed, model_ref(observed.type, observed.ref.namespace, name), path)
 

@@ -5,6 +5,7 @@ whatever the spec holds.
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -45,6 +46,14 @@ def parse(value: Any, type_: type[S], path: str = "spec") -> S:
 def parse_spec(object_: Object, type_: type[S]) -> S:
     """The object's .spec as `type_`. Raises: InvalidSpec"""
     return parse(object_.get("spec"), type_)
+
+
+def accepted(read: Callable[[Object], S], object_: Object) -> S | None:
+    """The object's spec as `read` gives it; None where that raises InvalidSpec."""
+    try:
+        return read(object_)
+    except InvalidSpec:
+        return None
 
 
 def _explained(text: str, root: str) -> InvalidSpec:

@@ -23,6 +23,8 @@ ACCEPTED: Final = "Accepted"
 # Reasons of a False that is the normal course, or told by another condition: they make no event.
 STARTING: Final = "Starting"
 WAITING: Final = "Waiting"
+SUCCEEDED: Final = "Succeeded"
+"""Reason of a False that is a good end: its event is no warning."""
 
 MAX_MESSAGE_CHARS: Final = 1024
 MAX_WORKERS: Final = 2000  # in one object; keeps it well below etcd's 1.5 MiB
@@ -157,7 +159,8 @@ def _event(known: Mapping[str, Any], finding: Finding) -> Event | None:
         return Event(Severity.NORMAL, finding.reason, finding.message)
     new_reason = turned or known.get("reason") != finding.reason
     if finding.truth is Truth.FALSE and new_reason and finding.reason not in (STARTING, WAITING):
-        return Event(Severity.WARNING, finding.reason, finding.message)
+        severity = Severity.NORMAL if finding.reason == SUCCEEDED else Severity.WARNING
+        return Event(severity, finding.reason, finding.message)
     return None
 
 

@@ -64,6 +64,15 @@ def check_url(url: str, path: str = "spec.url") -> None:
         _check_host_path(url, path)
 
 
+def check_bucket_url(url: str, path: str) -> None:
+    """Raises: InvalidSpec unless `url` names something in an S3 bucket"""
+    check_url(url, path)
+    if urlsplit(url).scheme != "s3":
+        raise InvalidSpec(
+            path, f"{_shown(url)} is not in a bucket", "write it like s3://bucket/key"
+        )
+
+
 def _check_remote(url: str, parts: SplitResult, path: str) -> None:
     if parts.scheme not in SCHEMES:
         remedy = f"use {', '.join(SCHEMES)} or the path of a file on the node"

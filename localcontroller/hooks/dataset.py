@@ -3,8 +3,8 @@
 Started by `app`. A Dataset is looked at when it comes, and then once in a period; only a content
 that differs from the last one is read, and only what differs from the last report is one.
 The report is that of a worker with the Dataset's name, which the LocalController itself is: no
-secret gives the right to it. No fault of a source ends anything, or keeps other Datasets waiting
-for longer than a few looks take.
+secret gives the right to it. No fault of a source ends anything, and none keeps other Datasets
+waiting for long.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from common.tasks import TaskGroup
 from localcontroller.attempts import UPDATE_TIME, Message
 from localcontroller.hooks.bucket import BucketSource, KeyDirectory
 from localcontroller.hooks.files import PathSource
+from localcontroller.hooks.samples import NotUtf8
 from localcontroller.hooks.sources import Source, SourceError, Threads, format_of
 from localcontroller.hooks.web import WebSource, new_session
 from localcontroller.ledger import MAX_REASON_CHARS, Ledger, utc_now
@@ -37,6 +38,7 @@ PLURAL: Final = "datasets"
 PHASE: Final = "counting"
 SAMPLES: Final = "numberOfSamples"
 MAX_LOOKS: Final = 4  # at a time
+PLACE_S: Final = 10.0  # after which a look is none of those any more and goes on beside them
 JITTER: Final = 0.1  # of the period, so that a node's Datasets do not move in step
 RETRY_S: Final = 5.0  # after the ledger could take, or give, nothing
 
@@ -147,11 +149,16 @@ class Datasets:
         """Look, report, wait, again."""
         dataset = Dataset(task, sources)
         while True:
-            async with self._looks:
-                await dataset.look()
+            await self._look(dataset)
             await self._report(dataset)
             spread = 1 + JITTER * (2 * random.random() - 1)
             await self._pause(self._options.poll_s * spread)
+
+    async def _look(self, dataset: "Dataset") -> None:
+        """Few begin at a time; one that takes long keeps no other from beginning."""
+        async with TaskGroup() as group, self._looks:
+            look = group.create_task(dataset.look(), name=f"look at {dataset.key}")
+            await asyncio.wait({look}, timeout=PLACE_S)
 
     async def _report(self, dataset: "Dataset") -> None:
         """Returns once the report is durable, or can never be.
@@ -193,6 +200,8 @@ class Dataset:
             self._problem = None
         except SourceError as error:
             self._problem = error
+        except NotUtf8 as error:
+            self._problem = SourceError("Unreadable", f"spec.url: {error}")
         except Exception as error:  # one Dataset's fault must not end the others
             log.exception("dataset cannot be looked at", task=self.key)
             self._problem = SourceError("InternalError", type(error).__name__)

@@ -1,18 +1,27 @@
 """A file or a directory of the node as the source of a Dataset.
 
-Everything here runs on one thread at a time, and ends soon when the event loop does not wait for
-it any more. Only regular files are opened: a pipe or a device could be waited for without end.
+The work is done in turns on a few threads, so that a huge file leaves room for others, and ends
+with the turn in which nobody waits for it any more. Only regular files are opened: a pipe or a
+device could be waited for without end.
 """
 
+import asyncio
+import contextlib
+import io
 import os
 import stat
-import threading
-from functools import partial
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from localcontroller.hooks.samples import CHUNK_BYTES
-from localcontroller.hooks.sources import DIRECTORY, SourceError, Threads, counter_for
+from localcontroller.hooks.sources import (
+    DIRECTORY,
+    TOTAL_S,
+    SourceError,
+    Threads,
+    counter_for,
+)
 
 _PROBLEMS: Final[dict[type[OSError], tuple[str, str]]] = {
     FileNotFoundError: ("NotFound", "does not exist on this node"),
@@ -31,8 +40,10 @@ class Mark(NamedTuple):
     changed_ns: int
 
 
-class NobodyWaits(Exception):
-    """The look was given up."""
+class Content(NamedTuple):
+    samples: int
+    mark: Mark | None = None
+    """By which it is known again; None: it never is."""
 
 
 class PathSource:
@@ -47,63 +58,80 @@ class PathSource:
 
     async def look(self) -> int | None:
         """See Source"""
-        given_up = threading.Event()
         try:
-            return await self._threads.run(partial(self._look, given_up))
-        finally:
-            given_up.set()
+            async with asyncio.timeout(TOTAL_S):
+                content = await self._threads.in_turns(self._read())
+        except TimeoutError as error:
+            text = f"spec.url: {self._url} cannot be read within {TOTAL_S:.0f} s"
+            raise SourceError("Unreadable", text) from error
+        if content is None:
+            return None
+        self._mark = content.mark
+        return content.samples
 
-    def _look(self, given_up: threading.Event) -> int | None:
+    def _read(self) -> Generator[None, None, Content | None]:
         try:
-            return self._look_at(given_up)
+            return (yield from self._read_changed())
         except OSError as error:
             otherwise = ("Unreadable", f"cannot be read: {error.strerror}")
             reason, text = _PROBLEMS.get(type(error), otherwise)
             raise SourceError(reason, f"spec.url: {self._url} {text}") from error
 
-    def _look_at(self, given_up: threading.Event) -> int | None:
+    def _read_changed(self) -> Generator[None, None, Content | None]:
         found = self._path.stat()
         if stat.S_ISDIR(found.st_mode):
-            return self._count_files(given_up)
+            self._check_is_to_be_listed()
+            return Content((yield from count_files(self._path)))
         if not stat.S_ISREG(found.st_mode):
             raise SourceError("Unreadable", f"spec.url: {self._url} is no file and no directory")
         if _mark(found) == self._mark:
             return None
-        return self._count_samples(given_up)
+        return (yield from self._count_samples())
 
-    def _count_files(self, given_up: threading.Event) -> int:
-        """The listing is the count; there is nothing that a mark could save."""
+    def _check_is_to_be_listed(self) -> None:
         if self._format not in (DIRECTORY, ""):
             raise SourceError(
                 "IsADirectory", f"spec.url: {self._url} is a directory; use format {DIRECTORY}"
             )
-        files, directories = 0, [os.fspath(self._path)]
-        while directories:
-            with os.scandir(directories.pop()) as entries:
-                for entry in entries:
-                    _check(given_up)
-                    files += entry.is_file(follow_symlinks=False)
-                    if entry.is_dir(follow_symlinks=False):
-                        directories.append(entry.path)
-        return files
 
-    def _count_samples(self, given_up: threading.Event) -> int:
+    def _count_samples(self) -> Generator[None, None, Content]:
         counter = counter_for(self._format, self._url)
-        # Not blocking: it may have become a pipe since.
-        fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb", buffering=0) as file:
-            before = _mark(os.fstat(fd))
+        with open_at_once(self._path) as file:
+            mark = _mark(os.fstat(file.fileno()))  # what is written from now on has another one
             while chunk := file.read(CHUNK_BYTES):
-                _check(given_up)
                 counter.feed(chunk)
-        self._mark = before  # what was written meanwhile has another one
-        return counter.samples
+                yield
+        return Content(counter.samples, mark)
+
+
+def count_files(root: Path) -> Generator[None, None, int]:
+    """Regular files in the directory and below; there is nothing that a mark could save.
+
+    Yields after each entry. Raises: OSError if the root itself is gone, or a part may not be read
+    """
+    files, directories = 0, [os.fspath(root)]
+    with os.scandir(root):
+        pass  # it is there
+    while directories:
+        for entry in _entries(directories.pop()):
+            yield
+            files += entry.is_file(follow_symlinks=False)
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(entry.path)
+    return files
+
+
+def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
+    """None of a directory that has gone away since it was listed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as found:
+        yield from found
+
+
+def open_at_once(path: Path) -> io.FileIO:
+    """A file that may have become a pipe since it was looked at, which nobody writes to."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return open(fd, "rb", buffering=0)
 
 
 def _mark(found: os.stat_result) -> Mark:
     return Mark(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def _check(given_up: threading.Event) -> None:
-    if given_up.is_set():
-        raise NobodyWaits

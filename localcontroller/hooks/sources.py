@@ -7,8 +7,10 @@ counting takes longer than the event loop may be kept waiting.
 
 import asyncio
 import posixpath
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,6 +25,7 @@ ENDINGS: Final = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "j
 CONNECT_S: Final = 10.0
 SILENCE_S: Final = 60.0  # without a byte of what is read
 TOTAL_S: Final = 3600.0  # for the whole of one source
+TURN_S: Final = 0.1  # on a thread while others wait for it
 
 
 class SourceError(EdgeAIError):
@@ -50,6 +53,13 @@ class Threads:
     async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
+    async def in_turns(self, work: Generator[None, None, T]) -> T:
+        """What `work` returns. It may be left wherever it yields: for others, or for good."""
+        while True:
+            result = await self.run(partial(_turn, work))
+            if result is not None:
+                return result[0]
+
     async def count(self, chunks: AsyncIterator[bytes], counter: Counter) -> int:
         """Samples of all `chunks`, fed one by one. Raises: what `chunks` raises; TimeoutError"""
         while True:
@@ -63,14 +73,27 @@ class Threads:
         await self.run(lambda: counter.feed(chunk))
 
 
+def _turn(work: Generator[None, None, T]) -> tuple[T] | None:
+    """A part of the work; with the last one its result."""
+    end_s = time.monotonic() + TURN_S
+    while time.monotonic() < end_s:
+        try:
+            next(work)
+        except StopIteration as end:
+            return (end.value,)
+    return None
+
+
 def format_of(declared: str, url: str) -> str:
-    """One of FORMATS: as declared, else by the end of the URL's path; "" where it tells nothing.
+    """One of FORMATS: as declared, else by the end of the path; "" where that tells nothing.
 
     Raises: SourceError
     """
     name = declared.lower()
     if not name:
-        return ENDINGS.get(posixpath.splitext(urlsplit(url).path)[1].lower(), "")
+        parts = urlsplit(url)
+        path = parts.path if parts.scheme else url  # a file's name may have a "#" or "?"
+        return ENDINGS.get(posixpath.splitext(path)[1].lower(), "")
     if name not in FORMATS:
         raise SourceError(
             "UnknownFormat",

@@ -70,3 +70,18 @@ def rounds_of(job: Federation, trainer: str) -> int:
     """How many the job has, as this trainer says."""
     told = (job.status().get("workers") or {}).get(trainer) or {}
     return int((told.get("taskInfo") or {}).get("rounds", 0))
+
+
+def test_a_trainer_that_is_left_waiting_is_ended(job: Federation) -> None:
+    """It never takes part; the aggregator's end is put back, which takes minutes otherwise."""
+    (aggregator,) = job.manifest["spec"]["aggregationWorker"]["template"]["spec"]["containers"]
+    aggregator["args"] = ["aggregator", "1", "1", "1"]
+    _, idle = job.manifest["spec"]["trainingWorkers"]
+    (container,) = idle["template"]["spec"]["containers"]
+    container |= {"command": ["sleep"], "args": ["3600"]}
+    job.apply()
+    job.wait_for("succeeded", 2)
+    job.wait_until("its time", lambda: "" if job.status().get("resultTime") else "there is none")
+    job.api.patch(f"{job.path}/status", {"status": {"resultTime": "2026-01-02T03:04:05Z"}})
+    job.wait_for("phase", "Succeeded")
+    assert job.condition("Complete")["message"].endswith("had the result: mean-train-1")

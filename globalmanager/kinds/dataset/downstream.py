@@ -9,26 +9,18 @@ from collections.abc import Mapping
 import msgspec
 
 from common.ids import NodeName, WorkerName
-from common.wire import THE_NODE_ITSELF, AssignmentBody
+from common.wire import THE_NODE_ITSELF
 from globalmanager.children import is_being_deleted
 from globalmanager.kinds.dataset import types
-from globalmanager.model import Assignment, Observed, task_key
-from globalmanager.specs import InvalidSpec
+from globalmanager.model import Assignment, Observed
+from globalmanager.specs import accepted
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> url, format and credentialName; empty while the spec is not accepted."""
-    if is_being_deleted(observed.object):
+    spec = accepted(types.read, observed.object)
+    if spec is None or is_being_deleted(observed.object):
         return {}
-    try:
-        spec = types.read(observed.object)
-    except InvalidSpec:
-        return {}
-    ref = observed.ref
     excerpt = {key: value for key, value in msgspec.to_builtins(spec).items() if key != "nodeName"}
-    workers = {WorkerName(ref.name): THE_NODE_ITSELF}
-    body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=excerpt, workers=workers)
-    assignment = Assignment(
-        key=task_key(ref), uid=observed.uid, version=observed.generation, body=body
-    )
-    return {NodeName(spec.node_name): assignment}
+    workers = {WorkerName(observed.ref.name): THE_NODE_ITSELF}
+    return {NodeName(spec.node_name): Assignment.of(observed, spec=excerpt, workers=workers)}

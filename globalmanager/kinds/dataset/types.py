@@ -18,7 +18,7 @@ import msgspec
 
 from globalmanager import references as refs
 from globalmanager.model import Object, ObjectRef, ResourceType
-from globalmanager.specs import InvalidSpec, NonEmpty, check_object_name, parse_spec
+from globalmanager.specs import NonEmpty, accepted, check_object_name, parse_spec
 from globalmanager.status import Conditions, Time
 from globalmanager.storage import check_url
 
@@ -55,7 +55,5 @@ def read(object_: Object) -> DatasetSpec:
 
 def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
     """The Node; nothing while the spec is not accepted."""
-    try:
-        return frozenset({refs.node_ref(read(object_).node_name)})
-    except InvalidSpec:
-        return frozenset()
+    spec = accepted(read, object_)
+    return frozenset({refs.node_ref(spec.node_name)} if spec else ())

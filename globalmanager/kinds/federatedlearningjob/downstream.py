@@ -6,26 +6,23 @@ Called by the engine. A node is told of the job as long as a trainer belongs or 
 from collections.abc import Iterator, Mapping
 
 from common.ids import NodeName, WorkerName, is_subdomain
-from common.wire import AssignmentBody, WorkerGrant
+from common.wire import WorkerGrant
 from globalmanager.children import has_role, is_being_deleted
 from globalmanager.faults import is_active, node_of
 from globalmanager.kinds.federatedlearningjob import types
 from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearningJobSpec
 from globalmanager.kinds.federatedlearningjob.workers import trainer_name, trainer_role
-from globalmanager.model import Assignment, Observed, task_key
+from globalmanager.model import Assignment, Observed
 from globalmanager.pods import fixed_node
 from globalmanager.secrets import secret_hash, worker_secret
-from globalmanager.specs import InvalidSpec
+from globalmanager.specs import accepted
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each trainer that may be there."""
     if is_being_deleted(observed.object):
         return {}
-    try:
-        spec = types.read(observed.object)
-    except InvalidSpec:
-        spec = None
+    spec = accepted(types.read, observed.object)
     nodes = sorted({node for node in _nodes(observed, spec) if is_subdomain(node)})
     return {NodeName(node): _assignment(observed, spec, node) for node in nodes}
 
@@ -45,15 +42,12 @@ def _assignment(observed: Observed, spec: FederatedLearningJobSpec | None, node:
     So a trainer whose node only its Dataset names is granted on every node of the job; its
     secret is known to its pod alone.
     """
-    ref = observed.ref
     trainers = _of_spec(spec, node) if spec else _of_pods(observed, node)
-    body = AssignmentBody(
-        namespace=ref.namespace,
-        name=ref.name,
+    return Assignment.of(
+        observed,
         spec={"trainingWorkers": [{"dataset": dataset} for dataset in trainers.values()]},
         workers={_worker(observed, index): _grant(observed, index) for index in trainers},
     )
-    return Assignment(key=task_key(ref), uid=observed.uid, version=observed.generation, body=body)
 
 
 def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:

@@ -6,12 +6,14 @@ to, or the contact to its edges changed. Pure and total.
 A worker is done when its pod has succeeded; .status.finished keeps that, so the pod may be
 collected. A pod that failed was taken from its node (its containers are restarted there): it is
 replaced, but not at once again and again. Only a deadline of its own fails the job. Once the
-aggregator has succeeded there is nothing left to take part in: no trainer is made any more, and the
-job is complete with the last one that ends, in whatever way.
+aggregator has succeeded there is nothing left to take part in: no trainer is made any more, those
+that still run after a while are ended, since they may wait for ever, and the job is complete with
+the last one that ends, in whatever way.
 """
 
+import math
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from globalmanager import contacts, faults, references, replicas, status
@@ -41,6 +43,9 @@ from globalmanager.status import Finding, Truth
 
 REPLACED_AFTER_S: Final = 30.0
 """Least age of a failed pod that is replaced: a node that refuses a pod does so at once."""
+LEFT_WAITING_S: Final = 300.0
+"""After the aggregator has succeeded: time for trainers to save what they have. One that came too
+late for the result never learns of it; it cannot be told apart from one that is slow."""
 _DEADLINE: Final = "DeadlineExceeded"
 _END: Final = (COMPLETE, FAILED)
 
@@ -74,6 +79,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     actions: tuple[Action, ...]
     if outcome.end is not None:
         actions = _stop(observed)
+    elif _has_result(observed):
+        actions = _stop(observed) if _result_age_s(observed, now) >= LEFT_WAITING_S else ()
     else:
         actions = () if missing else _reconcile(observed, spec, now)
     actions += progress.told_to_model(observed, types.result(observed, spec), now)
@@ -98,12 +105,14 @@ def finished(observed: Observed) -> list[str]:
 def _reconcile(
     observed: Observed, spec: FederatedLearningJobSpec, now: datetime
 ) -> tuple[Action, ...]:
-    namespace = observed.ref.namespace
-    over = workers.names(spec, observed.ref.name) if _has_result(observed) else finished(observed)
-    done = [ObjectRef(PODS, namespace, name) for name in over]
+    done = [ObjectRef(PODS, observed.ref.namespace, name) for name in finished(observed)]
     lost = [pod for pod in _own_pods(observed) if phase_of(pod) == "Failed"]
     settled = [*done, *(ref_of(PODS, pod) for pod in lost)]
-    replaced = [_delete(pod) for pod in lost if _is_old(pod, now) and not is_being_deleted(pod)]
+    replaced = [
+        _delete(pod)
+        for pod in lost
+        if _age_s(pod, now) >= REPLACED_AFTER_S and not is_being_deleted(pod)
+    ]
     return (
         *replaced,
         *replicas.reconcile(observed, workers.desired(observed, spec), settled=settled),
@@ -128,15 +137,27 @@ def _own_pods(observed: Observed) -> list[Object]:
     return [child for ref, child in observed.children.items() if ref.type == PODS]
 
 
-def _is_old(pod: Object, now: datetime) -> bool:
-    created = status.parse_time(pod["metadata"].get("creationTimestamp"))
-    return created is None or now - created >= timedelta(seconds=REPLACED_AFTER_S)
+def _age_s(pod: Object, now: datetime) -> float:
+    return _since_s(pod["metadata"].get("creationTimestamp"), now, unknown=math.inf)
+
+
+def _result_age_s(observed: Observed, now: datetime) -> float:
+    """Since the aggregator was seen to have succeeded, by this clock alone: nodes' may be wrong."""
+    return _since_s(status.of(observed).get("resultTime"), now, unknown=0.0)
+
+
+def _since_s(time: Any, now: datetime, *, unknown: float) -> float:
+    began = status.parse_time(time)
+    return unknown if began is None else (now - began).total_seconds()
 
 
 def _requeue_after_s(observed: Observed, now: datetime) -> float | None:
-    """Until the next failed pod may be replaced."""
-    young = [p for p in _own_pods(observed) if phase_of(p) == "Failed" and not _is_old(p, now)]
-    return REPLACED_AFTER_S if young else None
+    """Until the next pod is due: a failed one to be replaced, or one left waiting to be ended."""
+    pods = _own_pods(observed)
+    waits = [REPLACED_AFTER_S - _age_s(pod, now) for pod in pods if phase_of(pod) == "Failed"]
+    if _has_result(observed) and any(map(faults.is_active, pods)):
+        waits.append(LEFT_WAITING_S - _result_age_s(observed, now))
+    return min((wait for wait in waits if wait > 0), default=None)
 
 
 # ---- status -------------------------------------------------------------------------------------
@@ -209,6 +230,7 @@ def _conclude(
         "phase": str(phase),
         "conditions": status.conditions(observed, found, now),
         "startTime": _time(observed, "startTime", now, is_due=is_accepted),
+        "resultTime": _time(observed, "resultTime", now, is_due=_has_result(observed)),
         "completionTime": _time(observed, "completionTime", now, is_due=outcome.end is not None),
         "edgeNodes": ",".join(sorted(nodes)) or None,
         **_numbers(observed),

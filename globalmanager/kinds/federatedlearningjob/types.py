@@ -27,12 +27,14 @@ from globalmanager.pods import WorkerForm, check, fixed_node
 from globalmanager.specs import (
     InvalidSpec,
     NonEmpty,
+    accepted,
     check_object_name,
     check_service_name,
     parse_spec,
     shown,
 )
 from globalmanager.status import Conditions, Metric, Time
+from globalmanager.storage import check_bucket_url
 
 AGGREGATION: Final = "aggregation"
 TRAIN: Final = "train"
@@ -105,6 +107,8 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     conditions: Conditions = []
     start_time: Time | None = None
     """When the spec was first accepted."""
+    result_time: Time | None = None
+    """When the aggregator was first seen to have succeeded."""
     completion_time: Time | None = None
     edge_nodes: str = ""
     """Nodes of the trainers, for people."""
@@ -160,6 +164,8 @@ def _check_transmitter(transmitter: Transmitter | None) -> None:
     if transmitter is not None and (transmitter.ws is None) == (transmitter.s3 is None):
         problem = "has both ws and s3" if transmitter.ws else "has neither ws nor s3"
         raise InvalidSpec("spec.transmitter", problem, "give exactly one, or leave it out for ws")
+    if transmitter is not None and transmitter.s3 is not None:
+        check_bucket_url(transmitter.s3.agg_data_path, "spec.transmitter.s3.aggDataPath")
 
 
 AGGREGATION_PATH: Final = "spec.aggregationWorker"
@@ -176,25 +182,16 @@ def dataset_path(index: int) -> str:
 
 def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
     """Models, Datasets and Nodes that the spec names; none of a spec that is not accepted."""
-    try:
-        spec = read(object_)
-    except InvalidSpec:
+    spec = accepted(read, object_)
+    if spec is None:
         return frozenset()
-    namespace = object_["metadata"].get("namespace", "")
-    models = [
-        spec.aggregation_worker.model,
-        *([spec.pretrained_model] if spec.pretrained_model else []),
-    ]
-    forms = (spec.aggregation_worker, *spec.training_workers)
-    return frozenset(
-        (
-            *(refs.model_ref(type_, namespace, model.name) for model in models),
-            *(
-                refs.dataset_ref(type_, namespace, worker.dataset.name)
-                for worker in spec.training_workers
-            ),
-            *(refs.node_ref(fixed_node(form)) for form in forms if fixed_node(form)),
-        )
+    pretrained = [spec.pretrained_model] if spec.pretrained_model else []
+    return refs.named(
+        type_,
+        object_,
+        models=[model.name for model in (spec.aggregation_worker.model, *pretrained)],
+        datasets=[worker.dataset.name for worker in spec.training_workers],
+        forms=[spec.aggregation_worker, *spec.training_workers],
     )
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from common.ids import NodeName, is_subdomain
-from common.wire import AssignmentBody, WorkerGrant
+from common.wire import WorkerGrant
 from globalmanager.children import has_role, is_being_deleted
 from globalmanager.faults import node_of, phase_of
 from globalmanager.kinds.jointinferenceservice import types
 from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
 from globalmanager.kinds.jointinferenceservice.workers import worker_name
-from globalmanager.model import DEPLOYMENTS, Assignment, Object, Observed, task_key
+from globalmanager.model import DEPLOYMENTS, Assignment, Object, Observed
 from globalmanager.pods import fixed_node
 from globalmanager.secrets import secret_hash, worker_secret
-from globalmanager.specs import InvalidSpec
+from globalmanager.specs import accepted
 from globalmanager.status import mapping
 
 
@@ -27,17 +27,10 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each worker that may ever be there."""
     if is_being_deleted(observed.object):
         return {}
-    spec = _accepted(observed)
+    spec = accepted(types.read, observed.object)
     excerpt = _excerpt(spec) if spec else {}
     nodes = sorted({node for node in _nodes(observed, spec) if is_subdomain(node)})
     return {NodeName(node): _assignment(observed, excerpt, node) for node in nodes}
-
-
-def _accepted(observed: Observed) -> JointInferenceServiceSpec | None:
-    try:
-        return types.read(observed.object)
-    except InvalidSpec:
-        return None
 
 
 def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
@@ -69,13 +62,8 @@ def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assig
 
     So both names are granted that the worker can have there, whether or not its node is fixed.
     """
-    ref = observed.ref
+    name = observed.ref.name
     secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
-    names = (worker_name(ref.name, EDGE), worker_name(ref.name, EDGE, node))
-    body = AssignmentBody(
-        namespace=ref.namespace,
-        name=ref.name,
-        spec=excerpt,
-        workers=dict.fromkeys(names, WorkerGrant(secret_hash=secret_hash(secret))),
-    )
-    return Assignment(key=task_key(ref), uid=observed.uid, version=observed.generation, body=body)
+    names = (worker_name(name, EDGE), worker_name(name, EDGE, node))
+    grants = dict.fromkeys(names, WorkerGrant(secret_hash=secret_hash(secret)))
+    return Assignment.of(observed, spec=excerpt, workers=grants)

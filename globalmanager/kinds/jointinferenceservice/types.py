@@ -21,10 +21,10 @@ from globalmanager import references as refs
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.model import Object, ObjectRef, Observed, ResourceType
-from globalmanager.pods import WorkerForm, check, fixed_node
+from globalmanager.pods import WorkerForm, check
 from globalmanager.specs import (
-    InvalidSpec,
     NonEmpty,
+    accepted,
     check_object_name,
     check_service_name,
     parse_spec,
@@ -137,15 +137,11 @@ def worker_path(role: str) -> str:
 
 def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
     """Models and Nodes that both workers name; none of a spec that is not accepted."""
-    try:
-        spec = read(object_)
-    except InvalidSpec:
+    spec = accepted(read, object_)
+    if spec is None:
         return frozenset()
-    namespace = object_["metadata"].get("namespace", "")
     forms = (spec.edge_worker, spec.cloud_worker)
-    models = (refs.model_ref(type_, namespace, form.model.name) for form in forms)
-    nodes = (refs.node_ref(fixed_node(form)) for form in forms if fixed_node(form))
-    return frozenset((*models, *nodes))
+    return refs.named(type_, object_, models=[form.model.name for form in forms], forms=forms)
 
 
 def missing(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs.Missing, ...]:

@@ -55,7 +55,8 @@ def test_sednas_sample_becomes_a_service_and_three_pods() -> None:
         "Service/surface-defect-detection-aggregation",
     ]
     assert pod_spec(world, "surface-defect-detection-train-1")["nodeName"] == "edge2"
-    assert pod_spec(world, "surface-defect-detection-aggregation")["restartPolicy"] == "OnFailure"
+    restarts = {pod_spec(world, name)["restartPolicy"] for name in pods(world)}
+    assert restarts == {"OnFailure"}
     service = world.child("Service", "surface-defect-detection-aggregation")
     assert [port["port"] for port in service["spec"]["ports"]] == [7363]
 
@@ -239,6 +240,18 @@ def test_a_dataset_that_moves_to_anothers_node_leaves_the_running_workers_alone(
             "spec.transmitter: has both ws and s3",
         ),
         ({"transmitter": {"s3": {}}}, "spec.transmitter.s3.aggDataPath: is missing"),
+        (
+            {"transmitter": {"s3": {"aggDataPath": "not a url"}}},
+            "spec.transmitter.s3.aggDataPath: 'not a url' is no absolute path",
+        ),
+        (
+            {"transmitter": {"s3": {"aggDataPath": "/data/weights"}}},
+            "spec.transmitter.s3.aggDataPath: '/data/weights' is not in a bucket",
+        ),
+        (
+            {"transmitter": {"s3": {"aggDataPath": "s3://bucket"}}},
+            "spec.transmitter.s3.aggDataPath",
+        ),
         ({"pretrainedModel": {"name": ""}}, "spec.pretrainedModel.name"),
         (
             {
@@ -296,10 +309,18 @@ def test_a_pod_that_was_evicted_is_replaced_but_not_in_a_hot_loop() -> None:
     world.pods_become("Running").pods_become("Failed", "digits-train-1", reason="Evicted")
     young = world.plan(at(1))
     assert young.actions == ()
-    assert young.requeue_after_s == REPLACED_AFTER_S
+    assert young.requeue_after_s == REPLACED_AFTER_S - 1
     assert acts(world, at(REPLACED_AFTER_S)) == ["Delete digits-train-1"]
     world.apply(world.plan(at(REPLACED_AFTER_S)))
     assert acts(world) == ["Create digits-train-1"]
+
+
+def test_a_failed_pod_that_is_on_its_way_out_is_not_deleted_again() -> None:
+    world = federation().settle()
+    world.pods_become("Running").pods_become("Failed", "digits-train-1", reason="Evicted")
+    pod = world.child("Pod", "digits-train-1")
+    pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    assert acts(world, at(REPLACED_AFTER_S)) == []
 
 
 def test_a_pod_whose_node_is_gone_is_not_made_elsewhere() -> None:

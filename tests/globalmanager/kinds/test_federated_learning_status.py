@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from common.wire import WorkerStatus
-from globalmanager.model import Create
-from tests.globalmanager.builders import at, report
+from globalmanager.kinds.federatedlearningjob.main import LEFT_WAITING_S
+from globalmanager.model import Create, Severity
+from tests.globalmanager.builders import World, at, report
 from tests.globalmanager.kinds.samples import federated, federation
 from tests.globalmanager.kinds.test_federated_learning_plan import ALL, acts
 
@@ -22,6 +23,13 @@ def test_a_job_is_complete_when_every_worker_has_succeeded() -> None:
     assert world.condition("Complete")["status"] == "True"
     assert world.status["completionTime"]
     assert (world.status["active"], world.status["succeeded"]) == (0, 3)
+
+
+def test_a_good_end_is_no_warning() -> None:
+    world = federation().settle()
+    world.pods_become("Running").settle()
+    (event,) = world.pods_become("Succeeded").plan().events
+    assert (event.severity, event.reason) == (Severity.NORMAL, "Succeeded")
 
 
 @pytest.mark.parametrize("change", ["pods are collected", "spec is edited", "model is gone"])
@@ -67,6 +75,46 @@ def test_a_trainer_that_is_lost_before_the_aggregators_end_is_made_again() -> No
     world.pods_become("Running").pods_become("Succeeded", "digits-train-0").settle()
     world.gone("Pod", "digits-train-1")
     assert acts(world) == ["Create digits-train-1"]
+
+
+def left_waiting() -> World:
+    """The aggregator has succeeded at NOW; trainer 1 still runs."""
+    world = federation().contact("edge0").contact("edge1").settle()
+    world.pods_become("Running").pods_become("Succeeded", "digits-aggregation", "digits-train-0")
+    return world.settle()
+
+
+def test_a_trainer_that_still_waits_long_after_the_aggregators_end_is_ended() -> None:
+    """As one whose container started again after the end: nobody is left whom it could reach."""
+    world = left_waiting()
+    assert world.plan(at(1)).requeue_after_s == LEFT_WAITING_S - 1
+    assert acts(world, at(LEFT_WAITING_S - 1)) == []
+    assert acts(world, at(LEFT_WAITING_S)) == ["Delete digits-train-1"]
+    assert world.plan(at(LEFT_WAITING_S)).requeue_after_s is None
+    world.settle(at(LEFT_WAITING_S))
+    assert world.status["phase"] == "Succeeded"
+    assert world.condition("Complete")["message"].endswith("had the result: digits-train-1")
+
+
+@pytest.mark.parametrize("change", ["aggregator is collected", "model is gone", "spec is edited"])
+def test_a_trainer_left_waiting_is_ended_whatever_else_happens(change: str) -> None:
+    world = left_waiting()
+    if change == "aggregator is collected":
+        world.gone("Pod", "digits-aggregation")
+    elif change == "model is gone":
+        world.without("Model", "small")
+    else:
+        world.change(federated(3))
+    world.settle(at(1))
+    assert acts(world, at(LEFT_WAITING_S)) == ["Delete digits-train-1"]
+
+
+def test_a_trainer_that_ends_in_time_has_the_result() -> None:
+    world = left_waiting()
+    world.pods_become("Succeeded", "digits-train-1")
+    assert world.plan(at(1)).requeue_after_s is None
+    world.settle(at(1))
+    assert world.condition("Complete")["message"] == "every worker has succeeded"
 
 
 def test_a_deadline_of_a_pod_fails_the_job_and_ends_the_others() -> None:

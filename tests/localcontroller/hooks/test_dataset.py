@@ -2,17 +2,22 @@
 # ruff: noqa: ASYNC240 - the tests have the event loop for themselves
 
 import os
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession, web
 
 from common import wire
-from localcontroller.hooks.dataset import Options
+from localcontroller.hooks import dataset, files
+from localcontroller.hooks.dataset import MAX_LOOKS, Options, Sources, Spec
 from localcontroller.hooks.files import PathSource
-from localcontroller.hooks.sources import Threads
+from localcontroller.hooks.sources import Source, Threads
 from localcontroller.ledger import Ledger
+from tests.localcontroller.builders import until
+from tests.localcontroller.hooks.server import serving
 from tests.localcontroller.hooks.world import UID, assign, key, watching
 
 
@@ -66,8 +71,8 @@ async def test_a_file_that_did_not_change_is_not_read(data: Path) -> None:
 
 def disk(directory: Path) -> dict[str, tuple[int, int]]:
     """File -> (size, mtime in ns)."""
-    files = {file.name: file.stat() for file in directory.iterdir()}
-    return {name: (found.st_size, found.st_mtime_ns) for name, found in files.items()}
+    found = {file.name: file.stat() for file in directory.iterdir()}
+    return {name: (each.st_size, each.st_mtime_ns) for name, each in found.items()}
 
 
 async def test_a_settled_dataset_writes_nothing(
@@ -75,13 +80,13 @@ async def test_a_settled_dataset_writes_nothing(
 ) -> None:
     async with watching(ledger) as world:
         await world.hold(url=str(data))
-        before, files = ledger.view, disk(state_dir)
-        assert any(name.startswith("ledger.db") for name in files)
+        before, written = ledger.view, disk(state_dir)
+        assert any(name.startswith("ledger.db") for name in written)
         data.touch()  # so that it is read again, and has as many samples as before
         await world.look_again()
         await world.look_again()
         assert ledger.view is before
-        assert disk(state_dir) == files
+        assert disk(state_dir) == written
 
 
 async def test_a_restart_reports_nothing_that_was_reported(ledger: Ledger, data: Path) -> None:
@@ -191,6 +196,114 @@ async def test_a_problem_that_stays_is_reported_once(ledger: Ledger, data: Path)
         assert ledger.view is before
 
 
+async def test_utf_16_is_told(ledger: Ledger, data: Path) -> None:
+    data.write_text("x,y\n1,2\n", encoding="utf-16")
+    async with watching(ledger) as world:
+        await world.hold(url=str(data))
+        report = await world.report()
+        assert report.details["problem"] == "Unreadable"
+        assert report.reason.startswith("spec.url: the content is UTF-16")
+
+
+async def test_an_unforeseen_fault_of_a_source_is_a_problem_of_its_dataset(ledger: Ledger) -> None:
+    class Faulty(Sources):
+        def __init__(self) -> None:
+            pass
+
+        def of(self, namespace: str, spec: Spec) -> Source:
+            raise RuntimeError
+
+    await ledger.apply([assign(url="/data/a.csv")])
+    (task,) = await ledger.tasks(dataset.PLURAL)
+    faulty = dataset.Dataset(task, Faulty())
+    await faulty.look()
+    message = faulty.message()
+    assert (message.details["problem"], message.reason) == ("InternalError", "RuntimeError")
+
+
+# ---- what takes long -----------------------------------------------------------------------------
+
+
+def make_huge(file: Path) -> Path:
+    """Hours of reading, of a file that is all hole."""
+    with file.open("wb") as opened:
+        opened.truncate(2**43)
+    return file
+
+
+async def test_a_file_that_is_read_for_too_long_is_given_up(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "TOTAL_S", 0.2)
+    async with watching(ledger) as world:
+        await world.hold(url=str(make_huge(tmp_path / "huge.txt")))
+        report = await world.report()
+        assert report.details["problem"] == "Unreadable"
+        assert "huge.txt cannot be read within 0 s" in report.reason
+
+
+async def test_huge_files_keep_no_other_waiting(
+    ledger: Ledger, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "PLACE_S", 0.05)
+    url = str(make_huge(data.with_name("huge.csv")))
+    async with watching(ledger) as world:
+        names = [f"huge-{number}" for number in range(MAX_LOOKS)]
+        await ledger.apply([assign(name=name, uid=name, url=url) for name in names])
+        await world.hold(url=str(data))
+        assert await world.samples() == 2
+
+
+async def test_four_are_looked_at_at_a_time(ledger: Ledger) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.startswith("/data"):
+            await server.released.wait()
+        return web.Response(text="x\n")
+
+    async with serving(answer) as server, watching(ledger) as world:
+        url = f"{server.url}/data.csv"
+        names = [f"data-{number}" for number in range(8)]
+        await ledger.apply([assign(name=name, uid=name, url=url) for name in names])
+        await until(lambda: len(server.requests) >= 4)
+        async with ClientSession() as session, session.get(server.url):
+            pass  # those that had begun before this one have come before it
+        assert len(server.requests) == 4 + 1
+        server.released.set()
+        await until(lambda: len(world.period.waited_s) == len(names))
+
+
+def test_a_file_that_has_become_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "faces.csv"
+    os.mkfifo(pipe)
+    with files.open_at_once(pipe) as file:
+        assert file.read(1) == b""
+
+
+def test_a_directory_below_that_goes_away_meanwhile_has_no_files(tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    for name in ("cats", "dogs"):
+        (tmp_path / name).mkdir()
+    counting = files.count_files(tmp_path)
+    next(counting)  # the root is being listed
+    (tmp_path / "cats").rmdir()
+    (tmp_path / "dogs").rmdir()
+    (tmp_path / "dogs").touch()
+    assert finish(counting) == 1
+
+
+def finish(counting: Generator[None, None, int]) -> int:
+    while True:
+        try:
+            next(counting)
+        except StopIteration as end:
+            return int(end.value)
+
+
+def test_a_directory_that_is_gone_is_no_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        next(files.count_files(tmp_path / "gone"))
+
+
 # ---- where and what -----------------------------------------------------------------------------
 
 
@@ -207,6 +320,16 @@ async def test_the_files_of_a_directory_are_counted(ledger: Ledger, tmp_path: Pa
         (images / "cats" / "d.png").touch()
         await world.look_again()
         assert await world.samples() == 4
+
+
+@pytest.mark.parametrize("name", ["a#b.csv", "a?b.csv", "a:b.csv"])
+async def test_a_path_is_no_url(name: str, ledger: Ledger, tmp_path: Path) -> None:
+    """So nothing in it begins a query or a fragment."""
+    file = tmp_path / name
+    file.write_text("x\n1\n")
+    async with watching(ledger) as world:
+        await world.hold(url=str(file))
+        assert await world.samples() == 1
 
 
 async def test_paths_are_below_the_root_of_the_node(ledger: Ledger, tmp_path: Path) -> None:
