@@ -14,13 +14,16 @@ help: ## Show this
 demo: $(USE) ## Watch joint inference at work: a cloud, two edge nodes, real data
 	@$(BIN)/edgeai demo joint-inference
 
+# Tests mostly wait, so there are more of them at a time than the least number of cores.
+AT_A_TIME := --numprocesses 3 --dist loadfile
+
 test: $(DEVELOP) ## Run the tests
-	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	@# In their order: else the files with few tests, which take longest, would come last.
+	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
 
 cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
-	@# They mostly wait, so there are more of them than the least number of cores.
-	@$(BIN)/pytest tests/cluster --numprocesses 3 --dist loadfile
-	@$(BIN)/pytest tests/conformance --cluster=real --numprocesses 3 --dist loadfile
+	@$(BIN)/pytest tests/cluster $(AT_A_TIME)
+	@$(BIN)/pytest tests/conformance --cluster=real $(AT_A_TIME)
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@$(BIN)/pytest tests/e2e

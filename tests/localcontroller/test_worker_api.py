@@ -83,8 +83,8 @@ class Node:
 
 @pytest.fixture
 async def node(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
-    for wait in ("IDLE_S", "LINGER_S", "STOP_S"):
-        monkeypatch.setattr(app, wait, 0.2)
+    for wait, seconds in (("IDLE_S", 1.0), ("LINGER_S", 0.2), ("STOP_S", 0.2)):
+        monkeypatch.setattr(app, wait, seconds)
     assert await ledger.apply(
         [
             assign(body_=body(WORKER, "digits-cloud")),
