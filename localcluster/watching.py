@@ -94,9 +94,8 @@ async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGener
             yield encoder.bookmark(watch.resource_version, _INITIAL_EVENTS_END)
         while (left_s := deadline - clock()) > 0:
             try:
-                event = await asyncio.wait_for(
-                    anext(watch), min(left_s, options.bookmark_interval_s)
-                )
+                async with asyncio.timeout(min(left_s, options.bookmark_interval_s)):
+                    event = await anext(watch)
             except TimeoutError:
                 if options.bookmarks and watch.settled:
                     yield encoder.bookmark(watch.resource_version)
