@@ -215,6 +215,8 @@ class Aggregator:
         try:
             self._store.aggregate(self._aggregation, is_last=is_last, takers=takers)
         except NotFinite as error:  # from the same updates it would be so for ever
+            if is_last and not self._store.state.has_learned:
+                raise  # what all started from is no result
             log.error("round keeps its model: round=%d problem=%s", result.round, error)
             self._store.keep(is_last=is_last, takers=takers)
         with self._change:

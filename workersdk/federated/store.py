@@ -27,16 +27,13 @@ import msgspec
 import numpy as np
 
 from workersdk.errors import AggregationError, WeightsError
-from workersdk.federated import files, protocol
+from workersdk.federated import files, protocol, vectors
 from workersdk.federated.aggregations import Aggregation, Slice
 from workersdk.federated.layout import Layout, Vector
 from workersdk.federated.protocol import Commit, Damaged, Encoding
 from workersdk.federated.rounds import FIRST, SEED
 
-SLICE_BYTES: Final = 32 * 1024 * 1024  # for one slice of all updates together
-MIN_SLICE_NUMBERS: Final = 4096
 MAX_NAMED: Final = 5  # participants in an error
-_FLOAT_BYTES: Final = 4
 _OURS: Final = re.compile(r"(model|memory|updates)-[0-9]+(\.new)?")
 
 
@@ -46,6 +43,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     encoding: Encoding
     layout: Layout = Layout(())
     round: int = SEED
+    has_learned: bool = False
+    """At least one round's updates have become a model."""
     is_finished: bool = False
     """The last round is closed: its model is the result."""
     takers: tuple[str, ...] = ()
@@ -96,7 +95,7 @@ class RoundStore:
             raise WeightsError(problem)
         self.expect(layout)
         with files.NewFile(self._directory / f"model-{FIRST}") as file:
-            file.write(_bytes(vector))
+            file.write(vectors.to_bytes(vector))
         self._turn(FIRST)
 
     def model_piece(self, piece: int) -> bytes:
@@ -105,7 +104,7 @@ class RoundStore:
         if self.state.round == SEED or not count:
             return b""
         with self._model_path().open("rb") as file:
-            part = _read(file, piece * protocol.PIECE_NUMBERS, count)
+            part = vectors.read(file, piece * protocol.PIECE_NUMBERS, count)
         return protocol.to_wire(part, self.state.encoding)
 
     def model(self) -> Vector:
@@ -192,8 +191,8 @@ class RoundStore:
         """Start the first round from the seed that `name` sent. Raises: OSError"""
         (update,) = self._files(name, "update")
         with update.open("rb") as source, files.NewFile(self._directory / f"model-{FIRST}") as file:
-            for start, count in _ranges(self.numbers, protocol.PIECE_NUMBERS):
-                file.write(_bytes(self._read_update(source, start, count)))
+            for start, count in vectors.ranges(self.numbers, protocol.PIECE_NUMBERS):
+                file.write(vectors.to_bytes(self._read_update(source, start, count)))
         self._turn(FIRST)
 
     def aggregate(
@@ -211,10 +210,10 @@ class RoundStore:
             memory = stack.enter_context(files.NewFile(self._directory / f"memory-{next_}"))
             for slice_ in slices:
                 combined, kept = self._combined(aggregation, slice_)
-                model.write(_bytes(combined))
+                model.write(vectors.to_bytes(combined))
                 if aggregation.has_memory:
-                    memory.write(_bytes(kept))
-        self._turn(next_, is_finished=is_last, takers=tuple(takers) if is_last else ())
+                    memory.write(vectors.to_bytes(kept))
+        self._turn(next_, has_learned=True, is_last=is_last, takers=takers)
 
     def keep(self, *, is_last: bool, takers: Iterable[str] = ()) -> None:
         """Close the round as if nobody had sent anything. Raises: OSError"""
@@ -227,7 +226,7 @@ class RoundStore:
                     files.NewFile(self._directory / f"{each}-{next_}") as new,
                 ):
                     shutil.copyfileobj(source, new)
-        self._turn(next_, is_finished=is_last, takers=tuple(takers) if is_last else ())
+        self._turn(next_, is_last=is_last, takers=takers)
 
     def _combined(self, aggregation: Aggregation, slice_: Slice) -> tuple[Vector, Vector]:
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is told below
@@ -289,12 +288,14 @@ class RoundStore:
         updates = [
             stack.enter_context(self._files(each, "update")[0].open("rb")) for each in useful
         ]
-        for start, count in _ranges(self.numbers, _slice_numbers(len(updates))):
+        for start, count in vectors.ranges(self.numbers, vectors.slice_numbers(len(updates))):
             yield Slice(
-                model=_read(model, start, count),
+                model=vectors.read(model, start, count),
                 updates=np.stack([self._read_update(file, start, count) for file in updates]),
                 samples=samples,
-                memory=_read(memory, start, count) if memory else np.zeros(count, np.float32),
+                memory=vectors.read(memory, start, count)
+                if memory
+                else np.zeros(count, np.float32),
             )
 
     def _useful(self) -> dict[str, int]:
@@ -327,11 +328,20 @@ class RoundStore:
         self.state = state
 
     def _turn(
-        self, round_: int, *, is_finished: bool = False, takers: tuple[str, ...] = ()
+        self,
+        round_: int,
+        *,
+        has_learned: bool = False,
+        is_last: bool = False,
+        takers: Iterable[str] = (),
     ) -> None:
         with self._lock:
             next_ = msgspec.structs.replace(
-                self.state, round=round_, is_finished=is_finished, takers=takers
+                self.state,
+                round=round_,
+                has_learned=has_learned or self.state.has_learned,
+                is_finished=is_last,
+                takers=tuple(takers) if is_last else (),
             )
             self._save(next_)
             self._is_closed = False
@@ -402,21 +412,3 @@ class RoundStore:
         width = protocol.itemsize(self.state.encoding)
         file.seek(start * width)
         return protocol.from_wire(file.read(count * width), self.state.encoding)
-
-
-def _read(file: BinaryIO, start: int, count: int) -> Vector:
-    file.seek(start * _FLOAT_BYTES)
-    return np.frombuffer(file.read(count * _FLOAT_BYTES), dtype="<f4")
-
-
-def _bytes(vector: Vector) -> bytes:
-    return vector.astype("<f4", copy=False).tobytes()
-
-
-def _ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, numbers, step):
-        yield start, min(step, numbers - start)
-
-
-def _slice_numbers(updates: int) -> int:
-    return max(MIN_SLICE_NUMBERS, SLICE_BYTES // (_FLOAT_BYTES * (updates + 4)))

@@ -318,6 +318,37 @@ def test_updates_that_join_to_infinity_cost_a_round_not_the_aggregator(
     assert np.load(aggregator.environment.model_url)["mean"].tolist() == [2.0] * NUMBERS
 
 
+class Diverging(FedAvg):
+    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
+        return slice_.model * np.float32("nan"), slice_.memory
+
+
+def test_who_never_gave_a_model_has_no_result(federation: MakeFederation) -> None:
+    aggregator = federation(aggregation=Diverging(), settings=settings(1, rounds=2))
+    begun(aggregator, "a")
+    send(aggregator, "a", vector(1))
+    eventually(lambda: state(aggregator, "a").round == 2)
+    send(aggregator, "a", vector(1), round_=2)
+    refused = aggregator.join()
+    assert isinstance(refused, AggregationError)
+    assert "gave what is not finite" in str(refused)
+    assert not Path(aggregator.environment.model_url).exists()
+
+
+def test_one_round_that_gave_a_model_is_enough(federation: MakeFederation) -> None:
+    aggregator = federation(
+        aggregation=FedAvgM(momentum=0.0, rate=2.0), settings=settings(1, rounds=2)
+    )
+    begun(aggregator, "a")
+    send(aggregator, "a", vector(1))
+    eventually(lambda: state(aggregator, "a").round == 2)
+    send(aggregator, "a", vector(3.4e38), round_=2)
+    eventually(lambda: state(aggregator, "a").is_finished)
+    aggregator.ask("DELETE", "/v1/participants/a")
+    assert aggregator.join() is True
+    assert np.load(aggregator.environment.model_url)["mean"].tolist() == [2.0] * NUMBERS
+
+
 def test_an_aggregation_sets_how_many_must_send(federation: MakeFederation) -> None:
     aggregator = federation(
         aggregation="TrimmedMean", settings=settings(3, min_participants=1, deadline_s=0.1)

@@ -15,7 +15,8 @@ from workersdk.federated.aggregations import Aggregation, FedAvg, FedAvgM, Slice
 from workersdk.federated.layout import Layout, TensorLayout, Vector
 from workersdk.federated.protocol import Commit, Damaged, Encoding
 from workersdk.federated.rounds import SEED
-from workersdk.federated.store import SLICE_BYTES, NotFinite, RoundOver, RoundStore
+from workersdk.federated.store import NotFinite, RoundOver, RoundStore
+from workersdk.federated.vectors import SLICE_BYTES
 
 PLAIN = Encoding()
 TWO_PIECES = protocol.PIECE_NUMBERS + 5
@@ -319,7 +320,7 @@ class Counting(FedAvg):
 def test_slices_make_up_the_whole(
     opened: Any, monkeypatch: pytest.MonkeyPatch, slice_bytes: int, slices: int
 ) -> None:
-    monkeypatch.setattr("workersdk.federated.store.SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr("workersdk.federated.vectors.SLICE_BYTES", slice_bytes)
     store = seeded(opened(), numbers=TWO_PIECES)
     update = np.arange(TWO_PIECES, dtype=np.float32)
     send(store, "a", update, samples=1)

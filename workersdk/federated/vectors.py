@@ -1,0 +1,33 @@
+"""Vectors of float32 in files, in ranges that fit in memory. Called by the store."""
+
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from workersdk.federated.layout import Vector
+
+SLICE_BYTES: Final = 32 * 1024 * 1024  # for one slice of all updates together
+MIN_SLICE_NUMBERS: Final = 4096
+_FLOAT_BYTES: Final = 4
+
+
+def read(file: BinaryIO, start: int, count: int) -> Vector:
+    """`count` numbers from number `start` on."""
+    file.seek(start * _FLOAT_BYTES)
+    return np.frombuffer(file.read(count * _FLOAT_BYTES), dtype="<f4")
+
+
+def to_bytes(vector: Vector) -> bytes:
+    return vector.astype("<f4", copy=False).tobytes()
+
+
+def ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:
+    """(start, count) of each."""
+    for start in range(0, numbers, step):
+        yield start, min(step, numbers - start)
+
+
+def slice_numbers(updates: int) -> int:
+    """How many numbers of each of so many updates are in memory at a time."""
+    return max(MIN_SLICE_NUMBERS, SLICE_BYTES // (_FLOAT_BYTES * (updates + 4)))
