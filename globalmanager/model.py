@@ -180,7 +180,7 @@ class Severity(enum.Enum):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What a user would ask about; emitted after the plan was applied, repeats are counted."""
+    """What a user would ask about; repeats are counted."""
 
     severity: Severity
     reason: str
@@ -200,6 +200,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The reconciler's whole subtree of .status; only what differs from the observed is sent. A
     key with value None is removed. None as a whole: leave the status alone."""
     events: tuple[Event, ...] = ()
+    """Emitted after the plan was applied; each action that was carried out has one already."""
     requeue_after_s: float | None = None
     """Plan again after so many seconds though nothing changed (a grace period that runs)."""
 

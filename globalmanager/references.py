@@ -9,11 +9,12 @@ from typing import Final
 
 import msgspec
 
+from common.ids import is_subdomain
 from globalmanager import storage
 from globalmanager.model import NODES, Object, ObjectRef, Observed, ResourceType
 from globalmanager.pods import WorkerForm, fixed_node, framework
 from globalmanager.specs import InvalidSpec, parse_spec
-from globalmanager.status import Finding, Truth
+from globalmanager.status import Finding, Truth, condition_of
 
 RESOLVED_REFS: Final = "ResolvedRefs"
 
@@ -80,11 +81,27 @@ def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> M
     """Args: node: of the worker that reads it; "" when it follows the Dataset"""
     ref = dataset_ref(observed.type, observed.ref.namespace, name)
     missing = _missing_data(observed, ref, path)
-    elsewhere = dataset_node(observed, name)
-    if missing or not node or node == elsewhere:
+    if missing:
         return missing
-    text = f"Dataset {ref.namespace}/{name} ({path}) is on node {elsewhere}, its worker on {node}"
+    elsewhere = dataset_node(observed, name)
+    what = f"Dataset {ref.namespace}/{name} ({path})"
+    if not node:
+        return _unfit(observed.references[ref], elsewhere, what)
+    if node == elsewhere:
+        return None
+    text = f"{what} is on node {elsewhere}, its worker on {node}"
     return Missing("DatasetElsewhere", f"{text}: give both the same node")
+
+
+def _unfit(dataset: Object, node: str, what: str) -> Missing | None:
+    """Why no worker can follow it. Whether its node exists, the Dataset's own status says."""
+    if not is_subdomain(node):
+        return Missing("DatasetInvalid", f"{what}: spec.nodeName names no node: correct it")
+    told = condition_of(dataset, RESOLVED_REFS)
+    is_current = told.get("observedGeneration") == dataset["metadata"].get("generation")
+    if told.get("status") == Truth.FALSE and is_current:
+        return Missing(str(told.get("reason")), f"{what}: {told.get('message')}")
+    return None
 
 
 def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | None:

@@ -5,7 +5,7 @@ spec hash) or it was scaled to none, so whatever the API server or an autoscaler
 pod cannot be replaced in place: the old one is deleted, and once it is gone the new one is created.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from globalmanager import children
@@ -18,14 +18,11 @@ from globalmanager.model import (
     Action,
     Create,
     Delete,
-    Event,
     Object,
     ObjectRef,
     Observed,
-    PatchStatus,
     Replace,
     ResourceType,
-    Severity,
     ref_of,
 )
 
@@ -134,18 +131,3 @@ def _replacement(wish: Create, existing: Object) -> Object:
     known = existing.get("spec") or {}
     filled_in = {key: known[key] for key in _FILLED_IN.get(wish.type, ()) if key in known}
     return {**existing, "metadata": metadata, "spec": {**filled_in, **wish.object["spec"]}}
-
-
-def events(actions: Sequence[Action]) -> Iterator[Event]:
-    """One Normal event for each object that is created, replaced or deleted."""
-    for action in actions:
-        match action:
-            case Delete(ref=ref):
-                word = "Deleted"
-            case Create(type=type_, object=object_):
-                ref, word = ref_of(type_, object_), "Created"
-            case Replace(type=type_, object=object_):
-                ref, word = ref_of(type_, object_), "Replaced"
-            case PatchStatus():
-                continue
-        yield Event(Severity.NORMAL, word, f"{word.lower()} {ref.type.kind} {ref.name}")

@@ -14,7 +14,7 @@ import msgspec
 
 from common.ids import WorkerName
 from common.wire import TERMINAL
-from globalmanager.model import Event, Observed, Severity, WorkerReport
+from globalmanager.model import Event, Object, Observed, Severity, WorkerReport
 from globalmanager.specs import InvalidSpec
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
@@ -110,7 +110,12 @@ def of(observed: Observed) -> Mapping[str, Any]:
 
 def condition(observed: Observed, type_: str) -> Mapping[str, Any]:
     """The condition as last written; empty when there is none."""
-    known = of(observed).get("conditions")
+    return condition_of(observed.object, type_)
+
+
+def condition_of(object_: Object, type_: str) -> Mapping[str, Any]:
+    """As `condition`, of any object."""
+    known = mapping(object_.get("status")).get("conditions")
     entries = known if isinstance(known, list) else []
     return next((entry for entry in map(mapping, entries) if entry.get("type") == type_), {})
 

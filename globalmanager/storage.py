@@ -9,7 +9,7 @@ by those that check a URL. Credentials are referred to, never read.
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -66,11 +66,10 @@ def check_url(url: str, path: str = "spec.url") -> None:
 
 def check_bucket_url(url: str, path: str) -> None:
     """Raises: InvalidSpec unless `url` names something in an S3 bucket"""
+    if not url.startswith("s3://"):
+        problem = f"{_shown(url)} is not in a bucket"
+        raise InvalidSpec(path, problem, "write it like s3://bucket/key")
     check_url(url, path)
-    if urlsplit(url).scheme != "s3":
-        raise InvalidSpec(
-            path, f"{_shown(url)} is not in a bucket", "write it like s3://bucket/key"
-        )
 
 
 def _check_remote(url: str, parts: SplitResult, path: str) -> None:
@@ -152,6 +151,12 @@ def credentials(secret: str) -> tuple[dict[str, Any], ...]:
     )
 
 
+def secrets(sources: Iterable[Source]) -> list[str]:
+    """Names of the Secrets that `sources` need, each once: a container has the keys of one only."""
+    remote = (source for source in sources if urlsplit(source.url).scheme)
+    return sorted({source.credential for source in remote if source.credential})
+
+
 def _path_in_pod(url: str) -> str:
     parts = urlsplit(url)
     if not parts.scheme:
@@ -182,7 +187,7 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
     if not sources:
         return Placement()
     mount = {"name": _DOWNLOADS_VOLUME, "mountPath": DOWNLOADS}
-    credentials = dict.fromkeys(source.credential for source in sources if source.credential)
+    credentials = secrets(sources)
     fetch: dict[str, Any] = {
         "name": "storage-initializer",
         "image": settings.storage_initializer_image,

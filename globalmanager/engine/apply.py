@@ -1,4 +1,4 @@
-"""Carries out a Plan: its actions in order, then its status, then its events.
+"""Carries out a Plan: its actions in order, each an Event, then its status, then its events.
 
 Called by loop, with the plan of one job resource at a time. What the API answers goes into the
 stores, so that the next plan sees it. Decides nothing.
@@ -19,6 +19,7 @@ from globalmanager.model import (
     Action,
     Create,
     Delete,
+    Event,
     Object,
     ObjectRef,
     Observed,
@@ -26,8 +27,10 @@ from globalmanager.model import (
     Plan,
     Refusal,
     Replace,
+    Severity,
     ref_of,
 )
+from globalmanager.status import WAITING
 
 log = logs.get_logger(__name__)
 
@@ -59,6 +62,8 @@ def refusal_of(error: EdgeAIError) -> Refusal | None:
     match error:
         case NameConflict():
             return Refusal("NameConflict", str(error))
+        case StillThere():
+            return Refusal(WAITING, str(error))
         case Forbidden() if error.remedy:
             return Refusal("Forbidden", str(error))
         case Invalid() | Forbidden():
@@ -109,9 +114,9 @@ class Applier:
             case Create():
                 await self._create(observed, action)
             case Replace():
-                await self._replace(action)
+                await self._replace(observed, action)
             case Delete():
-                await self._delete(action)
+                await self._delete(observed, action)
             case PatchStatus():
                 basis = status_of(observed.references.get(action.ref, {}))
                 await self._status.write(action.ref, action.uid, action.status, basis=basis)
@@ -120,7 +125,7 @@ class Applier:
         ref = ref_of(action.type, action.object)
         try:
             created = await self._client.create(action.type, action.object)
-            log.info("created", resource=str(ref))
+            self._done(observed, "Created", ref)
         except AlreadyExists:
             created = await self._find_own(observed, ref)
         self._store_of(ref.type).observe_write(created)
@@ -139,20 +144,26 @@ class Applier:
             raise StillThere(ref)
         raise NameConflict(ref, _described(owner))
 
-    async def _replace(self, action: Replace) -> None:
+    async def _replace(self, observed: Observed, action: Replace) -> None:
         ref = ref_of(action.type, action.object)
         replaced = await self._client.replace(action.type, action.object)
-        log.info("replaced", resource=str(ref))
+        self._done(observed, "Replaced", ref)
         self._store_of(ref.type).observe_write(replaced)
 
-    async def _delete(self, action: Delete) -> None:
+    async def _delete(self, observed: Observed, action: Delete) -> None:
         try:
             answer = await self._client.delete(action.ref, uid=action.uid)
         except NotFound:
             return
-        log.info("deleted", resource=str(action.ref))
+        self._done(observed, "Deleted", action.ref)
         if answer is not None:  # it ends gracefully and is still there
             self._store_of(action.ref.type).observe_write(answer)
+
+    def _done(self, observed: Observed, word: str, ref: ObjectRef) -> None:
+        """Only what was done is an Event: a plan may be refused half-way."""
+        log.info("done", action=word, resource=str(ref))
+        message = f"{word.lower()} {ref.type.kind} {ref.name}"
+        self._recorder.record(observed.object, Event(Severity.NORMAL, word, message))
 
 
 def _is_predecessor(owner: Object, observed: Observed) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from globalmanager import children, replicas
 from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.model import Create, Delete, ObjectRef, Replace
+from globalmanager.model import Create, Delete, Replace
 from tests.globalmanager.builders import World, job
 
 
@@ -155,15 +155,3 @@ def test_what_is_being_deleted_is_left_alone() -> None:
 def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
     assert children.content_hash({"a": 1, "b": 2}) == children.content_hash({"b": 2, "a": 1})
     assert children.content_hash({"a": 1}) != children.content_hash({"a": 2})
-
-
-def test_each_action_makes_an_event_that_names_the_object() -> None:
-    here = world()
-    wish = deployment(here)
-    ref = ObjectRef(wish.type, "default", "digits-x")
-    actions = (wish, Replace(wish.type, wish.object), Delete(ref, here.observed().uid))
-    assert [(event.reason, event.message) for event in replicas.events(actions)] == [
-        ("Created", "created Deployment digits-x"),
-        ("Replaced", "replaced Deployment digits-x"),
-        ("Deleted", "deleted Deployment digits-x"),
-    ]

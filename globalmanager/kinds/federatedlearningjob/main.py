@@ -38,7 +38,7 @@ from globalmanager.model import (
     Plan,
     ref_of,
 )
-from globalmanager.specs import InvalidSpec
+from globalmanager.specs import InvalidSpec, accepted
 from globalmanager.status import Finding, Truth
 
 REPLACED_AFTER_S: Final = 30.0
@@ -46,6 +46,7 @@ REPLACED_AFTER_S: Final = 30.0
 LEFT_WAITING_S: Final = 300.0
 """After the aggregator has succeeded: time for trainers to save what they have. One that came too
 late for the result never learns of it; it cannot be told apart from one that is slow."""
+MAX_NAMED: Final = 5  # workers in a message
 _DEADLINE: Final = "DeadlineExceeded"
 _END: Final = (COMPLETE, FAILED)
 
@@ -67,14 +68,14 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector follows the owner references
     if ended(observed):
-        return _cleared(observed)
+        return _cleared(observed, now)
     try:
         spec = types.read(observed.object)
     except InvalidSpec as error:
         findings = (status.rejected(error), references.UNRESOLVED)
-        return _conclude(observed, now, findings=findings, outcome=_outcome(observed, None))
+        return _conclude(observed, now, None, findings=findings, outcome=_outcome(observed, None))
     missing = types.missing(observed, spec)
-    findings = (status.accepted(), references.resolved(missing))
+    findings = (status.accepted(_note(observed, spec)), references.resolved(missing))
     outcome = _outcome(observed, spec)
     actions: tuple[Action, ...]
     if outcome.end is not None:
@@ -83,12 +84,28 @@ def plan(observed: Observed, now: datetime) -> Plan:
         actions = _stop(observed) if _result_age_s(observed, now) >= LEFT_WAITING_S else ()
     else:
         actions = () if missing else _reconcile(observed, spec, now)
-    actions += progress.told_to_model(observed, types.result(observed, spec), now)
-    return _conclude(observed, now, findings=findings, outcome=outcome, actions=actions)
+    actions += _told_to_model(observed, spec, now)
+    return _conclude(observed, now, spec, findings=findings, outcome=outcome, actions=actions)
 
 
 def ended(observed: Observed) -> bool:
     return any(status.condition(observed, end).get("status") == Truth.TRUE for end in _END)
+
+
+def _note(observed: Observed, spec: FederatedLearningJobSpec) -> str:
+    model = types.result(observed, spec)
+    other = progress.newer_job(observed, model)
+    if not other:
+        return ""
+    text = f"the spec can be carried out; but {model} has the rounds of job {other}, made later"
+    return f"{text}: give each job a Model of its own, or the last to end overwrites the other"
+
+
+def _told_to_model(
+    observed: Observed, spec: FederatedLearningJobSpec, now: datetime
+) -> tuple[Action, ...]:
+    trainers = _trainers(observed, spec)
+    return progress.told_to_model(observed, trainers, types.result(observed, spec), now)
 
 
 # ---- workers ------------------------------------------------------------------------------------
@@ -180,10 +197,24 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outco
     fault = faults.first_fault(pods)
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
-    return _underway(observed, pods, done)
+    return _underway(observed, spec, pods, done)
 
 
-def _underway(observed: Observed, pods: Sequence[Object], done: Sequence[str]) -> Outcome:
+def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> progress.Entries:
+    """What those told who take part; an edit may have left others in the status."""
+    known = status.workers(status.of(observed))
+    if spec is None or ended(observed):
+        return known
+    names = workers.names(spec, observed.ref.name)
+    return {name: entry for name, entry in known.items() if name in names}
+
+
+def _underway(
+    observed: Observed,
+    spec: FederatedLearningJobSpec | None,
+    pods: Sequence[Object],
+    done: Sequence[str],
+) -> Outcome:
     refusal = observed.refusal
     if refusal is not None:
         finding = Finding(TRAINING, Truth.FALSE, refusal.reason, refusal.message)
@@ -192,10 +223,14 @@ def _underway(observed: Observed, pods: Sequence[Object], done: Sequence[str]) -
     if not pods and not done:
         message = "no worker was created yet: see the other conditions"
         return Outcome(Finding(TRAINING, Truth.FALSE, status.WAITING, message), Phase.PENDING)
-    if len(running) + len(done) < len({*(p["metadata"]["name"] for p in pods), *done}):
-        message = f"{len(running)} workers run, {len(done)} are done, others are coming up"
+    expected = {*(pod["metadata"]["name"] for pod in pods), *done}
+    expected |= {*workers.names(spec, observed.ref.name)} if spec is not None else set()
+    up = {*(pod["metadata"]["name"] for pod in running), *done}
+    if not expected <= up:
+        missing = ", ".join(sorted(expected - up)[:MAX_NAMED])
+        message = f"{len(running)} workers run, {len(done)} are done; not yet: {missing}"
         return Outcome(Finding(TRAINING, Truth.FALSE, status.STARTING, message), Phase.PENDING)
-    number = progress.of(observed)["round"]
+    number = progress.of(_trainers(observed, spec))["round"]
     message = f"round {number}" if number else "the workers run, no trainer has told a round yet"
     return Outcome(Finding(TRAINING, Truth.TRUE, "WorkersRunning", message), Phase.TRAINING)
 
@@ -213,6 +248,7 @@ def _end(type_: str, phase: Phase, reason: str, message: str) -> Outcome:
 def _conclude(
     observed: Observed,
     now: datetime,
+    spec: FederatedLearningJobSpec | None,
     *,
     findings: tuple[Finding, Finding],
     outcome: Outcome,
@@ -234,26 +270,38 @@ def _conclude(
         "completionTime": _time(observed, "completionTime", now, is_due=outcome.end is not None),
         "edgeNodes": ",".join(sorted(nodes)) or None,
         **_numbers(observed),
-        **progress.of(observed),
+        **progress.of(_trainers(observed, spec)),
+        **_left_out(observed, spec),
     }
     waits = [each for each in (contact_in_s, _requeue_after_s(observed, now)) if each is not None]
     return Plan(
         actions=tuple(actions),
         status=status.subtree(observed, wanted),
-        events=(*replicas.events(actions), *status.events(observed, found)),
+        events=status.events(observed, found),
         requeue_after_s=min(waits, default=None),
     )
 
 
-def _cleared(observed: Observed) -> Plan:
-    """Of a job that has ended: nothing is run again; pods that still run are ended."""
-    actions = _stop(observed)
-    wanted = {"observedGeneration": observed.generation, **_numbers(observed)}
-    return Plan(
-        actions=actions,
-        status=status.subtree(observed, wanted),
-        events=tuple(replicas.events(actions)),
-    )
+def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
+    """Removes what trainers told that an edit has left out."""
+    counted = _trainers(observed, spec)
+    gone = [name for name in status.workers(status.of(observed)) if name not in counted]
+    return {"workers": dict.fromkeys(gone)} if gone else {}
+
+
+def _cleared(observed: Observed, now: datetime) -> Plan:
+    """Of a job that has ended: nothing is run again; pods that still run are ended.
+
+    The last reports may come after the end, since edges may have been out of contact.
+    """
+    spec = accepted(types.read, observed.object)
+    told = _told_to_model(observed, spec, now) if spec is not None else ()
+    wanted = {
+        "observedGeneration": observed.generation,
+        **_numbers(observed),
+        **progress.of(_trainers(observed, spec)),
+    }
+    return Plan(actions=(*_stop(observed), *told), status=status.subtree(observed, wanted))
 
 
 def _numbers(observed: Observed) -> dict[str, Any]:

@@ -17,10 +17,13 @@ ROUND: Final = "round"
 PREFIX: Final = "metrics."
 """Of those numbers of a trainer's task info that are metrics."""
 
+Entries = Mapping[str, Mapping[str, Any]]
+"""Of .status.workers, those that count."""
 
-def of(observed: Observed) -> dict[str, Any]:
+
+def of(trainers: Entries) -> dict[str, Any]:
     """round, rounds and metrics of .status."""
-    workers = rules.workers(rules.of(observed)).values()
+    workers = trainers.values()
     return {
         "round": max((_whole(entry, "currentRound") for entry in workers), default=0),
         "rounds": max((_whole(entry, "rounds") for entry in workers), default=0),
@@ -28,17 +31,43 @@ def of(observed: Observed) -> dict[str, Any]:
     }
 
 
-def told_to_model(observed: Observed, model: ObjectRef, now: datetime) -> tuple[PatchStatus, ...]:
-    """Round and metrics for the .status of the Model that the job makes, when they are news."""
+def told_to_model(
+    observed: Observed, trainers: Entries, model: ObjectRef, now: datetime
+) -> tuple[PatchStatus, ...]:
+    """Round and metrics for the .status of the Model that the job makes, when they are news.
+
+    Of several jobs that make one Model the newest tells: else they would write in turn for ever.
+    """
     known = observed.references.get(model)
-    reached = of(observed)
-    if known is None or not reached["round"]:
+    reached = of(trainers)
+    if known is None or not reached["round"] or newer_job(observed, model):
         return ()
-    wanted = [{"key": ROUND, "value": str(reached["round"])}, *reached["metrics"]]
-    if rules.mapping(known.get("status")).get("metrics") == wanted:
+    wanted = {
+        "metrics": [{"key": ROUND, "value": str(reached["round"])}, *reached["metrics"]],
+        "trainedBy": _job(observed),
+    }
+    current = rules.mapping(known.get("status"))
+    if all(current.get(key) == value for key, value in wanted.items()):
         return ()
-    patch = {"metrics": wanted, "updateTime": rules.timestamp(now)}
+    patch = {**wanted, "updateTime": rules.timestamp(now)}
     return (PatchStatus(model, Uid(known["metadata"].get("uid", "")), patch),)
+
+
+def newer_job(observed: Observed, model: ObjectRef) -> str:
+    """Name of a job made later than this one that has told the Model its rounds; "" for none."""
+    known = observed.references.get(model, {})
+    other = rules.mapping(rules.mapping(known.get("status")).get("trainedBy"))
+    return str(other.get("name", "")) if _made(other) > _made(_job(observed)) else ""
+
+
+def _job(observed: Observed) -> dict[str, str]:
+    created = observed.object["metadata"].get("creationTimestamp", "")
+    return {"name": observed.ref.name, "uid": observed.uid, "creationTimestamp": created}
+
+
+def _made(job: Mapping[str, Any]) -> tuple[str, str]:
+    """Greater for the one that was made later, and different for any two."""
+    return str(job.get("creationTimestamp", "")), str(job.get("uid", ""))
 
 
 def metrics(workers: Any) -> Iterator[dict[str, str]]:

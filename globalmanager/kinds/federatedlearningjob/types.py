@@ -34,7 +34,7 @@ from globalmanager.specs import (
     shown,
 )
 from globalmanager.status import Conditions, Metric, Time
-from globalmanager.storage import check_bucket_url
+from globalmanager.storage import Source, check_bucket_url, secrets
 
 AGGREGATION: Final = "aggregation"
 TRAIN: Final = "train"
@@ -196,8 +196,9 @@ def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
 
 
 def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Missing, ...]:
-    """What the job waits for: models, datasets, then nodes and images."""
-    return tuple(entry for entry in _missing(observed, spec) if entry is not None)
+    """What the job waits for: models, datasets, then nodes and images; at last keys that clash."""
+    found = tuple(entry for entry in _missing(observed, spec) if entry is not None)
+    return found or tuple(_clashing_keys(observed, spec))
 
 
 def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing | None]:
@@ -225,6 +226,23 @@ def _shared_nodes(observed: Observed, spec: FederatedLearningJobSpec) -> Iterato
             text = f"{both} would both run on node {node}: a node takes part once"
             remedy = "give each a Dataset on a node of its own, or leave one out"
             yield refs.Missing("NodeUsedTwice", f"{text}; {remedy}")
+
+
+def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
+    """A container has the keys of one Secret, whatever it sends to; so has one that fetches."""
+    s3 = spec.transmitter.s3 if spec.transmitter else None
+    transmitted = (
+        [Source(env="", url=s3.agg_data_path, credential=s3.credential_name)] if s3 else []
+    )
+    sent = [*transmitted, refs.model_source(observed, spec.aggregation_worker.model.name, env="")]
+    pretrained = spec.pretrained_model
+    start = [refs.model_source(observed, pretrained.name, env="")] if pretrained else []
+    for worker in spec.training_workers:
+        fetched = [refs.dataset_source(observed, worker.dataset.name, env=""), *start]
+        for names in (secrets(sent), secrets(fetched)):
+            if len(names) > 1:
+                text = f"one worker would need the keys of the Secrets {' and '.join(names)}"
+                yield refs.Missing("CredentialsDiffer", f"{text}: put them into one Secret")
 
 
 def _described(spec: FederatedLearningJobSpec, index: int) -> str:

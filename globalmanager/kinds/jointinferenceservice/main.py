@@ -62,7 +62,7 @@ def _conclude(
     return Plan(
         actions=tuple(actions),
         status=status.subtree(observed, wanted),
-        events=(*replicas.events(actions), *status.events(observed, found)),
+        events=status.events(observed, found),
         requeue_after_s=requeue_after_s,
     )
 
@@ -84,7 +84,8 @@ def _refused(observed: Observed, running: Finding, phase: Phase) -> tuple[Findin
     if running.truth is Truth.TRUE:
         message = f"{running.message}; but {refusal.message}"
         return msgspec.structs.replace(running, message=message), phase
-    return Finding(RUNNING, Truth.FALSE, refusal.reason, refusal.message), Phase.FAILED
+    phase = Phase.PENDING if refusal.reason == status.WAITING else Phase.FAILED
+    return Finding(RUNNING, Truth.FALSE, refusal.reason, refusal.message), phase
 
 
 def _start_time(observed: Observed, now: datetime, *, is_accepted: bool) -> Any:

@@ -22,11 +22,20 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Accelerators that the model was converted for."""
 
 
+class TrainedBy(msgspec.Struct, frozen=True, rename="camel"):
+    """The job whose rounds the metrics are; the newest, where several make one Model."""
+
+    name: str
+    uid: str
+    creation_timestamp: str
+
+
 class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
     conditions: Conditions = []
     update_time: Time | None = None
     metrics: list[Metric] = []
+    trained_by: TrainedBy | None = None
 
 
 def read(object_: Object) -> ModelSpec:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.engine.apply import Applier, NameConflict, StillThere
+from common.ids import Uid
+from globalmanager.engine.apply import Applier, NameConflict, StillThere, refusal_of
 from globalmanager.engine.events import EVENTS, Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.engine.store import Store
@@ -26,6 +27,7 @@ from globalmanager.model import (
     Severity,
     WorkerSettings,
 )
+from globalmanager.status import WAITING
 from tests.globalmanager.engine.cluster import CRDS, Cluster, User
 from tests.globalmanager.engine.gadgets import CONFIGMAPS, crd_of, gadget, wanted_config
 from tests.globalmanager.engine.objects import GADGETS
@@ -148,8 +150,23 @@ async def test_a_child_that_is_being_deleted_is_waited_for(bench: Bench, user: U
     config["metadata"]["finalizers"] = ["t/x"]
     await user.create(CONFIGMAPS, config)
     await user.delete(CONFIGMAPS, "a-config")
-    with pytest.raises(StillThere):
+    with pytest.raises(StillThere) as refused:
         await bench.apply(Create(CONFIGMAPS, bench.config()))
+    told = refusal_of(refused.value)
+    assert told is not None
+    assert told.reason == WAITING
+
+
+async def test_what_was_done_is_an_event_and_nothing_else_is(bench: Bench, user: User) -> None:
+    await bench.apply(Create(CONFIGMAPS, bench.config()))
+    current = await user.client.get(CONFIG)
+    await bench.apply(Replace(CONFIGMAPS, {**current, "data": {"data": "mine"}}))
+    uid = Uid(current["metadata"]["uid"])
+    await bench.apply(Delete(CONFIG, uid), Delete(CONFIG, uid))
+    await user.create(CONFIGMAPS, {"metadata": {"name": "a-config", "namespace": "default"}})
+    with pytest.raises(NameConflict):
+        await bench.apply(Create(CONFIGMAPS, bench.config()))
+    assert sorted(await bench.recorded()) == ["Created", "Deleted", "Replaced"]
 
 
 async def test_replacing_what_changed_meanwhile_is_a_conflict(bench: Bench, user: User) -> None:

@@ -242,7 +242,7 @@ def test_a_dataset_that_moves_to_anothers_node_leaves_the_running_workers_alone(
         ({"transmitter": {"s3": {}}}, "spec.transmitter.s3.aggDataPath: is missing"),
         (
             {"transmitter": {"s3": {"aggDataPath": "not a url"}}},
-            "spec.transmitter.s3.aggDataPath: 'not a url' is no absolute path",
+            "spec.transmitter.s3.aggDataPath: 'not a url' is not in a bucket",
         ),
         (
             {"transmitter": {"s3": {"aggDataPath": "/data/weights"}}},

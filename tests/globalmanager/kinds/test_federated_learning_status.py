@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from common.wire import WorkerStatus
-from globalmanager.kinds.federatedlearningjob.main import LEFT_WAITING_S
-from globalmanager.model import Create, Severity
-from tests.globalmanager.builders import World, at, report
+from globalmanager.kinds.federatedlearningjob.main import LEFT_WAITING_S, REPLACED_AFTER_S
+from globalmanager.model import Create, Refusal, Severity
+from globalmanager.status import timestamp
+from tests.globalmanager.builders import NOW, World, at, report
 from tests.globalmanager.kinds.samples import federated, federation
 from tests.globalmanager.kinds.test_federated_learning_plan import ALL, acts
 
@@ -192,6 +194,147 @@ def test_the_model_tells_how_far_it_is() -> None:
     assert metrics == {"round": "3", "accuracy": "0.5"}
     assert status["updateTime"]
     assert world.plan(at(5)).actions == ()
+
+
+def model_of(world: World) -> dict[str, str]:
+    """Metrics of the Model that the job makes."""
+    metrics = world.other("Model", "small").get("status", {}).get("metrics", [])
+    return {metric["key"]: metric["value"] for metric in metrics}
+
+
+def test_the_model_is_told_in_the_plan_that_ends_the_job_too() -> None:
+    world = federation().settle()
+    world.receive(told("digits-train-0", 5, 100))
+    world.pods_become("Succeeded")
+    world.apply(world.plan())
+    assert (world.status["phase"], model_of(world)) == ("Succeeded", {"round": "5"})
+
+
+def test_the_last_reports_count_though_they_come_after_the_end() -> None:
+    """The edge was out of contact when its trainer ended."""
+    world = federation().settle()
+    world.receive(told("digits-train-0", 4, 100, accuracy=0.5))
+    world.pods_become("Succeeded").settle()
+    world.receive(told("digits-train-0", 5, 100, accuracy=0.9))
+    world.settle()
+    assert (world.status["round"], world.status["phase"]) == (5, "Succeeded")
+    assert world.status["metrics"] == [{"key": "accuracy", "value": "0.9"}]
+    assert model_of(world) == {"round": "5", "accuracy": "0.9"}
+
+
+def test_a_trainer_that_an_edit_has_left_out_counts_no_more() -> None:
+    world = federation().settle()
+    world.receive(told("digits-train-0", 2, 100, accuracy=0.9))
+    world.receive(told("digits-train-1", 9, 900, accuracy=0.1))
+    world.settle()
+    world.change(federated(1)).settle()
+    assert sorted(world.status["workers"]) == ["digits-train-0"]
+    assert world.status["round"] == 2
+    assert world.status["metrics"] == [{"key": "accuracy", "value": "0.9"}]
+    world.receive(told("digits-train-1", 10, 900))  # on its way when the edit came
+    assert world.settle().status["round"] == 2
+    assert sorted(world.status["workers"]) == ["digits-train-0"]
+
+
+def test_an_invalid_edit_leaves_what_the_trainers_told() -> None:
+    world = federation().settle()
+    world.receive(told("digits-train-1", 9, 900))
+    world.change({}).settle()
+    assert (world.status["phase"], world.status["round"]) == ("Invalid", 9)
+
+
+def another(name: str, created: str) -> dict[str, str]:
+    return {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": created}
+
+
+@pytest.mark.parametrize(
+    ("created", "says"),
+    [("2026-01-02T03:04:06Z", "the rounds of job later"), ("2026-01-02T03:04:04Z", "carried out")],
+    ids=["made later", "made earlier"],
+)
+def test_of_two_jobs_that_make_one_model_the_newer_tells_it(created: str, says: str) -> None:
+    """Else they would write in turn for as long as both run."""
+    world = federation().settle()
+    world.object["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
+    other = another("later", created)
+    metrics = [{"key": "round", "value": "7"}]
+    world.other("Model", "small")["status"] = {"metrics": metrics, "trainedBy": other}
+    world.receive(told("digits-train-0", 3, 100))
+    world.settle()
+    is_later = created > "2026-01-02T03:04:05Z"
+    assert model_of(world) == {"round": "7" if is_later else "3"}
+    assert says in world.condition("Accepted")["message"]
+
+
+def test_samples_of_none_make_no_metric() -> None:
+    world = federation().settle()
+    world.receive(told("digits-train-0", 3, 0, accuracy=0.5))
+    assert world.settle().status["metrics"] == []
+
+
+# ---- whether it trains --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["its node is gone", "the spec has one more"])
+def test_a_job_without_one_of_its_trainers_does_not_train(missing: str) -> None:
+    world = federation().settle()
+    world.pods_become("Running").settle()
+    assert world.condition("Training")["status"] == "True"
+    if missing == "its node is gone":
+        workers = federated()["trainingWorkers"]
+        workers[1]["nodeName"] = "edge1"
+        world.change(federated(trainingWorkers=workers)).settle()
+        world.pods_become("Running").settle()
+        world.gone("Pod", "digits-train-1").without("Node", "edge1")
+    else:
+        world.change(federated(3))
+    world.settle()
+    training = world.condition("Training")
+    assert (training["status"], training["reason"]) == ("False", "Starting")
+    assert f"digits-train-{1 if 'node' in missing else 2}" in training["message"]
+
+
+def test_a_pod_that_is_being_deleted_does_not_train() -> None:
+    world = federation().settle()
+    world.pods_become("Running")
+    world.child("Pod", "digits-train-1")["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    assert world.settle().condition("Training")["status"] == "False"
+
+
+def test_a_pending_trainer_keeps_the_job_from_its_end() -> None:
+    world = federation().settle()
+    world.pods_become("Succeeded", "digits-aggregation", "digits-train-0")
+    world.pods_become("Pending", "digits-train-1").settle()
+    assert world.condition("Complete") == {}
+
+
+def test_what_runs_after_the_end_is_ended() -> None:
+    """As a pod that was made by a manager who had not seen the end."""
+    world = federation().settle()
+    world.pods_become("Succeeded").settle()
+    world.pods_become("Running", "digits-train-1")
+    assert acts(world) == ["Delete digits-train-1"]
+
+
+def test_of_failed_pods_the_oldest_is_the_next_to_be_replaced() -> None:
+    world = federation().contact("edge0").contact("edge1").settle()
+    world.pods_become("Failed", "digits-train-0", "digits-train-1", reason="Evicted")
+    younger = world.child("Pod", "digits-train-1")["metadata"]
+    younger["creationTimestamp"] = timestamp(at(10))
+    assert world.plan(at(11)).requeue_after_s == REPLACED_AFTER_S - 11
+
+
+@pytest.mark.parametrize("reason", ["NameConflict", "Waiting"])
+def test_what_keeps_workers_from_being_made_is_told(reason: str) -> None:
+    """Waiting: for the pods of a job that had the name before; that is no event."""
+    world = federation()
+    refused = msgspec.structs.replace(world.observed(), refusal=Refusal(reason, "is taken"))
+    plan = world.kind.plan(refused, NOW)
+    world.apply(msgspec.structs.replace(plan, actions=()))
+    training = world.condition("Training")
+    assert (training["reason"], training["message"]) == (reason, "is taken")
+    assert world.status["phase"] == "Pending"
+    assert [event.reason for event in plan.events] == ([reason] if reason != "Waiting" else [])
 
 
 def test_a_trainer_that_begins_anew_is_believed() -> None:

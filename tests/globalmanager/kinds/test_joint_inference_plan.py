@@ -450,8 +450,3 @@ def test_the_plan_does_not_depend_on_the_order_of_the_spec() -> None:
     given = mined("IBT", threshold_img="0.5")
     turned = {key: dict(reversed(given[key].items())) for key in reversed(given)}
     assert digits(given).plan(NOW).actions == digits(turned).plan(NOW).actions
-
-
-def test_creation_is_told_by_events() -> None:
-    reasons = [event.reason for event in digits().plan().events]
-    assert reasons == ["Created", "Created", "Created"]

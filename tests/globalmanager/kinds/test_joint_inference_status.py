@@ -139,6 +139,15 @@ def test_what_the_api_refuses_is_why_nothing_runs() -> None:
     assert (told.status, "NameConflict" in [event.reason for event in told.events]) == (None, False)
 
 
+def test_waiting_for_what_still_ends_is_no_failure() -> None:
+    world = digits()
+    refusal = Refusal("Waiting", "an earlier deployment is still being deleted")
+    plan = world.kind.plan(msgspec.structs.replace(world.observed(), refusal=refusal), at(0))
+    world.apply(msgspec.structs.replace(plan, actions=()))
+    assert (world.status["phase"], plan.events) == ("Pending", ())
+    assert world.condition("Running")["message"] == refusal.message
+
+
 def test_what_the_api_refuses_is_told_of_a_service_that_runs_too() -> None:
     world = running()
     observed = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
