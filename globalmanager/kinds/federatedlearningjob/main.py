@@ -69,21 +69,23 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return Plan()  # the garbage collector follows the owner references
     if ended(observed):
         return _cleared(observed, now)
+    spec: FederatedLearningJobSpec | None = None
+    missing: tuple[references.Missing, ...] = ()
     try:
         spec = types.read(observed.object)
+        missing = types.missing(observed, spec)
+        findings = (status.accepted(_note(observed, spec)), references.resolved(missing))
     except InvalidSpec as error:
         findings = (status.rejected(error), references.UNRESOLVED)
-        return _conclude(observed, now, None, findings=findings, outcome=_outcome(observed, None))
-    missing = types.missing(observed, spec)
-    findings = (status.accepted(_note(observed, spec)), references.resolved(missing))
     outcome = _outcome(observed, spec)
-    actions: tuple[Action, ...]
     if outcome.end is not None:
         actions = _stop(observed)
     elif _has_result(observed):
         actions = _stop(observed) if _result_age_s(observed, now) >= LEFT_WAITING_S else ()
+    elif spec is None or missing:
+        actions = ()
     else:
-        actions = () if missing else _reconcile(observed, spec, now)
+        actions = _reconcile(observed, spec, now)
     actions += _told_to_model(observed, spec, now)
     return _conclude(observed, now, spec, findings=findings, outcome=outcome, actions=actions)
 
@@ -102,8 +104,10 @@ def _note(observed: Observed, spec: FederatedLearningJobSpec) -> str:
 
 
 def _told_to_model(
-    observed: Observed, spec: FederatedLearningJobSpec, now: datetime
+    observed: Observed, spec: FederatedLearningJobSpec | None, now: datetime
 ) -> tuple[Action, ...]:
+    if spec is None:
+        return ()
     trainers = _trainers(observed, spec)
     return progress.told_to_model(observed, trainers, types.result(observed, spec), now)
 
@@ -188,10 +192,11 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outco
         text = f"pod {failed['metadata']['name']}: {message}"
         return _end(FAILED, Phase.FAILED, _DEADLINE, text)
     done = finished(observed)
-    if spec is not None and set(workers.names(spec, observed.ref.name)) <= set(done):
+    expected = {*workers.names(spec, observed.ref.name)} if spec is not None else set()
+    if expected and expected <= {*done}:
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
-    if spec is not None and _has_result(observed) and not any(map(faults.is_active, pods)):
-        missed = ", ".join(sorted({*workers.names(spec, observed.ref.name)} - {*done}))
+    if _has_result(observed) and not any(map(faults.is_active, pods)):
+        missed = ", ".join(sorted(expected - {*done})) or "nobody"
         message = f"the aggregator has succeeded; ended before they had the result: {missed}"
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
     fault = faults.first_fault(pods)
@@ -295,13 +300,13 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
     The last reports may come after the end, since edges may have been out of contact.
     """
     spec = accepted(types.read, observed.object)
-    told = _told_to_model(observed, spec, now) if spec is not None else ()
     wanted = {
         "observedGeneration": observed.generation,
         **_numbers(observed),
         **progress.of(_trainers(observed, spec)),
     }
-    return Plan(actions=(*_stop(observed), *told), status=status.subtree(observed, wanted))
+    actions = (*_stop(observed), *_told_to_model(observed, spec, now))
+    return Plan(actions=actions, status=status.subtree(observed, wanted))
 
 
 def _numbers(observed: Observed) -> dict[str, Any]:

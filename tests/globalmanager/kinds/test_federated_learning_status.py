@@ -98,7 +98,9 @@ def test_a_trainer_that_still_waits_long_after_the_aggregators_end_is_ended() ->
     assert world.condition("Complete")["message"].endswith("had the result: digits-train-1")
 
 
-@pytest.mark.parametrize("change", ["aggregator is collected", "model is gone", "spec is edited"])
+@pytest.mark.parametrize(
+    "change", ["aggregator is collected", "model is gone", "spec is edited", "spec is invalid"]
+)
 def test_a_trainer_left_waiting_is_ended_whatever_else_happens(change: str) -> None:
     world = left_waiting()
     if change == "aggregator is collected":
@@ -106,9 +108,11 @@ def test_a_trainer_left_waiting_is_ended_whatever_else_happens(change: str) -> N
     elif change == "model is gone":
         world.without("Model", "small")
     else:
-        world.change(federated(3))
+        world.change(federated(3) if change == "spec is edited" else {})
     world.settle(at(1))
     assert acts(world, at(LEFT_WAITING_S)) == ["Delete digits-train-1"]
+    world.settle(at(LEFT_WAITING_S))
+    assert world.status["phase"] == "Succeeded"
 
 
 def test_a_trainer_that_ends_in_time_has_the_result() -> None:
