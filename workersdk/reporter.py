@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -95,6 +95,7 @@ class Reporter(Generic[Info]):
         self._version = 1  # of the state; grows with each change
         self._acknowledged = 0  # the version that the LocalController is known to have
         self._sequence = 0
+        self._is_unwanted = False  # the task was here, and has been taken away
         self._is_closed = False
         self._trouble = ""  # what was last said about failing reports
         self._thread = threading.Thread(target=self._run, name="edgeai-reporter", daemon=True)
@@ -112,16 +113,21 @@ class Reporter(Generic[Info]):
             return self._info
 
     def flush(self, timeout_s: float) -> bool:
-        """Report now; True only when the LocalController acknowledged the state of this moment."""
+        """Report now; True only when the LocalController acknowledged the state of this moment.
+
+        Does not wait for one that knew this worker's task and does not know it any more.
+        """
         deadline = Deadline(timeout_s)
         with self._news:
             wanted = self._version
             if self._acknowledged < wanted:
+                self._is_unwanted = False
                 self._schedule.hurry()
                 self._news.notify_all()
-            return self._news.wait_for(
-                lambda: self._acknowledged >= wanted, timeout=deadline.left_s()
+            self._news.wait_for(
+                lambda: self._acknowledged >= wanted or self._is_unwanted, timeout=deadline.left_s()
             )
+            return self._acknowledged >= wanted
 
     def close(self, timeout_s: float, *, status: Status = "running") -> bool:
         """End the reports with one that takes back the promise of heartbeats, as flush() does.
@@ -150,9 +156,9 @@ class Reporter(Generic[Info]):
             with self._news:
                 self._schedule.started()
                 version, body = self._version, self._compose()
-            problem, retry_after_s = self._post(body)
+            outcome = self._post(body)
             with self._news:
-                self._settle(version, problem, retry_after_s)
+                self._settle(version, outcome)
         self._peer.close()
 
     def _wait_until_due(self) -> bool:
@@ -179,34 +185,36 @@ class Reporter(Generic[Info]):
             )
         )
 
-    def _post(self, body: bytes) -> tuple[str, float]:
-        """What is wrong, "" for an acknowledged report, and after how long to come back."""
+    def _post(self, body: bytes) -> "_Outcome":
         headers = {"Content-Type": "application/json"}
         request = Request(method="POST", path=self._target.path, body=body, headers=headers)
         try:
             response = self._peer.exchange(request, Deadline(POST_TIMEOUT_S))
         except ExchangeError as error:
-            return error.detail, 0.0
+            return _Outcome(error.detail)
         except Exception as error:  # noqa: BLE001 - reports outlive any fault, a bug included
-            return type(error).__name__, 0.0
+            return _Outcome(type(error).__name__)
         if response.status == 200:
-            return "", 0.0
+            return _Outcome("")
         said = self._masked(response.body.decode(errors="replace"))[:200]
-        return f"HTTP {response.status} {said}", response.retry_after_s
+        problem = f"HTTP {response.status} {said}"
+        return _Outcome(problem, response.retry_after_s, is_stranger=response.status == 403)
 
     def _masked(self, text: str) -> str:
         secret = self._target.server.path.rpartition("/")[2]
         return text.replace(secret, "***") if secret else text
 
-    def _settle(self, version: int, problem: str, retry_after_s: float) -> None:
+    def _settle(self, version: int, outcome: "_Outcome") -> None:
         now_s = time.monotonic()
-        if problem:
-            self._schedule.failed(now_s, retry_after_s=retry_after_s)
+        if outcome.problem:
+            self._schedule.failed(now_s, retry_after_s=outcome.retry_after_s)
         else:
             self._acknowledged = version
             self._schedule.succeeded(now_s)
-            self._news.notify_all()
-        self._say(problem)
+        # Before the first report the task may be still on its way to the node.
+        self._is_unwanted = outcome.is_stranger and self._acknowledged > 0
+        self._news.notify_all()
+        self._say(outcome.problem)
 
     def _say(self, problem: str) -> None:
         """Log a change, not every attempt of a long outage."""
@@ -217,6 +225,16 @@ class Reporter(Generic[Info]):
         else:
             log.info("reports are accepted again")
         self._trouble = problem
+
+
+class _Outcome(NamedTuple):
+    """Of one report."""
+
+    problem: str
+    """"" when it was acknowledged"""
+    retry_after_s: float = 0.0
+    is_stranger: bool = False
+    """The LocalController knows no task of this worker."""
 
 
 def reporter_from(

@@ -162,6 +162,28 @@ def test_refused_report_is_not_acknowledged_and_tried_again(
         assert reporting.flush(PATIENCE_S)
 
 
+def test_a_task_that_was_taken_away_is_not_waited_for(
+    controller: LocalController, reporter: MakeReporter
+) -> None:
+    """Its job is deleted: the worker is to end, not to tell its end to nobody."""
+    reporting = reporter(port_of(controller))
+    assert reporting.flush(PATIENCE_S)
+    controller.status = 403
+    started_s = time.monotonic()
+    assert not reporting.close(PATIENCE_S)
+    assert time.monotonic() - started_s < PATIENCE_S / 2
+
+
+def test_a_task_that_is_still_on_its_way_is_waited_for(reporter: MakeReporter) -> None:
+    with LocalController(status=403) as controller:
+        reporting = reporter(port_of(controller))
+        controller.wait_for(bool)
+        coming = threading.Timer(0.1, setattr, (controller, "status", 200))
+        coming.start()
+        assert reporting.close(PATIENCE_S)
+        coming.join()
+
+
 def test_flush_is_false_while_only_an_older_state_is_acknowledged(
     controller: LocalController, reporter: MakeReporter
 ) -> None:
