@@ -27,6 +27,7 @@ demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real
 app.add_typer(demo, name="demo")
 
 REFRESH_S = 1.0
+UNLIMITED_WIDTH = 10_000
 MAX_EDGES = 20  # each is a process and its timers
 
 
@@ -47,12 +48,32 @@ StateDir = Annotated[
 def up(
     state_dir: StateDir,
     edges: Annotated[
-        int, typer.Option(min=1, max=MAX_EDGES, help="number of edge nodes: edge0, edge1, …")
-    ] = len(environment.EDGES),
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_EDGES,
+            show_default=str(len(environment.EDGES)),
+            help="number of edge nodes: edge0, edge1, …",
+        ),
+    ] = None,
 ) -> None:
-    """Start a local cluster with edgeai in it; prints the path of its kubeconfig."""
-    names = tuple(f"edge{number}" for number in range(edges))
-    typer.echo(environment.up(state_dir, edges=names).kubeconfig)
+    """Start a local cluster with edgeai in it, unless it runs; prints its kubeconfig's path."""
+    running = environment.find(state_dir)
+    if running is None:
+        number = len(environment.EDGES) if edges is None else edges
+        running = environment.up(state_dir, edges=tuple(f"edge{n}" for n in range(number)))
+    else:
+        _reuse(running, edges)
+    typer.echo(running.kubeconfig)
+
+
+def _reuse(running: environment.Environment, edges: int | None) -> None:
+    """Say that it runs already. Raises: EdgeAIError when another number of edges is wanted."""
+    present = len(running.cluster.nodes) - 1  # one is the cloud
+    what = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
+    if edges not in (None, present):
+        raise EdgeAIError(f"a local cluster runs {what}, not {edges}; end it with: edgeai down")
+    typer.echo(f"edgeai: the local cluster runs already {what}", err=True)
 
 
 @app.command()
@@ -76,7 +97,9 @@ def show_status(
     rest_url = url or environment.connect(state_dir).rest_url()
     console = Console()
     if not watch:
-        console.print(status.page(rest_url))
+        if not sys.stdout.isatty():
+            console.width = UNLIMITED_WIDTH  # who reads a file or a pipe wants whole lines
+        console.print(status.page(rest_url), crop=False)
         return
     with Live(console=console, auto_refresh=False) as live:
         while True:

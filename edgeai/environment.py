@@ -88,10 +88,17 @@ def up(
 
 def connect(state_dir: Path) -> Environment:
     """The environment that runs in `state_dir`. Raises: EdgeAIError when there is none."""
+    if running := find(state_dir):
+        return running
+    raise EdgeAIError(f"no local cluster runs in {state_dir.resolve()}; start one with: edgeai up")
+
+
+def find(state_dir: Path) -> Environment | None:
+    """The environment that runs in `state_dir`, if one does."""
     state_dir = state_dir.resolve()
     cluster = process.running(state_dir)
     if cluster is None:
-        raise EdgeAIError(f"no local cluster runs in {state_dir}; start one with: edgeai up")
+        return None
     return Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
 
 

@@ -7,17 +7,21 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
-from rich.console import Group
-from rich.table import Column, Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 from common.errors import EdgeAIError
 from edgeai.api import Object
 
 RenderableType = Group | str
+Row = tuple[str | Text, ...]
 JOB_PLURALS: Final = ("jointinferenceservices", "federatedlearningjobs")
 TIMEOUT_S: Final = 5.0
 MAX_SHOWN: Final = 6  # numbers of one job
+FOLDED: Final = ("PROGRESS", "")  # the columns that give way where there is no room
+FOLDED_WIDTH: Final = 12
 
 _PHASE_STYLE: Final = {
     "Running": "green",
@@ -52,18 +56,20 @@ def page(rest_url: str) -> Group:
 
 
 def nodes_table(nodes: list[Object], now: datetime) -> Table:
-    table = Table("NODE", "SESSION", "SINCE", "TASKS", "LAST REPORT", title="nodes", box=None)
-    for node in nodes:
-        session: Object = node["session"] or {}
-        held, desired = node["tasksHeld"], node["tasksDesired"]
-        table.add_row(
-            node["name"],
-            _session_text(node),
-            _age(node["since"], now),
-            f"{'?' if held is None else held}/{desired}",
-            _age(session.get("lastReportAt"), now),
-        )
-    return table
+    headers = ("NODE", "SESSION", "SINCE", "TASKS", "LAST REPORT")
+    return _table("nodes", headers, [_node_row(node, now) for node in nodes])
+
+
+def _node_row(node: Object, now: datetime) -> Row:
+    session: Object = node["session"] or {}
+    held, desired = node["tasksHeld"], node["tasksDesired"]
+    return (
+        node["name"],
+        _session_text(node),
+        _age(node["since"], now),
+        f"{'?' if held is None else held}/{desired}",
+        _age(session.get("lastReportAt"), now),
+    )
 
 
 def _session_text(node: Object) -> Text:
@@ -75,20 +81,45 @@ def _session_text(node: Object) -> Text:
 
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
-    table = Table(
-        "JOB", "PHASE", Column("PROGRESS", no_wrap=True), "AGE", "", title="jobs", box=None
-    )
     names = Counter(map(_name, jobs))
-    for job in jobs:
-        metadata, status = job["metadata"], job.get("status") or {}
-        phase = status.get("phase", "-")
-        table.add_row(
-            _name(job) if names[_name(job)] == 1 else f"{_name(job)} ({_kind(job)})",
-            Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
-            _progress(status) or "-",
-            _age(metadata["creationTimestamp"], now),
-            Text(_trouble(status), style="yellow"),
-        )
+    rows = [_job_row(job, now, is_alone=names[_name(job)] == 1) for job in jobs]
+    return _table("jobs", ("JOB", "PHASE", "PROGRESS", "AGE", ""), rows)
+
+
+def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
+    """Args: is_alone: no other job has its name"""
+    status = job.get("status") or {}
+    phase = status.get("phase", "-")
+    return (
+        _name(job) if is_alone else f"{_name(job)} ({_kind(job)})",
+        Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
+        _progress(status) or "-",
+        _age(job["metadata"]["creationTimestamp"], now),
+        Text(_trouble(status), style="yellow"),
+    )
+
+
+class _UncutTable(Table):
+    """Never narrower than its columns allow: rather wider than the terminal than cut."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        _, right, _, left = self.padding
+        least = sum((column.min_width or 0) + left + right for column in self.columns)
+        width = max(least, options.max_width)
+        return super().__rich_console__(console, options.update(max_width=width))
+
+
+def _table(title: str, headers: tuple[str, ...], rows: list[Row]) -> Table:
+    """Columns as wide as what they hold, whatever room there is; but for those that fold."""
+    table = _UncutTable(title=title, box=None)
+    for header, *cells in zip(headers, *rows, strict=True):
+        width = max(cell_len(str(cell)) for cell in (header, *cells))
+        if header in FOLDED:
+            table.add_column(header, overflow="fold", min_width=min(width, FOLDED_WIDTH))
+        else:
+            table.add_column(header, no_wrap=True, min_width=width)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

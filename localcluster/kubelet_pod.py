@@ -8,6 +8,7 @@ containers go on.
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from localcluster import errors
 from localcluster.addresses import AddressPool
-from localcluster.clock import Clock, rfc3339, utcnow
+from localcluster.clock import Clock, parse, rfc3339, utcnow
 from localcluster.containers import (
     ContainerConfigError,
     Image,
@@ -30,8 +31,11 @@ from localcluster.kubelet_container import Container, ContainerSettings, PodCont
 from localcluster.kubelet_logs import LogWriter, rotated
 from localcluster.kubelet_process import Reaper
 from localcluster.kubelet_status import (
+    DEADLINE_MESSAGE,
+    DEADLINE_REASON,
     ContainerRecord,
     PodFacts,
+    is_ended,
     pod_status,
     waiting,
 )
@@ -70,11 +74,15 @@ class Pod:
         self._events = events
         self._object = pod
         self._files = PodDirectory(host.pods_directory / pod["metadata"]["uid"])
+        self._started = self._find_start()
         self._facts = self._decide_facts(node_ip)
         self._mounts: dict[str, dict[str, str]] = {}
         self._writers: dict[str, LogWriter] = {}
-        self._ending = asyncio.Event()
+        self._halted = asyncio.Event()  # no container is to run any more
+        self._ending = asyncio.Event()  # the pod is to go
         self._frozen = False
+        self._is_expired = False
+        self._deadline_timer: asyncio.TimerHandle | None = None
         self._status_timer: asyncio.TimerHandle | None = None
         context = self._context()
         # Always means OnFailure for an init container: its success lets the next one begin.
@@ -97,8 +105,9 @@ class Pod:
         return next((writer for writer in self._writers.values() if writer.path == path), None)
 
     def observe(self, pod: Object) -> None:
-        """A newer version of the object."""
+        """A newer version of the object; its deadline may be another one."""
         self._object = pod
+        self._set_deadline()
 
     def terminate(self, grace_s: float, *, keep: bool = False) -> None:
         """End the containers; `run` then returns. A later call can only shorten the grace.
@@ -106,17 +115,19 @@ class Pod:
         Args: keep: only the cluster ends: the API keeps what it says of the pod
         """
         self._frozen = self._frozen or keep
-        for container in (*self._inits, *self._mains):
-            container.terminate(grace_s)
+        self._halt(grace_s)
         self._ending.set()
 
     async def run(self) -> None:
         """From admission until the pod is terminated, though its containers end before."""
         try:
+            self._set_deadline()
             while not await self._has_lived():
                 await self._pause(RETRY_MAX_S)
+            self._publish()  # a deadline may have ended it before anything ran
             await self._ending.wait()
         finally:
+            self._cancel_deadline()
             self._cancel_status_timer()
 
     def release(self) -> None:
@@ -133,8 +144,35 @@ class Pod:
         except Exception as error:  # a fault in one pod must not end the others
             log.exception("pod failed", pod=self._where)
             self._events.warning(self._object, "FailedKubelet", repr(error))
-            return self._ending.is_set()
+            return self._halted.is_set()
         return True
+
+    def _set_deadline(self) -> None:
+        """Counted from the pod's start, be it in an earlier life of the cluster."""
+        self._cancel_deadline()
+        deadline_s = self._object["spec"].get("activeDeadlineSeconds")
+        if deadline_s is None or self._halted.is_set():
+            return
+        left_s = deadline_s - (self._host.now() - self._started).total_seconds()
+        if left_s <= 0:
+            self._expire()
+            return
+        loop = asyncio.get_running_loop()
+        self._deadline_timer = loop.call_later(left_s, self._expire)
+
+    def _expire(self) -> None:
+        """The pod stays, as failed, with its logs."""
+        if is_ended(self._object):
+            return
+        self._is_expired = True
+        self._events.normal(self._object, DEADLINE_REASON, DEADLINE_MESSAGE)
+        self._halt(self.grace_s)
+
+    def _halt(self, grace_s: float) -> None:
+        self._cancel_deadline()
+        for container in (*self._inits, *self._mains):
+            container.terminate(grace_s)
+        self._halted.set()
 
     async def _live(self) -> None:
         first = self._inits or self._mains
@@ -142,7 +180,7 @@ class Pod:
         self._publish()
         await self._mount(first)
         for container in self._inits:
-            if self._ending.is_set() or await container.run() != 0:
+            if self._halted.is_set() or await container.run() != 0:
                 return
             self._publish()
         if self._inits:
@@ -163,7 +201,7 @@ class Pod:
     async def _mount(self, first: Sequence[Container]) -> None:
         """Wait until every volume is there; `first` are the containers that wait with it."""
         delay_s, said = RETRY_FIRST_S, ""
-        while not self._ending.is_set():
+        while not self._halted.is_set():
             try:
                 self._mounts = mount_volumes(
                     self._object,
@@ -188,7 +226,7 @@ class Pod:
     async def _pause(self, delay_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
-                await self._ending.wait()
+                await self._halted.wait()
 
     # What containers ask
 
@@ -265,6 +303,12 @@ class Pod:
 
     # Status
 
+    def _find_start(self) -> datetime:
+        """As the API has it, in whole seconds, from an earlier life of the cluster; else now."""
+        with contextlib.suppress(ValueError):
+            return parse(str((self._object.get("status") or {}).get("startTime")))
+        return self._host.now()
+
     def _decide_facts(self, node_ip: str) -> PodFacts:
         status = self._object.get("status") or {}
         addresses, recorded = self._host.addresses, str(status.get("podIP", ""))
@@ -272,8 +316,7 @@ class Pod:
             pod_ip = node_ip
         else:
             pod_ip = recorded if addresses.reserve(recorded) else addresses.take()
-        start_time = str(status.get("startTime") or rfc3339(self._host.now()))
-        return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=start_time)
+        return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._started))
 
     def _publish(self) -> None:
         """Write the status if the API has another one."""
@@ -285,6 +328,7 @@ class Pod:
             [container.record for container in self._inits],
             [container.record for container in self._mains],
             rfc3339(self._host.now()),
+            is_expired=self._is_expired,
         )
         # The records go on changing; what was written must not change with them.
         status = msgspec.json.decode(msgspec.json.encode(status))
@@ -301,6 +345,10 @@ class Pod:
             self._cancel_status_timer()
             loop = asyncio.get_running_loop()
             self._status_timer = loop.call_later(STATUS_RETRY_S, self._publish)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline_timer:
+            self._deadline_timer.cancel()
 
     def _cancel_status_timer(self) -> None:
         if self._status_timer:

@@ -14,6 +14,8 @@ from localcluster.kubelet_restarts import should_restart
 from localcluster.resources import Object
 
 LOST_EXIT_CODE = 137  # what Kubernetes reports for a container that vanished
+DEADLINE_REASON = "DeadlineExceeded"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 @dataclass
@@ -129,10 +131,16 @@ def pod_status(
     inits: Sequence[ContainerRecord],
     containers: Sequence[ContainerRecord],
     now: str,
+    *,
+    is_expired: bool = False,
 ) -> Object:
-    """The whole status; conditions that did not change keep their transition time."""
+    """The whole status; conditions that did not change keep their transition time.
+
+    Args: is_expired: its deadline has passed, so it fails once nothing of it runs
+    """
     policy = str(pod["spec"].get("restartPolicy", "Always"))
-    phase = pod_phase(policy, inits, containers)
+    is_cut_short = is_expired and not any("running" in each.state for each in (*inits, *containers))
+    phase = "Failed" if is_cut_short else pod_phase(policy, inits, containers)
     before = {
         condition["type"]: condition for condition in pod.get("status", {}).get("conditions") or []
     }
@@ -147,6 +155,8 @@ def pod_status(
         "qosClass": "BestEffort",
         "containerStatuses": [record.status() for record in containers],
     }
+    if is_cut_short:
+        status |= {"reason": DEADLINE_REASON, "message": DEADLINE_MESSAGE}
     if inits:
         status["initContainerStatuses"] = [record.status() for record in inits]
     return status

@@ -1,4 +1,4 @@
-"""/openapi/v3: as much OpenAPI as kubectl needs to create, apply, replace and explain.
+"""/openapi: as much OpenAPI as kubectl needs to create, apply, replace and explain.
 
 Pure; `server` calls it. Custom resources come with their whole schema, built-in kinds with their
 top only. What the API really accepts is decided elsewhere.
@@ -11,6 +11,10 @@ import msgspec
 
 from localcluster.resources import Object, Resource
 
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_DOCUMENT = b"\x0a\x032.0"
+"""`swagger: "2.0"` and no schemas. For a `kind: List` kubectl looks into version 2, skips what that
+does not describe, and leaves the checking of each item to the API."""
 _METADATA_SCHEMA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _TOP_FIELDS = {
     "apiVersion": {"type": "string", "description": "The versioned schema of this object."},

@@ -200,10 +200,11 @@ class _Front:
                 content = discovery.resource_list(self._registry, version)
             case ["apis", group, version]:
                 content = discovery.resource_list(self._registry, f"{group}/{version}")
-            case ["openapi", "v3"]:
-                content = openapi.index(self._registry)
+            case ["openapi", "v2"] if "protobuf" in request.headers.get("Accept", ""):
+                return web.Response(body=openapi.V2_DOCUMENT, content_type=openapi.V2_PROTOBUF)
             case ["openapi", "v3", *rest]:
-                content = openapi.document(self._registry, "/".join(rest))
+                listed, where = self._registry, "/".join(rest)
+                content = openapi.document(listed, where) if where else openapi.index(listed)
             case _:
                 return None
         if content is None:

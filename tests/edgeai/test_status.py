@@ -1,15 +1,18 @@
 """The table of jobs, and what is not shown to anybody."""
 
 import io
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from rich.console import Console
+from rich.table import Table
 
 from edgeai.api import ApiUnreachable
-from edgeai.status import jobs_table
+from edgeai.status import jobs_table, nodes_table
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -23,11 +26,21 @@ def job(name: str, group: str) -> dict[str, Any]:
     }
 
 
-def shown(*jobs: dict[str, Any]) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    console.print(jobs_table(list(jobs), NOW))
+def shown(*jobs: dict[str, Any], width: int = 200) -> str:
+    return printed(jobs_table(list(jobs), NOW), width)
+
+
+def printed(table: Table, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table, crop=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
+
+
+METRICS = [{"key": f"metric-of-some-length-{n}", "value": "0.1234"} for n in range(6)]
+CONDITION = {"type": "Training", "status": "False", "message": "a message of many words " * 9}
+LONG_STATUS = {"phase": "Training", "rounds": 40, "metrics": METRICS, "conditions": [CONDITION]}
+NAME = "digits-classifier-of-the-northern-plant"
 
 
 def test_jobs_of_one_name_are_told_apart_by_their_kind_and_group() -> None:
@@ -48,6 +61,26 @@ def test_a_federated_job_is_shown_with_its_round_and_its_metrics() -> None:
         },
     }
     assert "round 7/40, accuracy 0.91" in shown(federated)
+
+
+@pytest.mark.parametrize("width", [30, 80, 100])
+def test_the_name_the_phase_and_the_age_of_a_job_are_never_cut(width: int) -> None:
+    text = shown(job(NAME, "edgeai.io") | {"status": LONG_STATUS}, width=width)
+    assert re.search(rf"default/{NAME} +Training .* 24h", text), text
+    assert "…" not in text
+
+
+def test_progress_folds_where_it_has_no_room() -> None:
+    text = shown(job("digits", "edgeai.io") | {"status": LONG_STATUS}, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(f"{n} 0.1234" in text for n in range(5))
+
+
+def test_a_long_name_of_a_node_is_never_cut() -> None:
+    name = f"{NAME}.eu-central-1.compute.internal"
+    node = {"name": name, "session": None, "connected": True, "since": None}
+    table = nodes_table([node | {"tasksHeld": 1, "tasksDesired": 1}], NOW)
+    assert re.search(rf"{name} +connected", printed(table, 80))
 
 
 def test_what_keeps_a_job_from_going_on_is_told_until_it_has_succeeded() -> None:

@@ -15,10 +15,10 @@ import yaml
 
 from localcluster import kubeconfig
 from localcluster.podlogs import LogQuery
-from localcluster.resources import CONFIGMAPS, PODS
+from localcluster.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, PODS
 from localcluster.server import Server
 from localcluster.store import Store
-from tests.localcluster.conftest import TOKEN, configmap, pod
+from tests.localcluster.conftest import TOKEN, configmap, pod, widget, widget_crd
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on PATH")
@@ -136,6 +136,23 @@ async def test_logs(kubectl: Kubectl, store: Store, api: Server) -> None:
 async def test_run_makes_a_pod(kubectl: Kubectl, store: Store) -> None:
     await kubectl("run", "p", "--image=busybox:1", "--", "sleep", "1")
     assert store.get(PODS, "default", "p")["spec"]["containers"][0]["args"] == ["sleep", "1"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--validate=strict",), ("--server-side",)])
+async def test_apply_of_a_list(kubectl: Kubectl, store: Store, flags: tuple[str, ...]) -> None:
+    typed = {"apiVersion": "v1", "kind": "ConfigMap"}
+    items = [typed | configmap("a"), typed | configmap("b")]
+    await kubectl.apply({"apiVersion": "v1", "kind": "List", "items": items}, flags=flags)
+    assert [each["metadata"]["name"] for each in store.list(CONFIGMAPS).items] == ["a", "b"]
+
+
+async def test_each_item_of_a_list_is_checked(kubectl: Kubectl, store: Store) -> None:
+    store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
+    items = [widget(unknown=1)]
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items})
+    output = await kubectl.run("apply", "-f", "-", stdin=text)
+    assert output.code == 1
+    assert 'unknown field "spec.unknown"' in output.err
 
 
 async def test_what_is_not_served_is_said(kubectl: Kubectl) -> None:

@@ -1,0 +1,63 @@
+"""The command where a cluster runs already: `up` again, and what `status` writes to a pipe."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from edgeai import environment
+from edgeai.environment import Environment
+from tests.edgeai.command import edgeai
+
+MODEL = "a-model-that-nobody-has-created-and-whose-name-is-long"
+TEMPLATE = {"spec": {"containers": [{"name": "worker", "image": "none"}]}}
+JOB = {
+    "apiVersion": "edgeai.io/v1alpha1",
+    "kind": "FederatedLearningJob",
+    "metadata": {"name": "digits"},
+    "spec": {
+        "aggregationWorker": {"model": {"name": MODEL}, "template": TEMPLATE},
+        "trainingWorkers": [{"dataset": {"name": "none"}, "template": TEMPLATE}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    state_dir = tmp_path_factory.mktemp("running") / "state"
+    yield environment.up(state_dir, edges=("edge0",))
+    environment.down(state_dir)
+
+
+@pytest.mark.parametrize("wanted", [(), ("--edges", "1")])
+def test_up_again_tells_the_path(running: Environment, wanted: tuple[str, ...]) -> None:
+    """The shell hides the status of `export KUBECONFIG="$(edgeai up)"`: the path is what counts."""
+    ended = edgeai("up", "--state-dir", str(running.state_dir), *wanted)
+    assert (ended.returncode, ended.stdout) == (0, f"{running.kubeconfig}\n")
+    assert f"runs already in {running.state_dir}, process {running.cluster.pid}" in ended.stderr
+
+
+def test_up_again_with_other_edges_says_what_runs_and_how_to_end_it(running: Environment) -> None:
+    ended = edgeai("up", "--state-dir", str(running.state_dir), "--edges", "2")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    (line,) = ended.stderr.splitlines()
+    found = f"{running.state_dir}, process {running.cluster.pid}, edge nodes: 1, not 2"
+    assert found in line
+    assert "edgeai down" in line
+
+
+def test_status_in_a_pipe_is_not_folded(
+    running: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    running.api.apply(JOB)
+    end = time.monotonic() + 20
+    while not any("default/digits" in line and MODEL in line for line in status_lines(running)):
+        assert time.monotonic() < end, status_lines(running)
+        time.sleep(0.1)
+
+
+def status_lines(running: Environment) -> list[str]:
+    ended = edgeai("status", "--state-dir", str(running.state_dir))
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
