@@ -138,7 +138,7 @@ class BucketSource:
 
     async def look(self) -> int | None:
         """See Source"""
-        keys = await self._threads.run(self._read_keys)
+        keys = await self._keys()
         where = f"spec.url: {shown(self._url)}"
         try:
             store = _store(self._bucket, keys)
@@ -159,13 +159,21 @@ class BucketSource:
         except (BaseError, OSError, ValueError) as error:
             raise SourceError("Unavailable", f"{where}: {_problem(error, keys)}") from error
 
+    async def _keys(self) -> Keys:
+        try:
+            async with asyncio.timeout(TOTAL_S):
+                return await self._threads.run(self._url, self._read_keys)
+        except TimeoutError as error:
+            text = f"spec.credentialName: its files cannot be read within {TOTAL_S:.0f} s"
+            raise SourceError("NoCredential", text) from error
+
     async def _count_samples(self, store: S3Store) -> int:
         counter = counter_for(self._format, self._url)
         options: GetOptions = {"if_none_match": self._etag} if self._etag else {}
         async with asyncio.timeout(SILENCE_S):
             found = await obstore.get_async(store, self._path, options=options)
         stream = found.stream(min_chunk_size=CHUNK_BYTES)
-        samples = await self._threads.count(_chunks(stream), counter)
+        samples = await self._threads.count(self._url, _chunks(stream), counter)
         self._etag = found.meta["e_tag"]
         return samples
 

@@ -10,7 +10,6 @@ waiting for long.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -112,12 +111,9 @@ class Datasets:
 
     async def run(self) -> None:
         """Until cancelled."""
-        executor = ThreadPoolExecutor(MAX_LOOKS, thread_name_prefix="dataset")
-        try:
-            async with new_session() as session, TaskGroup() as group:
-                await self._follow(group, Sources(self._options, session, Threads(executor)))
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+        threads = Threads(MAX_LOOKS, place_s=PLACE_S)
+        async with new_session() as session, TaskGroup() as group:
+            await self._follow(group, Sources(self._options, session, threads))
 
     async def _follow(self, group: TaskGroup, sources: Sources) -> None:
         """Watch exactly the Datasets that the node holds, as they are now."""

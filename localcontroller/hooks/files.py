@@ -60,7 +60,7 @@ class PathSource:
         """See Source"""
         try:
             async with asyncio.timeout(TOTAL_S):
-                content = await self._threads.in_turns(self._read())
+                content = await self._threads.in_turns(self._url, self._read())
         except TimeoutError as error:
             text = f"spec.url: {self._url} cannot be read within {TOTAL_S:.0f} s"
             raise SourceError("Unreadable", text) from error

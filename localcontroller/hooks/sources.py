@@ -2,17 +2,20 @@
 
 A source is looked at again and again; it remembers by what mark (size and times, ETag) it knew
 the content, so that only another content is read. What it reads is counted on a few threads, for
-counting takes longer than the event loop may be kept waiting.
+counting takes longer than the event loop may be kept waiting; so may storage, without end.
 """
 
 import asyncio
+import contextlib
 import posixpath
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator
-from concurrent.futures import Executor
+from concurrent.futures import Future
 from functools import partial
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from common.errors import EdgeAIError
 from localcontroller.hooks.samples import COUNTERS, Counter, counter_of
@@ -45,32 +48,67 @@ class Source(Protocol):
 
 
 class Threads:
-    """Runs what must not run on the event loop."""
+    """Runs what must not run on the event loop, for each URL one thing at a time.
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    What hangs, as storage that is gone does, cannot be ended. So it may keep its thread, but gives
+    back its place; what comes next for the URL waits for it; and the process ends without it.
 
-    async def run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+    Args: places: how many things run at a time; place_s: after which one runs beside them
+    """
 
-    async def in_turns(self, work: Generator[None, None, T]) -> T:
+    def __init__(self, places: int, *, place_s: float) -> None:
+        self._places = asyncio.Semaphore(places)
+        self._place_s = place_s
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by URL
+
+    async def run(self, url: str, work: Callable[[], T]) -> T:
+        """What `work` returns or raises; it goes on when nobody waits for it any more."""
+        lock = self._locks.setdefault(url, asyncio.Lock())
+        await lock.acquire()
+        future: Future[T] = Future()
+        future.add_done_callback(partial(_release, lock, asyncio.get_running_loop()))
+        done = asyncio.wrap_future(future)
+        try:
+            async with self._places:
+                # A daemon, unlike those of an Executor, is not joined when the process ends.
+                args = (future, work)
+                threading.Thread(target=_fulfil, args=args, name="dataset", daemon=True).start()
+                await asyncio.wait({done}, timeout=self._place_s)
+            return await done
+        finally:
+            done.cancel()  # what has not begun never will, and lets the lock go
+
+    async def in_turns(self, url: str, work: Generator[None, None, T]) -> T:
         """What `work` returns. It may be left wherever it yields: for others, or for good."""
         while True:
-            result = await self.run(partial(_turn, work))
+            result = await self.run(url, partial(_turn, work))
             if result is not None:
                 return result[0]
 
-    async def count(self, chunks: AsyncIterator[bytes], counter: Counter) -> int:
+    async def count(self, url: str, chunks: AsyncIterator[bytes], counter: Counter) -> int:
         """Samples of all `chunks`, fed one by one. Raises: what `chunks` raises; TimeoutError"""
         while True:
             async with asyncio.timeout(SILENCE_S):
                 chunk = await anext(chunks, b"")
             if not chunk:
                 return counter.samples
-            await self._feed(counter, chunk)
+            await self.run(url, partial(counter.feed, chunk))
 
-    async def _feed(self, counter: Counter, chunk: bytes) -> None:
-        await self.run(lambda: counter.feed(chunk))
+
+def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
+    """On the thread."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - whoever waits for it has to know
+        future.set_exception(error)
+
+
+def _release(lock: asyncio.Lock, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
+    """From any thread."""
+    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        loop.call_soon_threadsafe(lock.release)
 
 
 def _turn(work: Generator[None, None, T]) -> tuple[T] | None:

@@ -84,7 +84,7 @@ class WebSource:
                 response.close()
                 return None
             chunks = _chunks(response.content)
-            samples = await self._threads.count(chunks, counter)
+            samples = await self._threads.count(self._url, chunks, counter)
         self._mark = mark
         return samples
 

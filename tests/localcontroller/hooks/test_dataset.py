@@ -1,21 +1,24 @@
 """Datasets of files on the node: counted, looked at again, reported once, healed."""
 # ruff: noqa: ASYNC240 - the tests have the event loop for themselves
 
+import asyncio
+import contextlib
 import os
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
+from structlog.testing import capture_logs
 
 from common import wire
 from localcontroller.hooks import dataset, files
 from localcontroller.hooks.dataset import MAX_LOOKS, Options, Sources, Spec
 from localcontroller.hooks.files import PathSource
 from localcontroller.hooks.sources import Source, Threads
-from localcontroller.ledger import Ledger
+from localcontroller.ledger import MAX_REASON_CHARS, Ledger
 from tests.localcontroller.builders import until
 from tests.localcontroller.hooks.server import serving
 from tests.localcontroller.hooks.world import UID, assign, key, watching
@@ -53,20 +56,66 @@ async def test_a_file_of_the_same_size_and_another_time_is_counted_again(
 ) -> None:
     async with watching(ledger) as world:
         await world.hold(url=str(data))
-        size = data.stat().st_size
+        before = data.stat()
         data.write_text("x\n1\n2\n3\n4,5\n")
-        assert data.stat().st_size == size
+        os.utime(data, ns=(before.st_atime_ns, before.st_mtime_ns))
+        after = data.stat()
+        assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
         await world.look_again()
         assert await world.samples() == 4
 
 
+def source_of(file: Path, format_: str = "csv") -> PathSource:
+    return PathSource(file, str(file), format_, Threads(1, place_s=1.0))
+
+
 async def test_a_file_that_did_not_change_is_not_read(data: Path) -> None:
-    with ThreadPoolExecutor(1) as executor:
-        source = PathSource(data, str(data), "csv", Threads(executor))
-        assert await source.look() == 2
-        assert await source.look() is None
-        data.touch()
-        assert await source.look() == 2
+    source = source_of(data)
+    assert await source.look() == 2
+    assert await source.look() is None
+    data.touch()
+    assert await source.look() == 2
+
+
+@pytest.mark.parametrize("field", ["st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"])
+async def test_each_thing_that_tells_a_change_is_enough(
+    field: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk changes few of them alone, so that one would cover for another that is not seen."""
+    source, real = source_of(data), os.stat
+    assert await source.look() == 2
+
+    def stat(*args: Any, **options: Any) -> SimpleNamespace:
+        found = real(*args, **options)
+        fields = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+        return SimpleNamespace(**{**fields, field: fields[field] + 1})
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert await source.look() == 2
+
+
+async def test_what_is_written_while_it_is_read_is_counted_by_the_next_look(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "large.txt"
+    file.touch()
+    os.truncate(file, 2**28)  # more than one turn
+    source = source_of(file, "txt")
+    look = asyncio.create_task(source.look(), name="look")
+    await until(lambda: position_in(file) > 0)
+    with file.open("r+b") as opened:
+        opened.write(b"one\ntwo\nthree\n")
+    assert await look == 1  # the hole that it has seen
+    assert await source.look() == 4
+
+
+def position_in(file: Path) -> int:
+    """Up to where this process has read it."""
+    for fd in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(fd) == str(file):
+                return int(Path(f"/proc/self/fdinfo/{fd.name}").read_text().split()[1])
+    return 0
 
 
 def disk(directory: Path) -> dict[str, tuple[int, int]]:
@@ -141,6 +190,7 @@ PROBLEMS: dict[str, tuple[Any, dict[str, str], str, str]] = {
     "a scheme": (None, {"url": "ftp://host/a.csv"}, "InvalidURL", "'ftp'"),
     "a relative path": (None, {"url": "a.csv"}, "InvalidURL", "no absolute path"),
     "a way out": (None, {"url": "/data/../etc/a.csv"}, "InvalidURL", "no absolute path"),
+    "a NUL": (None, {"url": "/data/a\0.csv"}, "InvalidURL", "no absolute path"),
     "no URL": (None, {"url": "http://[::1/a.csv"}, "InvalidURL", "is no URL"),
 }
 
@@ -175,13 +225,14 @@ async def test_a_file_that_may_not_be_read(ledger: Ledger, data: Path) -> None:
 
 
 async def test_a_problem_heals_even_with_the_same_content(ledger: Ledger, data: Path) -> None:
-    elsewhere = data.with_suffix(".away")
+    link = data.with_name("link.csv")
+    link.symlink_to(data)
     async with watching(ledger) as world:
-        await world.hold(url=str(data))
-        data.rename(elsewhere)
+        await world.hold(url=str(link))
+        link.unlink()
         await world.look_again()
         assert await world.problem() == "NotFound"
-        elsewhere.rename(data)
+        link.symlink_to(data)
         await world.look_again()
         assert await world.problem() is None
         assert await world.samples() == 2
@@ -194,6 +245,12 @@ async def test_a_problem_that_stays_is_reported_once(ledger: Ledger, data: Path)
         before = ledger.view
         await world.look_again()
         assert ledger.view is before
+
+
+async def test_what_is_told_of_a_problem_is_bounded(ledger: Ledger) -> None:
+    async with watching(ledger) as world:
+        await world.hold(url="/" + "a" * 5000)
+        assert len((await world.report()).reason) == MAX_REASON_CHARS
 
 
 async def test_utf_16_is_told(ledger: Ledger, data: Path) -> None:
@@ -219,6 +276,32 @@ async def test_an_unforeseen_fault_of_a_source_is_a_problem_of_its_dataset(ledge
     await faulty.look()
     message = faulty.message()
     assert (message.details["problem"], message.reason) == ("InternalError", "RuntimeError")
+
+
+# ---- a ledger that refuses -----------------------------------------------------------------------
+
+
+async def test_a_report_that_is_not_granted_is_not_repeated(ledger: Ledger, data: Path) -> None:
+    """But the Dataset is looked at further."""
+    body = wire.AssignmentBody("default", "faces", {"url": str(data)}, {})
+    async with watching(ledger) as world:
+        await ledger.apply([wire.Assign(1, key(), UID, 1, wire.pack(body))])
+        await until(lambda: len(world.period.waited_s) == 1)
+        assert await world.owed() == []
+        await world.look_again()
+
+
+async def test_a_ledger_that_cannot_be_read_yet_is_read_again(
+    ledger: Ledger, data: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "RETRY_S", 0.01)
+    away = state_dir.rename(state_dir.with_name("away"))
+    with capture_logs() as logs:
+        async with watching(ledger) as world:
+            await until(lambda: "cannot read tasks yet" in [line["event"] for line in logs])
+            away.rename(state_dir)
+            await world.hold(url=str(data))
+            assert await world.samples() == 2
 
 
 # ---- what takes long -----------------------------------------------------------------------------

@@ -1,0 +1,158 @@
+"""Datasets on storage that hangs: a call that asks it returns only once it is back, if ever."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import wire
+from localcontroller.hooks import bucket, dataset, files
+from localcontroller.hooks.dataset import MAX_LOOKS, Options
+from localcontroller.hooks.sources import Threads
+from localcontroller.ledger import Ledger
+from tests.localcontroller.builders import until
+from tests.localcontroller.hooks.world import assign, watching
+from tests.localcontroller.test_process import running
+
+
+def in_s3(name: str = "faces") -> wire.Assign:
+    """A Dataset for which a node needs keys."""
+    return assign(name=name, uid=name, url=f"s3://{name}/a.txt", credentialName="s3-key")
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Iterator[Path]:
+    """A directory of keys, of which one is a pipe: whoever opens it waits for a writer."""
+    pipe = tmp_path / "keys" / "default" / "s3-key" / "ACCESS_KEY_ID"
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    yield tmp_path / "keys"
+    while writer := writer_of(pipe):
+        os.close(writer)
+        time.sleep(0.001)  # those that waited open it, read nothing, and close it
+
+
+def writer_of(pipe: Path) -> int | None:
+    """A descriptor; None: nobody waits for one."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+class Mount:
+    """Has one file, and a server that can be gone."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.is_back = threading.Event()
+        self.calls = 0
+        self._stat = os.stat
+
+    def stat(self, path: Any, **options: Any) -> os.stat_result:
+        if path == self.file:
+            self.calls += 1
+            self.is_back.wait()
+        return self._stat(path, **options)
+
+
+@pytest.fixture
+def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mount]:
+    file = tmp_path / "mount" / "faces.csv"
+    file.parent.mkdir()
+    file.write_text("x,y\n1,2\n3,4\n")
+    mount = Mount(file)
+    monkeypatch.setattr(os, "stat", mount.stat)
+    yield mount
+    mount.is_back.set()
+
+
+async def test_looks_that_hang_keep_no_other_waiting(
+    ledger: Ledger, tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "PLACE_S", 0.05)
+    (tmp_path / "a.txt").write_text("one\n")
+    async with watching(ledger, Options(credentials_dir=keys)) as world:
+        await ledger.apply([in_s3(f"hangs-{number}") for number in range(MAX_LOOKS)])
+        await world.hold(url=str(tmp_path / "a.txt"))
+        assert await world.samples() == 1
+
+
+async def test_what_hangs_is_not_asked_again_until_it_answers(
+    ledger: Ledger, mount: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watching(ledger) as world:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "TOTAL_S", 0.1)
+            await world.hold(url=str(mount.file))
+            assert "cannot be read within" in (await world.report()).reason
+            told = ledger.view
+            await world.look_again()
+            await world.look_again()
+        assert ledger.view is told
+        assert mount.calls == 1
+        mount.is_back.set()
+        await world.look_again()
+        assert await world.problem() is None
+        assert await world.samples() == 2
+
+
+async def test_a_dataset_that_is_made_again_does_not_ask_what_hangs_either(
+    ledger: Ledger, mount: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = mount.file.with_name("elsewhere.csv")
+    elsewhere.write_text("x,y\n1,2\n")
+    async with watching(ledger) as world:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "TOTAL_S", 0.1)
+            await world.hold(url=str(mount.file))
+            await world.hold(url=str(mount.file), format="txt", version=2)
+        report = await world.report()
+        assert (report.status, report.details["generation"]) == ("lost", "2")
+        assert mount.calls == 1
+        await world.hold(url=str(elsewhere), version=3)
+        assert await world.samples() == 1
+
+
+async def test_keys_that_hang_are_told(
+    ledger: Ledger, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "TOTAL_S", 0.1)
+    async with watching(ledger, Options(credentials_dir=keys)) as world:
+        await ledger.apply([in_s3()])
+        await until(world.period.waited_s.copy)
+        report = await world.report()
+        assert report.details["problem"] == "NoCredential"
+        assert report.reason.startswith("spec.credentialName: its files cannot be read within")
+
+
+async def test_who_waits_for_a_place_in_vain_is_in_nobodys_way(mount: Mount) -> None:
+    threads = Threads(1, place_s=60.0)
+    hanging = asyncio.create_task(threads.run("hangs", mount.file.stat), name="hanging")
+    await until(lambda: mount.calls)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await threads.run("other", os.getpid)
+    mount.is_back.set()
+    await hanging
+    async with asyncio.timeout(5):
+        assert await threads.run("other", os.getpid) == os.getpid()
+
+
+async def test_a_process_ends_while_a_look_hangs(state_dir: Path, keys: Path) -> None:
+    ledger = await Ledger.open(state_dir)
+    await ledger.apply([in_s3()])
+    await ledger.close()
+    async with running(state_dir, "--credentials-dir", str(keys)) as controller:
+        pipe = keys / "default" / "s3-key" / "ACCESS_KEY_ID"
+        writer = await until(lambda: writer_of(pipe))  # and now it is waited for what comes
+        try:
+            assert await controller.end(signal.SIGTERM) == 0
+        finally:
+            os.close(writer)
