@@ -115,18 +115,22 @@ def _told_to_model(
 # ---- workers ------------------------------------------------------------------------------------
 
 
-def finished(observed: Observed) -> list[str]:
-    """Names of the pods of workers that are done, whether or not the pods are still there."""
+def finished(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> list[str]:
+    """Names of the pods of workers that are done, whether or not the pods are still there.
+
+    Args: spec: without those that an edit has left out
+    """
     told = status.of(observed).get("finished")
     known = [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
     succeeded = [p["metadata"]["name"] for p in _own_pods(observed) if phase_of(p) == "Succeeded"]
-    return sorted({*known[: types.MAX_TRAINERS + 1], *succeeded})
+    done = {*known[: types.MAX_TRAINERS + 1], *succeeded}
+    return sorted(done if spec is None else done & {*workers.names(spec, observed.ref.name)})
 
 
 def _reconcile(
     observed: Observed, spec: FederatedLearningJobSpec, now: datetime
 ) -> tuple[Action, ...]:
-    done = [ObjectRef(PODS, observed.ref.namespace, name) for name in finished(observed)]
+    done = [ObjectRef(PODS, observed.ref.namespace, name) for name in finished(observed, spec)]
     lost = [pod for pod in _own_pods(observed) if phase_of(pod) == "Failed"]
     settled = [*done, *(ref_of(PODS, pod) for pod in lost)]
     replaced = [
@@ -191,7 +195,7 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outco
         message = str(status.mapping(failed.get("status")).get("message") or _DEADLINE)
         text = f"pod {failed['metadata']['name']}: {message}"
         return _end(FAILED, Phase.FAILED, _DEADLINE, text)
-    done = finished(observed)
+    done = finished(observed, spec)
     expected = {*workers.names(spec, observed.ref.name)} if spec is not None else set()
     if expected and expected <= {*done}:
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
@@ -274,7 +278,7 @@ def _conclude(
         "resultTime": _time(observed, "resultTime", now, is_due=_has_result(observed)),
         "completionTime": _time(observed, "completionTime", now, is_due=outcome.end is not None),
         "edgeNodes": ",".join(sorted(nodes)) or None,
-        **_numbers(observed),
+        **_numbers(observed, spec),
         **progress.of(_trainers(observed, spec)),
         **_left_out(observed, spec),
     }
@@ -309,9 +313,9 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
     return Plan(actions=actions, status=status.subtree(observed, wanted))
 
 
-def _numbers(observed: Observed) -> dict[str, Any]:
+def _numbers(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> dict[str, Any]:
     pods = _own_pods(observed)
-    done = finished(observed)
+    done = finished(observed, spec)
     return {
         "active": sum(faults.is_active(pod) for pod in pods),
         "succeeded": len(done),

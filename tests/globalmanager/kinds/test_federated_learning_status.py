@@ -11,7 +11,7 @@ from globalmanager.model import Create, Refusal, Severity
 from globalmanager.status import timestamp
 from tests.globalmanager.builders import NOW, World, at, report
 from tests.globalmanager.kinds.samples import federated, federation
-from tests.globalmanager.kinds.test_federated_learning_plan import ALL, acts
+from tests.globalmanager.kinds.test_federated_learning_plan import ALL, acts, pods
 
 # ---- the end ------------------------------------------------------------------------------------
 
@@ -238,6 +238,18 @@ def test_a_trainer_that_an_edit_has_left_out_counts_no_more() -> None:
     world.receive(told("digits-train-1", 10, 900))  # on its way when the edit came
     assert world.settle().status["round"] == 2
     assert sorted(world.status["workers"]) == ["digits-train-0"]
+
+
+@pytest.mark.parametrize("pod", ["there", "collected"])
+def test_a_trainer_that_was_done_when_an_edit_left_it_out_counts_no_more(pod: str) -> None:
+    world = federation().settle()
+    world.pods_become("Running").pods_become("Succeeded", "digits-train-1").settle()
+    assert world.status["succeeded"] == 1
+    if pod == "collected":
+        world.gone("Pod", "digits-train-1").settle()
+    world.change(federated(1)).settle()
+    assert (world.status["succeeded"], world.status["finished"]) == (0, [])
+    assert pods(world) == ["digits-aggregation", "digits-train-0"]
 
 
 def test_an_invalid_edit_leaves_what_the_trainers_told() -> None:
