@@ -67,12 +67,13 @@ class Aggregator:
         self._adopt(store.commits() if store.state.round == SEED else ())
         self._rounds = Rounds(self._settings, now_s=time.monotonic(), number=store.state.round)
         self._change = threading.Condition()  # guards the rounds
+        self._taking_part = threading.Lock()  # joins and leaves, one after the other on the disk
         self._checking = threading.BoundedSemaphore(MAX_CHECKED)
         for name, commit in store.commits().items():
             self._rounds.sent(name, commit.samples, time.monotonic())
-        self._rounds.expect(store.state.takers, time.monotonic())
+        self._rounds.expect((*store.state.takers, *store.commits()), time.monotonic())
         self._instances: dict[str, str] = {}  # the process behind a name
-        self._displaced: set[str] = set()
+        self._displaced: dict[str, str] = {}  # process -> the name that it had
 
     # ---- for participants -----------------------------------------------------------------------
 
@@ -80,40 +81,47 @@ class Aggregator:
         """A process that joins under the name of another one displaces it. Raises: Refused"""
         with self._refusing():
             layouts.check(join.layout, max_numbers=MAX_NUMBERS)
-            with self._change:
-                self.require_current(name, join.instance)
-                self._require_layout(name, join.layout)
-                self._store.await_taker(name)
-                self._displace(name, join.instance)
-                self._rounds.join(name, time.monotonic())
-                self._change.notify_all()
+            with self._taking_part:
+                with self._change:
+                    self._require_current(join.instance)
+                    self._require_layout(name, join.layout)
+                    self._displace(name, join.instance)
+                    self._rounds.join(name, time.monotonic())
+                    self._change.notify_all()
+                self._store.await_taker(name)  # beats do not wait for the disk
         log.info("participant joined: name=%s instance=%s", name, join.instance)
         return Welcome(self._store.state.encoding, self._settings.gone_after_s / BEATS)
 
-    def require_current(self, name: str, instance: str) -> None:
-        """Raises: Refused, where a newer process takes part under this name"""
-        if instance in self._displaced:
-            problem = f"another process takes part as {name}: WORKER_NAME is one for each trainer"
-            raise Refused(410, problem)
+    def require_joined(self, instance: str) -> None:
+        """Of a process that says which it is.
+
+        Raises: Refused, where it has not joined this process, or a newer one took its place
+        """
+        with self._change:
+            self._require_current(instance)
+            if instance and instance not in self._instances.values():
+                raise Refused(404, "this process has not joined: join first")
 
     def heard(self, name: str) -> None:
         """Raises: Refused"""
         with self._change:
             self._require_joined(name)
 
-    def leave(self, name: str) -> None:
+    def leave(self, name: str, *, instance: str = "") -> None:
         """Raises: Refused"""
-        with self._refusing(), self._change:
+        with self._refusing(), self._taking_part:
+            self._require_current(instance)
             self._store.taken(name)
-            self._rounds.leave(name)
-            self._change.notify_all()
+            with self._change:
+                self._rounds.leave(name)
+                self._change.notify_all()
 
     def state_for(self, name: str, *, after: int, wait_s: float, instance: str = "") -> RoundState:
         """Waits up to `wait_s` for something to do beyond round `after`. Raises: Refused"""
         deadline = Deadline(min(wait_s, MAX_WAIT_S))
         with self._change:
             while True:
-                self.require_current(name, instance)
+                self._require_current(instance)
                 self._require_joined(name)
                 state = self._state_for(name)
                 if state.is_finished or (state.is_yours and state.round > after):
@@ -222,6 +230,9 @@ class Aggregator:
         with self._change:
             self._rounds.begin(self._store.state.round, time.monotonic())
             self._change.notify_all()
+            joined = self._rounds.present(time.monotonic()).difference(takers)
+        for name in joined:  # while the updates were joined
+            self._store.await_taker(name)
         return result
 
     def wait_until_all_left(self, timeout_s: float) -> bool:
@@ -255,18 +266,24 @@ class Aggregator:
     def _require_layout(self, name: str, layout: layouts.Layout) -> None:
         """The first one's is the federation's. Raises: WeightsError, OSError"""
         others = self._rounds.present(time.monotonic()) - {name}
-        if self._store.state.round == SEED and not (others or self._store.commits()):
+        if self._store.state.round == SEED and not others:
             self._store.expect(layout)
         expected = self._store.state.layout
         if layout != expected:
             difference = layouts.difference(layout, expected)
             raise WeightsError(f"this is no model of this federation: {difference}")
 
+    def _require_current(self, instance: str) -> None:
+        if instance in self._displaced:
+            name = self._displaced[instance]
+            problem = f"another process takes part as {name}: WORKER_NAME is one for each trainer"
+            raise Refused(410, problem)
+
     def _displace(self, name: str, instance: str) -> None:
         before = self._instances.get(name, instance)
         self._instances[name] = instance
         if before and before != instance:
-            self._displaced.add(before)
+            self._displaced[before] = name
             log.warning("participant displaced by a newer process: name=%s", name)
 
     def _adopt_seed(self) -> None:

@@ -17,14 +17,15 @@ class NewFile:
         return self._file
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        self._file.close()
-        if kind is None:
-            self._temporary.rename(self._path)
-        else:
-            self._temporary.unlink(missing_ok=True)
+        try:
+            with self._file as file:
+                if kind is None:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if kind is None:
+                self._temporary.rename(self._path)
+        finally:
+            self._temporary.unlink(missing_ok=True)  # there only where it is not whole
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -3,8 +3,11 @@
 Driven by AggregatorClient, which tells the period that the aggregator wants.
 """
 
+import logging
 import threading
 from collections.abc import Callable
+
+log = logging.getLogger(__name__)
 
 
 class Heartbeat:
@@ -38,7 +41,10 @@ class Heartbeat:
 
     def _run(self) -> None:
         while self._wait_until_due():
-            self._beat()
+            try:
+                self._beat()
+            except Exception:  # whoever is silent is taken as gone, while it trains
+                log.warning("a beat failed; the next one comes all the same", exc_info=True)
 
     def _wait_until_due(self) -> bool:
         """False when closed."""

@@ -4,8 +4,9 @@ Driven by the aggregator, which owns the lock and the clock (seconds, any monoto
 
 A round waits for everybody who is present. Present is who joined and was heard of within
 `gone_after_s`. The first round also waits until as many as expected have joined, and so does the
-one that a restarted aggregator finds, for `gone_after_s`. After `deadline_s` a round closes with
-those who have sent, if they are enough.
+one that a restarted aggregator finds, for `gone_after_s`; as long it waits for those it knows from
+before, whether or not they have sent: else they would miss the next round, or the result. After
+`deadline_s` a round closes with those who have sent, if they are enough.
 """
 
 import math
@@ -52,7 +53,8 @@ class Rounds:
     def __init__(self, settings: RoundSettings, *, now_s: float, number: int = SEED) -> None:
         self._settings = settings
         self.number = number
-        self._heard_s: dict[str, float] = {}  # of those who joined
+        self._heard_s: dict[str, float] = {}  # of those who joined, now or before a restart
+        self._returning: set[str] = set()  # of before a restart, and not heard of since
         self._samples: dict[str, int] = {}  # of those who have sent in this round
         self._since_s: float | None = None  # since when enough are there
         self._is_gathered = False
@@ -62,21 +64,24 @@ class Rounds:
 
     def join(self, name: str, now_s: float) -> None:
         self._heard_s[name] = now_s
+        self._returning.discard(name)
         self._look(now_s)
 
     def expect(self, names: Iterable[str], now_s: float) -> None:
-        """A restarted aggregator knows that these were present."""
-        self._heard_s |= dict.fromkeys(names, now_s)
+        """A restarted aggregator knows that these were present: they are to join again."""
+        self._returning |= set(names)
+        self._heard_s |= dict.fromkeys(self._returning, now_s)
 
     def heard(self, name: str, now_s: float) -> bool:
         """False for somebody who has not joined, or left."""
-        if name not in self._heard_s:
+        if name not in self._heard_s or name in self._returning:
             return False
         self._heard_s[name] = now_s
         return True
 
     def leave(self, name: str) -> None:
         self._heard_s.pop(name, None)
+        self._returning.discard(name)
 
     def sent(self, name: str, samples: int, now_s: float) -> None:
         self._samples[name] = samples
@@ -126,7 +131,8 @@ class Rounds:
         )
 
     def awaited(self, now_s: float) -> frozenset[str]:
-        return self.present(now_s) - self._samples.keys()
+        present = self.present(now_s)
+        return (present - self._samples.keys()) | (present & self._returning)
 
     def _look(self, now_s: float) -> None:
         known = len(self.present(now_s) | self._samples.keys())

@@ -272,9 +272,9 @@ class _Handler(BoundedHandler):
             match = pattern.fullmatch(url.path)
             if match and method == self.command:
                 instance = self.headers.get(protocol.INSTANCE_HEADER, "")
-                call = _Call.of(match, body, url.query, instance)
-                self.server.aggregator.require_current(call.name, instance)
-                return answer(self.server.aggregator, call)
+                if answer not in (_join, _leave):
+                    self.server.aggregator.require_joined(instance)
+                return answer(self.server.aggregator, _Call.of(match, body, url.query, instance))
         raise Refused(404, f"no such path: {self.command} {url.path[:200]}")
 
     def _url(self) -> SplitResult:
@@ -333,7 +333,7 @@ def _beat(aggregator: Aggregator, call: _Call) -> bytes:
 
 
 def _leave(aggregator: Aggregator, call: _Call) -> bytes:
-    aggregator.leave(call.name)
+    aggregator.leave(call.name, instance=call.instance)
     return b""
 
 

@@ -82,9 +82,9 @@ class RoundStore:
     # ---- the model ------------------------------------------------------------------------------
 
     def expect(self, layout: Layout) -> None:
-        """From now on the federation's; what was sent of another one goes. Raises: OSError"""
+        """The federation's, unless it has a seed; what was sent of another goes. Raises: OSError"""
         with self._lock:
-            if self.state.layout != layout:
+            if self.state.round == SEED and not self.commits() and self.state.layout != layout:
                 shutil.rmtree(self._updates(), ignore_errors=True)
                 self._save(msgspec.structs.replace(self.state, layout=layout))
 
@@ -154,10 +154,12 @@ class RoundStore:
             if self._has(round_, name, commit.checksum):
                 return  # said again by somebody who did not hear the answer
             self._require(round_, name)
-            part = self._offered(name, commit.checksum) if has_update else None
+            part = self._offered(name, commit.checksum).open("rb") if has_update else None
         if part is not None:
             self._check_whole(part, commit.checksum)  # takes long: others are not to wait for it
         with self._lock:
+            if self._has(round_, name, commit.checksum):
+                return  # said again while this was checked
             self._require(round_, name)
             self._updates().mkdir(exist_ok=True)
             told, update = self._files(name, "commit", "update")
@@ -395,18 +397,16 @@ class RoundStore:
         os.truncate(part, whole * self._piece_bytes())
         return whole
 
-    def _check_whole(self, part: Path, checksum: str) -> None:
-        expected = self._update_bytes()
-        if part.stat().st_size != expected:
-            raise Damaged(
-                f"the update has {part.stat().st_size} of {expected} bytes: send the rest first"
-            )
-        with part.open("rb") as file:
-            found = protocol.digest(iter(lambda: file.read(1 << 20), b""))
-        if found != checksum:
-            part.unlink()
-            raise Damaged("the update's checksum is not the one that was offered: begin anew")
-        files.sync(part)
+    def _check_whole(self, part: BinaryIO, checksum: str) -> None:
+        with part:
+            size, expected = os.fstat(part.fileno()).st_size, self._update_bytes()
+            if size != expected:
+                raise Damaged(f"the update has {size} of {expected} bytes: send the rest first")
+            found = protocol.digest(iter(lambda: part.read(1 << 20), b""))
+            if found != checksum:
+                Path(part.name).unlink(missing_ok=True)
+                raise Damaged("the update's checksum is not the one that was offered: begin anew")
+            os.fsync(part.fileno())
 
     def _read_update(self, file: BinaryIO, start: int, count: int) -> Vector:
         width = protocol.itemsize(self.state.encoding)

@@ -22,7 +22,9 @@ from workersdk.environment import Address
 from workersdk.federated import protocol
 from workersdk.federated.environment import FederationEnvironment, Secret
 from workersdk.federated.layout import Weights
+from workersdk.federated.protocol import Encoding
 from workersdk.federated.server import AggregationServer
+from workersdk.federated.store import RoundStore
 from workersdk.http_exchange import HTTPPeer, Request, Response
 from workersdk.tensors import Array
 
@@ -62,7 +64,7 @@ class Mean:
 
 
 class Federation:
-    """An aggregator that serves in a thread. `result` is what serve() gave back."""
+    """An aggregator that serves in a thread."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.environment = FederationEnvironment(
@@ -74,15 +76,16 @@ class Federation:
             pretrained_model_url=options.pop("pretrained_model_url", ""),
         )
         self.server = AggregationServer(environment=self.environment, **options)
-        self.result: Any = None
+        self._result: bool | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._serve, name="aggregator")
         self._thread.start()
 
     def _serve(self) -> None:
         try:
-            self.result = self.server.serve()
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            self.result = error
+            self._result = self.server.serve()
+        except Exception as error:  # noqa: BLE001 - join() raises it
+            self._error = error
 
     def trainer(self, name: str, *, secret: str = SECRET) -> FederationEnvironment:
         return self.trainer_of(self.server.address, name, secret=secret)
@@ -111,18 +114,23 @@ class Federation:
         finally:
             peer.close()
 
-    def join(self) -> Any:
+    def join(self) -> bool | None:
+        """What serve() gave back. Raises: what it raised, the first time"""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the aggregator goes on"
-        return self.result
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._result
 
-    def stop(self) -> Any:
+    def stop(self) -> bool | None:
         self.server.stop()
         return self.join()
 
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[Any]:
+    """Makes aggregators. One that raises fails its test, unless that had it from join()."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> Federation:
@@ -133,15 +141,30 @@ def federation(tmp_path: Path) -> Iterator[Any]:
         yield make
 
 
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., RoundStore]:
+    """The store of the federation's directory, as a new process opens it."""
+
+    def open_(encoding: Encoding = Encoding()) -> RoundStore:  # noqa: B008 - is frozen
+        return RoundStore(tmp_path / "state", encoding)
+
+    return open_
+
+
 @contextmanager
-def running(*targets: Any) -> Iterator[list[Any]]:
-    """Each in a thread of its own; what they gave back or raised, once all have ended."""
+def running(
+    *targets: Any, may_raise: type[Exception] | tuple[type[Exception], ...] = ()
+) -> Iterator[list[Any]]:
+    """Each in a thread of its own; what they gave back, once all have ended.
+
+    Args: may_raise: what the test expects: it is among the results. Anything else fails the test
+    """
     results: list[Any] = [None] * len(targets)
 
     def run(index: int) -> None:
         try:
             results[index] = targets[index]()
-        except Exception as error:  # noqa: BLE001 - the test looks at it
+        except Exception as error:  # noqa: BLE001 - raised below
             results[index] = error
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(len(targets))]
@@ -153,6 +176,9 @@ def running(*targets: Any) -> Iterator[list[Any]]:
         for thread in threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive(), "a trainer goes on"
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, may_raise):
+            raise result
 
 
 @contextmanager
@@ -191,7 +217,7 @@ class Workers:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, name: str, *arguments: object, gone_after_s: float = 2.0
+        self, name: str, *arguments: object, gone_after_s: float = 2.0, linger_s: float = 300.0
     ) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
@@ -204,6 +230,7 @@ class Workers:
             "FEDERATION_STATE_DIR": str(self.state_dir),
             "MODEL_URL": str(self.model(name)),
             "GONE_AFTER_S": str(gone_after_s),
+            "LINGER_S": str(linger_s),
         }
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(

@@ -43,6 +43,7 @@ class ScriptedAggregator(http.server.ThreadingHTTPServer):
         self.script = script
         self.state = RoundState(1, 3, is_yours=True)
         self.welcome = Welcome(Encoding(), beat_s=3600.0)
+        self.retry_after_s = 0.0  # told with each 503
         self.asked: list[Asked] = []
         self.is_over = threading.Event()
         super().__init__((LOOPBACK, 0), _Handler)
@@ -115,6 +116,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         status, body = self.server.answer(asked)
         if status:
             self.send_response(status)
+            if status == 503:
+                self.send_header("Retry-After", str(self.server.retry_after_s))
             self.end_headers()
             self.wfile.write(body)
 

@@ -1,5 +1,6 @@
 """What a participant does about answers: damaged, lost, refused, or of an aggregator made anew."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.workersdk.federated.conftest import (
+    PATIENCE_S,
     SECRET,
     Federation,
     eventually,
@@ -115,6 +117,30 @@ def test_closing_waits_little_for_an_aggregator_that_hangs(
     client.close()
     assert time.monotonic() - before_s < 6.0
     assert aggregator.count(LEAVE) == 1
+
+
+def test_who_has_closed_is_not_joined_again_by_a_beat_under_way(
+    aggregator: ScriptedAggregator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be waited for until it counts as gone."""
+    monkeypatch.setattr("workersdk.federated.client.LEAVE_TIMEOUT_S", 0.2)
+    aggregator.welcome = Welcome(Encoding(), beat_s=0.01)
+
+    def script(asked: Asked) -> Answer | None:
+        if asked.what != BEAT:
+            return None
+        eventually(lambda: aggregator.count(LEAVE) > 0)
+        return UNKNOWN
+
+    aggregator.script = script
+    before = set(threading.enumerate())
+    client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
+    client.join(ONE)
+    (beating,) = (each for each in set(threading.enumerate()) - before if "edgeai" in each.name)
+    eventually(lambda: aggregator.count(BEAT) == 1)
+    client.close()
+    beating.join(PATIENCE_S)
+    assert (aggregator.count(LEAVE), aggregator.count(JOIN)) == (1, 1)
 
 
 # ---- joined no more -----------------------------------------------------------------------------
@@ -241,6 +267,31 @@ def test_what_always_arrives_damaged_is_given_up(
     with pytest.raises(FederationError, match="make an offer first"):
         client.send(1, LONG[:3], commit=Commit("", 1))
     assert aggregator.count(OFFER) == 1 + MAX_RESENDS
+
+
+def test_damage_without_progress_is_given_up_where_a_part_has_arrived(
+    aggregator: ScriptedAggregator, client: AggregatorClient
+) -> None:
+    def script(asked: Asked) -> Answer | None:
+        if asked.what == OFFER:
+            enough = aggregator.count(OFFER) > 5 * MAX_RESENDS
+            return (422, b"") if enough else (200, protocol.encode(Received(1)))
+        return DAMAGED if asked.what.startswith("PUT") else None
+
+    aggregator.script = script
+    with pytest.raises(FederationError, match="make an offer first"):
+        client.send(1, LONG, commit=Commit("", 1))
+    assert aggregator.count(OFFER) == 1 + MAX_RESENDS
+
+
+def test_an_aggregator_says_when_to_ask_again(
+    aggregator: ScriptedAggregator, client: AggregatorClient
+) -> None:
+    aggregator.retry_after_s = 0.4  # unasked, a participant waits 0.2 s at most
+    aggregator.script = once("GET /v1/round", (503, b""))
+    client.next_round()
+    first, second = (each.at_s for each in aggregator.asked if each.what == "GET /v1/round")
+    assert second - first >= 0.4
 
 
 def test_a_piece_of_the_model_that_was_cut_is_fetched_again(

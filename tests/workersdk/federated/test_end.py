@@ -11,7 +11,7 @@ from tests.workersdk.federated.test_federation import DATA, MEAN_OF_ALL
 
 RECORD: Final = "state.msgpack"  # all that a federation leaves behind
 MEAN_OF_A_AND_B: Final = (10 + 80) / 30
-LONG_S: Final = 8.0  # for a process to come again on a busy machine
+NEVER_S: Final = 3 * PATIENCE_S  # a test that waits for this fails
 
 
 def exit_codes(*processes: Popen[bytes]) -> list[int]:
@@ -19,14 +19,14 @@ def exit_codes(*processes: Popen[bytes]) -> list[int]:
 
 
 def start_aggregator(
-    workers: Workers, participants: int = 2, *, gone_after_s: float = LONG_S
+    workers: Workers, participants: int = 2, *, gone_after_s: float = NEVER_S
 ) -> Popen[bytes]:
     given = ("aggregator", 2, participants, participants)
     return workers.start("aggregator", *given, gone_after_s=gone_after_s)
 
 
-def start_trainer(workers: Workers, name: str) -> Popen[bytes]:
-    return workers.start(name, "trainer", 0, *DATA[name])
+def start_trainer(workers: Workers, name: str, seconds: float = 0.0) -> Popen[bytes]:
+    return workers.start(name, "trainer", seconds, *DATA[name])
 
 
 # ---- the aggregator is killed -------------------------------------------------------------------
@@ -38,13 +38,23 @@ def start_trainer(workers: Workers, name: str) -> Popen[bytes]:
 def test_an_aggregator_that_is_killed_saves_again_and_serves_those_who_wait(
     workers: Workers, method: str
 ) -> None:
-    """Who took the result from the first, and could not say so, is soon taken for gone."""
-    aggregator = workers.start("aggregator", "ending-aggregator", method, 2, 3, 3)
-    trainers = [start_trainer(workers, name) for name in DATA]
+    """One trainer cannot come for the result before the kill: it is waited for.
+
+    Who took it from the first, and could not say so, is soon taken for gone.
+    """
+    given = ("ending-aggregator", method, 2, 3, 3)
+    aggregator = workers.start("aggregator", *given, gone_after_s=NEVER_S)
+    stopped = start_trainer(workers, "a")
+    others = [start_trainer(workers, name, 0.5) for name in ("b", "c")]
+    workers.says("aggregator", "update received: name=a round=2")
+    stopped.send_signal(signal.SIGSTOP)
     assert exit_codes(aggregator) == [-signal.SIGKILL]
     assert "model-3" in workers.kept()
-    aggregator = start_aggregator(workers, 3, gone_after_s=4.0)
-    assert exit_codes(*trainers, aggregator) == [0] * 4
+    workers.log("aggregator").unlink()
+    aggregator = start_aggregator(workers, 3, gone_after_s=3.0)
+    workers.says("aggregator", "aggregator listens")
+    stopped.send_signal(signal.SIGCONT)
+    assert exit_codes(stopped, *others, aggregator) == [0] * 4
     assert workers.final() == pytest.approx([MEAN_OF_ALL] * 3)
     assert workers.kept() == {RECORD}
 
@@ -108,10 +118,16 @@ def test_a_trainer_that_ends_with_the_result_in_hand_finds_it_again(
     assert exit_codes(start_trainer(workers, "b"), aggregator) == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("gone_after_s", "linger_s"),
+    [pytest.param(2.0, NEVER_S, id="it is gone"), pytest.param(NEVER_S, 1.0, id="all linger")],
+)
 def test_a_trainer_that_does_not_come_for_the_result_is_not_waited_for_for_ever(
-    workers: Workers,
+    workers: Workers, gone_after_s: float, linger_s: float
 ) -> None:
-    aggregator = workers.start("aggregator", "aggregator", 2, 2, 2)
+    aggregator = workers.start(
+        *("aggregator", "aggregator", 2, 2, 2), gone_after_s=gone_after_s, linger_s=linger_s
+    )
     others = (
         start_trainer(workers, "a"),
         workers.start("b", "ending-trainer", "save", *DATA["b"]),

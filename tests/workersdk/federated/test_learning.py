@@ -1,6 +1,7 @@
 """What a trainer's estimator is told, and what a trainer makes of a round that is closed to it."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -8,10 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from common.backoff import Backoff
 from tests.workersdk.federated.conftest import Federation, Mean, eventually, running
 from tests.workersdk.federated.scripted import Answer, Asked, ScriptedAggregator
 from tests.workersdk.federated.test_federation import settings, trainer
-from workersdk.federated import protocol
+from workersdk.federated import learning, protocol
 from workersdk.federated.layout import Weights
 from workersdk.federated.learning import FederatedLearning
 from workersdk.federated.protocol import Commit, RoundState
@@ -72,6 +74,31 @@ def test_a_round_that_stays_closed_is_not_tried_in_a_hot_loop(
         aggregator.state = RoundState(3, 3, is_finished=True)
     moments = [asked.at_s for asked in aggregator.asked if asked.what == offer]
     assert min(later - earlier for earlier, later in pairwise(moments)) >= 0.1
+
+
+def test_another_round_is_waited_for_from_anew(
+    aggregator: ScriptedAggregator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that was closed three times is no reason to wait for long in the next."""
+    limits: list[float] = []
+
+    def shortest(low: float, high: float) -> float:
+        limits.append(high)
+        return low
+
+    monkeypatch.setattr(learning, "Backoff", partial(Backoff, uniform=shortest))
+
+    def script(asked: Asked) -> Answer | None:
+        if not asked.what.endswith("/updates/a"):
+            return None
+        if aggregator.count(asked.what) == 3:
+            next_ = aggregator.state.round + 1
+            aggregator.state = RoundState(next_, 3, is_yours=True, is_finished=next_ == 3)
+        return CLOSED
+
+    aggregator.script = script
+    FederatedLearning(Mean(), environment=aggregator.environment).train([1.0])
+    assert limits == [0.5, 1.0, 0.5, 1.0]
 
 
 class Measuring(Mean):

@@ -58,6 +58,12 @@ ALL_SEND = ("a sends 1 at 1", "b sends 1 at 1", "c sends 1 at 1")
             ("a joins 0", "b joins 0", *ALL_SEND[:2]), 100, True, id="it does not come in time"
         ),
         pytest.param(
+            ("a joins 0", "b joins 11", "c joins 11", "b sends 1 at 12", "c sends 1 at 12"),
+            12,
+            False,
+            id="one has gone before the third came",
+        ),
+        pytest.param(
             ("a joins 0", "b joins 50", "a heard 50", *ALL_SEND[:2]),
             100,
             False,

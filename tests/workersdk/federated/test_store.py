@@ -1,14 +1,12 @@
 """The aggregator's directory: what is kept, what a kill in between leaves, what is refused."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.workersdk.federated.conftest import disk_of
 from workersdk.errors import AggregationError, WeightsError
 from workersdk.federated import protocol
 from workersdk.federated.aggregations import Aggregation, FedAvg, FedAvgM, Slice
@@ -28,16 +26,6 @@ def layout(numbers: int) -> Layout:
 
 def vector(value: float, numbers: int = 4) -> Vector:
     return np.full(numbers, value, dtype=np.float32)
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Callable[..., RoundStore]:
-    """The store of this directory, as a new process opens it."""
-
-    def open_(encoding: Encoding = PLAIN) -> RoundStore:
-        return RoundStore(tmp_path / "state", encoding)
-
-    return open_
 
 
 def seeded(store: RoundStore, value: float = 0.0, numbers: int = 4) -> RoundStore:
@@ -279,31 +267,6 @@ def test_a_commit_is_durable_before_it_counts(
     assert synced == ["a.offer.new", "updates-1", "a.part", "a.commit.new", "updates-1"]
 
 
-# ---- pieces that come twice, or half ------------------------------------------------------------
-
-
-def test_a_piece_that_comes_twice_counts_once(opened: Any) -> None:
-    store = seeded(opened(), numbers=TWO_PIECES)
-    update = np.arange(TWO_PIECES, dtype=np.float32)
-    checksum, _ = offer(store, "a", update)
-    for piece, data in enumerate(protocol.wire_parts(update, PLAIN)):
-        store.write_piece(1, "a", piece, data)
-        store.write_piece(1, "a", piece, data)
-    store.commit(1, "a", Commit(checksum, 1))
-
-
-def test_half_a_piece_that_a_full_disk_left_is_written_over(opened: Any) -> None:
-    store = seeded(opened(), numbers=TWO_PIECES)
-    update = np.arange(TWO_PIECES, dtype=np.float32)
-    first, second = protocol.wire_parts(update, PLAIN)
-    checksum, _ = offer(store, "a", update)
-    with disk_of(len(first) // 2), pytest.raises(OSError, match="File too large"):
-        store.write_piece(1, "a", 0, first)
-    store.write_piece(1, "a", 0, first)
-    store.write_piece(1, "a", 1, second)
-    store.commit(1, "a", Commit(checksum, 1))
-
-
 # ---- slices -------------------------------------------------------------------------------------
 
 
@@ -345,6 +308,7 @@ def test_updates_that_join_to_infinity_leave_model_and_memory(opened: Any) -> No
         store.aggregate(FedAvgM(momentum=0.5, rate=2.0), is_last=False)
     store.keep(is_last=False)
     assert (store.state.round, store.model().tolist()) == (3, [2.0] * 4)
+    assert opened().state.has_learned
     send(store, "a", vector(2), samples=1, round_=3)
     store.aggregate(aggregation, is_last=False)
     assert store.model().tolist() == [3.0] * 4  # half of the first step
@@ -366,3 +330,14 @@ def test_another_layout_lets_go_of_what_was_sent_in_the_first(opened: Any, tmp_p
     store.expect(layout(5))
     assert opened().state.layout == layout(5)
     assert not (tmp_path / "state" / "updates-0").exists()
+
+
+def test_the_layout_is_that_of_the_first_weights_once_they_have_come(opened: Any) -> None:
+    store = opened()
+    store.expect(layout(4))
+    commit = send(store, "a", vector(1), samples=1, round_=SEED)
+    store.expect(layout(5))
+    assert (store.state.layout, store.commits()) == (layout(4), {"a": commit})
+    store.adopt("a")
+    store.expect(layout(5))
+    assert opened().state.layout == layout(4)

@@ -83,7 +83,8 @@ def aggregate(estimator: Mean | None, *arguments: str) -> None:
         min_participants=least,
         gone_after_s=float(os.environ.get("GONE_AFTER_S", "2")),
     )
-    AggregationServer(estimator=estimator, settings=settings).serve()
+    linger_s = float(os.environ.get("LINGER_S", "300"))
+    AggregationServer(estimator=estimator, settings=settings, linger_s=linger_s).serve()
 
 
 def train(estimator: Mean, *data: str) -> None:
