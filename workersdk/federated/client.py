@@ -46,7 +46,7 @@ BEAT_TIMEOUT_S: Final = 10.0
 LEAVE_TIMEOUT_S: Final = 2.0  # a pod that is stopped has 30 s for all that it does
 WAIT_S: Final = 20.0  # in one request, for the next round
 MAX_RESENDS: Final = 3  # in a row, of what arrived damaged
-MAX_REJOINS: Final = 3  # in a row, for one request
+MAX_REJOINS: Final = 3  # in a row, for one request, while the aggregator is there
 
 
 class RoundClosed(Exception):
@@ -71,6 +71,7 @@ class AggregatorClient:
         self._layout = Layout(())
         self._encoding = Encoding()
         self._trouble = ""  # what was last said about an aggregator that is away
+        self._outages = 0
         self._is_closed = threading.Event()
         self._heartbeat = Heartbeat(self._beat)
         self.sent_bytes = self.received_bytes = 0  # of weights
@@ -198,11 +199,13 @@ class AggregatorClient:
 
     def _call(self, method: str, path: str, body: bytes = b"") -> bytes:
         """Joins again where it must. Raises: RoundClosed, Damaged, FederationError"""
-        left = MAX_REJOINS
+        left, outages = MAX_REJOINS, self._outages
         while True:
             try:
                 return self._answer(method, path, body)
             except _NotJoined as error:
+                if outages != self._outages:  # so it is another process by now
+                    left, outages = MAX_REJOINS, self._outages
                 if not left:
                     raise FederationError(str(error)) from error
                 log.info("joining again: the aggregator does not know this participant")
@@ -248,6 +251,7 @@ class AggregatorClient:
 
     def _say(self, problem: str) -> None:
         """Log a change, not every attempt of a long outage."""
+        self._outages += bool(problem and not self._trouble)
         if problem and problem != self._trouble:
             log.warning("waiting for the %s: %s", self._where, problem)
         elif self._trouble and not problem:

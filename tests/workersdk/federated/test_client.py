@@ -32,6 +32,7 @@ from workersdk.federated.client import MAX_REJOINS, MAX_RESENDS, AggregatorClien
 from workersdk.federated.layout import Layout, TensorLayout
 from workersdk.federated.protocol import Commit, Encoding, Received, Welcome
 
+ROUND = "GET /v1/round"
 OFFER = "POST /v1/rounds/1/updates/a"
 UNKNOWN: Answer = (404, b'{"error": "participant a has not joined: join first"}')
 DAMAGED: Answer = (400, b'{"error": "make an offer first"}')
@@ -82,7 +83,7 @@ def test_an_aggregator_made_anew_is_joined_while_the_trainer_trains(
 ) -> None:
     """Nothing but the beats of the other thread is asked meanwhile."""
     aggregator.welcome = Welcome(Encoding(), beat_s=0.01)
-    aggregator.script = once("GET /v1/round", UNKNOWN)
+    aggregator.script = once(ROUND, UNKNOWN)
     client.next_round()
     joins = aggregator.count(JOIN)
     aggregator.script = once(BEAT, UNKNOWN)
@@ -94,7 +95,7 @@ def test_the_rhythm_is_that_of_the_last_welcome(
 ) -> None:
     assert aggregator.count(BEAT) == 0
     aggregator.welcome = Welcome(Encoding(), beat_s=0.01)
-    aggregator.script = once("GET /v1/round", UNKNOWN)
+    aggregator.script = once(ROUND, UNKNOWN)
     client.next_round()
     eventually(lambda: aggregator.count(BEAT) > 1)
 
@@ -174,10 +175,22 @@ def test_an_update_of_a_round_that_has_moved_is_not_sent_again(
 def test_an_aggregator_that_never_knows_it_is_not_joined_for_ever(
     aggregator: ScriptedAggregator, client: AggregatorClient
 ) -> None:
-    aggregator.script = always("GET /v1/round", UNKNOWN)
+    aggregator.script = always(ROUND, UNKNOWN)
     with pytest.raises(FederationError, match="has not joined: join first"):
         client.next_round()
     assert aggregator.count(JOIN) == 1 + MAX_REJOINS
+
+
+def test_an_aggregator_that_is_started_anew_again_and_again_is_joined_each_time(
+    aggregator: ScriptedAggregator, client: AggregatorClient
+) -> None:
+    """In one request, which outlives all of them."""
+    restarts = MAX_REJOINS + 2
+    gone: Answer = (0, b"")
+    answers = iter([gone, UNKNOWN] * restarts)
+    aggregator.script = lambda asked: next(answers, None) if asked.what == ROUND else None
+    assert client.next_round() == aggregator.state
+    assert aggregator.count(JOIN) == 1 + restarts
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 410, 422])
@@ -288,9 +301,9 @@ def test_an_aggregator_says_when_to_ask_again(
     aggregator: ScriptedAggregator, client: AggregatorClient
 ) -> None:
     aggregator.retry_after_s = 0.4  # unasked, a participant waits 0.2 s at most
-    aggregator.script = once("GET /v1/round", (503, b""))
+    aggregator.script = once(ROUND, (503, b""))
     client.next_round()
-    first, second = (each.at_s for each in aggregator.asked if each.what == "GET /v1/round")
+    first, second = (each.at_s for each in aggregator.asked if each.what == ROUND)
     assert second - first >= 0.4
 
 
