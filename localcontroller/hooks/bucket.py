@@ -1,20 +1,15 @@
 """An object, or all objects below a prefix, of an S3 bucket as the source of a Dataset.
 
-The keys that it takes are files that the operator puts on the node, named as the keys of the
-Secret that workers get: ACCESS_KEY_ID, SECRET_ACCESS_KEY and, off AWS, S3_ENDPOINT_URL; with
-S3_REGION where that is not us-east-1. They are read for each look, for keys are rotated. Without
-a credentialName, or with no more than an S3_ENDPOINT_URL, nothing is signed.
+The keys that it takes are read for each look, for keys are rotated.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import msgspec
 import obstore
 from obstore.exceptions import (
     BaseError,
@@ -25,7 +20,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from common.ids import is_subdomain
+from localcontroller.hooks.keys import KeyDirectory, Keys
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
     CONNECT_S,
@@ -42,80 +37,14 @@ if TYPE_CHECKING:
     from obstore import GetOptions  # neither is there at run time
     from obstore.store import S3Config
 
-DEFAULT_REGION: Final = "us-east-1"
 RETRIES: Final = 2
 RETRY_S: Final = 30.0
-MAX_KEY_BYTES: Final = 4096
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # as S3 once allowed them
 _MAX_PROBLEM_CHARS: Final = 300
 
 
-class Keys(msgspec.Struct, frozen=True):
-    """What a bucket wants to see; the empty ones: nothing, for a bucket that all may read."""
-
-    access: str = ""
-    secret: str = ""
-    endpoint: str = ""
-    region: str = DEFAULT_REGION
-
-    def __repr__(self) -> str:
-        return f"Keys(endpoint={self.endpoint!r}, region={self.region!r})"
-
-
-class KeyDirectory:
-    """Where keys are: `<root>/<namespace>/<credentialName>/<file>`. None: nowhere.
-
-    Or `<root>/<namespace>.<credentialName>.<file>`, since a mounted Secret has no directories;
-    neither a namespace nor the name of a file has a dot.
-    """
-
-    def __init__(self, root: Path | None) -> None:
-        self._root = root
-
-    def read(self, namespace: str, name: str) -> Keys:
-        """Raises: SourceError, which quotes nothing of a file"""
-        if not name:
-            return Keys()
-        if not (is_subdomain(namespace) and is_subdomain(name)):
-            raise SourceError("NoCredential", f"spec.credentialName: {name[:64]!r} is no name")
-        if self._root is None:
-            raise SourceError(
-                "NoCredential",
-                f"spec.credentialName: this node holds no keys of {name}; "
-                "give its LocalController --credentials-dir",
-            )
-        file = partial(_file, self._root, namespace, name)
-        endpoint = _key(file("S3_ENDPOINT_URL"), is_optional=True)
-        access = _key(file("ACCESS_KEY_ID"), is_optional=bool(endpoint))
-        return Keys(
-            access=access,
-            secret=_key(file("SECRET_ACCESS_KEY"), is_optional=not access),
-            endpoint=endpoint if "://" in endpoint or not endpoint else f"https://{endpoint}",
-            region=_key(file("S3_REGION"), is_optional=True) or DEFAULT_REGION,
-        )
-
-
-def _file(root: Path, namespace: str, name: str, key: str) -> Path:
-    flat = root / f"{namespace}.{name}.{key}"
-    return flat if flat.exists() else root / namespace / name / key
-
-
-def _key(file: Path, *, is_optional: bool = False) -> str:
-    try:
-        with file.open("rb") as opened:
-            return opened.read(MAX_KEY_BYTES).decode("ascii").strip()
-    except FileNotFoundError as error:
-        if is_optional:
-            return ""
-        problem = error.strerror
-    except OSError as error:
-        problem = error.strerror
-    except UnicodeDecodeError:  # not chained: it quotes what it could not decode
-        problem = "it is not ASCII"
-    raise SourceError("NoCredential", f"spec.credentialName: {file} on this node: {problem}")
-
-
 class BucketSource:
-    """Args: keys: of the Dataset's namespace and credentialName"""
+    """Args: keys: of the Dataset's namespace and credentialName. Raises: SourceError"""
 
     def __init__(
         self,
@@ -127,10 +56,8 @@ class BucketSource:
         namespace: str,
         credential: str,
     ) -> None:
-        parts = urlsplit(url)
         self._url = url
-        self._bucket = parts.netloc.rpartition("@")[2]
-        self._path = parts.path.strip("/")
+        self._bucket, self._path = _parts(url)
         self._format = DIRECTORY if not format_ and url.endswith("/") else format_
         self._threads = threads
         self._read_keys = lambda: keys.read(namespace, credential)
@@ -146,8 +73,11 @@ class BucketSource:
                 if self._format == DIRECTORY:
                     return await self._count_objects(store, where)
                 return await self._count_samples(store)
-        except NotModifiedError:
-            return None
+        except NotModifiedError as error:
+            if self._etag:
+                return None
+            text = f"{where}: the server answers 304 to what has no condition"
+            raise SourceError("Unavailable", text) from error
         except TimeoutError as error:
             raise SourceError("Unavailable", f"{where}: no answer in time") from error
         except (NotFoundError, FileNotFoundError) as error:
@@ -178,16 +108,34 @@ class BucketSource:
         return samples
 
     async def _count_objects(self, store: S3Store, where: str) -> int:
-        objects, pages = 0, aiter(obstore.list(store, self._path or None))
+        objects, empty, pages = 0, "", aiter(obstore.list(store, self._path or None))
         while True:
             async with asyncio.timeout(SILENCE_S):
                 page = await anext(pages, None)
             if page is None:
                 break
-            objects += sum(not each["path"].endswith("/") for each in page)
+            below = (each for each in page if each["path"] != self._path)
+            for each in below:  # in the order of their keys
+                # The client takes the '/' from the key of a directory. It has no content, and
+                # what is in it comes next.
+                is_in_last = bool(empty) and each["path"].startswith(f"{empty}/")
+                objects += 1 - is_in_last
+                empty = each["path"] if not each["size"] else ""
         if not objects:  # S3 knows no empty directory
             raise SourceError("NotFound", f"{where}: there is no object below it")
         return objects
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Bucket, and key or prefix. Raises: SourceError"""
+    parts = urlsplit(url)
+    bucket = parts.netloc.rpartition("@")[2]
+    if not _BUCKET.fullmatch(bucket):
+        raise SourceError("InvalidURL", f"spec.url: {shown(url)[:256]} names no bucket")
+    if "?" in url or "#" in url:  # for workers too, what follows is no part of the key
+        text = f"spec.url: {shown(url)[:256]} goes on with a '?' or '#'; no key may have one"
+        raise SourceError("InvalidURL", text)
+    return bucket, parts.path.strip("/")
 
 
 async def _chunks(stream: "obstore.BytesStream") -> AsyncIterator[bytes]:

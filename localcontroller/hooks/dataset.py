@@ -23,8 +23,9 @@ from common.ids import TaskKey, WorkerName, parse_task_key
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from localcontroller.attempts import UPDATE_TIME, Message
-from localcontroller.hooks.bucket import BucketSource, KeyDirectory
-from localcontroller.hooks.files import PathSource
+from localcontroller.hooks.bucket import BucketSource
+from localcontroller.hooks.files import NODE_ROOT, PathSource
+from localcontroller.hooks.keys import KeyDirectory
 from localcontroller.hooks.samples import NotUtf8
 from localcontroller.hooks.sources import Source, SourceError, Threads, format_of
 from localcontroller.hooks.web import WebSource, new_session
@@ -65,7 +66,7 @@ class Sources:
     """Makes the source that a Dataset names."""
 
     def __init__(self, options: Options, session: aiohttp.ClientSession, threads: Threads) -> None:
-        self._root = options.data_root
+        self._root = options.data_root or NODE_ROOT
         self._keys = KeyDirectory(options.credentials_dir)
         self._session = session
         self._threads = threads
@@ -79,7 +80,8 @@ class Sources:
         format_ = format_of(spec.format, spec.url)
         match scheme:
             case "":
-                return PathSource(self._path(spec.url), spec.url, format_, self._threads)
+                _check_path(spec.url)
+                return PathSource(self._root, spec.url, format_, self._threads)
             case "http" | "https":
                 return WebSource(spec.url, format_, self._session, self._threads)
             case "s3":
@@ -93,10 +95,11 @@ class Sources:
                 )
         raise SourceError("InvalidURL", f"spec.url: scheme {scheme[:64]!r} is not supported")
 
-    def _path(self, url: str) -> Path:
-        if not url.startswith("/") or ".." in url.split("/") or "\0" in url:
-            raise SourceError("InvalidURL", f"spec.url: {url[:256]!r} is no absolute path")
-        return Path(url) if self._root is None else self._root / url.lstrip("/")
+
+def _check_path(url: str) -> None:
+    """Raises: SourceError"""
+    if not url.startswith("/") or ".." in url.split("/") or "\0" in url:
+        raise SourceError("InvalidURL", f"spec.url: {url[:256]!r} is no absolute path")
 
 
 class Datasets:
@@ -108,6 +111,7 @@ class Datasets:
         self._pause = pause
         self._watches: dict[TaskKey, tuple[wire.Held, asyncio.Task[None]]] = {}
         self._looks = asyncio.Semaphore(MAX_LOOKS)
+        self._slow_looks = asyncio.Semaphore(MAX_LOOKS)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -151,10 +155,15 @@ class Datasets:
             await self._pause(self._options.poll_s * spread)
 
     async def _look(self, dataset: "Dataset") -> None:
-        """Few begin at a time; one that takes long keeps no other from beginning."""
-        async with TaskGroup() as group, self._looks:
+        """Few begin at a time; one that takes long keeps no other from beginning.
+
+        Those of which that is known begin apart, so that only their like waits for them.
+        """
+        places = self._slow_looks if dataset.is_slow else self._looks
+        async with TaskGroup() as group, places:
             look = group.create_task(dataset.look(), name=f"look at {dataset.key}")
             await asyncio.wait({look}, timeout=PLACE_S)
+            dataset.is_slow = not look.done()
 
     async def _report(self, dataset: "Dataset") -> None:
         """Returns once the report is durable, or can never be.
@@ -180,6 +189,7 @@ class Dataset:
         self.key = task.key
         self.uid = task.uid
         self.worker = WorkerName(parse_task_key(task.key).name)
+        self.is_slow = False  # its last look took longer than its place was kept
         self._task = task
         self._sources = sources
         self._source: Source | None = None

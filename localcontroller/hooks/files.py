@@ -3,10 +3,14 @@
 The work is done in turns on a few threads, so that a huge file leaves room for others, and ends
 with the turn in which nobody waits for it any more. Only regular files are opened: a pipe or a
 device could be waited for without end.
+
+Links are followed as the node follows them, whose root may be a directory of this process. Who
+exchanges them meanwhile may get something else counted, but learns no more of it than a number.
 """
 
 import asyncio
 import contextlib
+import errno
 import io
 import os
 import stat
@@ -22,6 +26,9 @@ from localcontroller.hooks.sources import (
     Threads,
     counter_for,
 )
+
+NODE_ROOT: Final = Path("/")  # unless the LocalController sees it elsewhere
+MAX_LINKS: Final = 40  # on the way to one file, as Linux has it
 
 _PROBLEMS: Final[dict[type[OSError], tuple[str, str]]] = {
     FileNotFoundError: ("NotFound", "does not exist on this node"),
@@ -47,10 +54,10 @@ class Content(NamedTuple):
 
 
 class PathSource:
-    """Args: path: where the file is for this process; url: where it is for people."""
+    """Args: root: where the node's root is for this process; url: a path below it."""
 
-    def __init__(self, path: Path, url: str, format_: str, threads: Threads) -> None:
-        self._path = path
+    def __init__(self, root: Path, url: str, format_: str, threads: Threads) -> None:
+        self._root = root
         self._url = url
         self._format = format_
         self._threads = threads
@@ -78,15 +85,16 @@ class PathSource:
             raise SourceError(reason, f"spec.url: {self._url} {text}") from error
 
     def _read_changed(self) -> Generator[None, None, Content | None]:
-        found = self._path.stat()
+        path = resolve(self._root, self._url)
+        found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             self._check_is_to_be_listed()
-            return Content((yield from count_files(self._path)))
+            return Content((yield from count_files(path)))
         if not stat.S_ISREG(found.st_mode):
             raise SourceError("Unreadable", f"spec.url: {self._url} is no file and no directory")
         if _mark(found) == self._mark:
             return None
-        return (yield from self._count_samples())
+        return (yield from self._count_samples(path))
 
     def _check_is_to_be_listed(self) -> None:
         if self._format not in (DIRECTORY, ""):
@@ -94,9 +102,9 @@ class PathSource:
                 "IsADirectory", f"spec.url: {self._url} is a directory; use format {DIRECTORY}"
             )
 
-    def _count_samples(self) -> Generator[None, None, Content]:
+    def _count_samples(self, path: Path) -> Generator[None, None, Content]:
         counter = counter_for(self._format, self._url)
-        with open_at_once(self._path) as file:
+        with open_at_once(path) as file:
             mark = _mark(os.fstat(file.fileno()))  # what is written from now on has another one
             while chunk := file.read(CHUNK_BYTES):
                 counter.feed(chunk)
@@ -104,10 +112,37 @@ class PathSource:
         return Content(counter.samples, mark)
 
 
+def resolve(root: Path, path: str) -> Path:
+    """Where the node's `path` is for this process: without links, and never above `root`.
+
+    Raises: OSError
+    """
+    found: list[str] = []
+    left, links = path.split("/")[::-1], 0
+    while left:
+        part = left.pop()
+        if part in ("", "."):
+            continue
+        next_ = root.joinpath(*found, part)
+        mode = next_.lstat().st_mode
+        if part == "..":
+            del found[-1:]
+        elif not stat.S_ISLNK(mode):
+            found.append(part)
+        elif (links := links + 1) > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        else:
+            target = os.readlink(next_)
+            found = [] if target.startswith("/") else found
+            left += target.split("/")[::-1]
+    return root.joinpath(*found)
+
+
 def count_files(root: Path) -> Generator[None, None, int]:
     """Regular files in the directory and below; there is nothing that a mark could save.
 
-    Yields after each entry. Raises: OSError if the root itself is gone, or a part may not be read
+    A link in it is no file, and is not followed. Yields after each entry.
+    Raises: OSError if the root itself is gone, or a part may not be read
     """
     files, directories = 0, [os.fspath(root)]
     with os.scandir(root):

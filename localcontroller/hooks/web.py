@@ -72,12 +72,12 @@ class WebSource:
             raise SourceError("Unavailable", f"{where}: {_problem(error)}") from error
 
     async def _get(self, where: str) -> int | None:
-        counter = counter_for(self._format, self._url)
+        counter, conditions = counter_for(self._format, self._url), self._conditions()
         async with self._session.get(
-            self._url, headers=self._conditions(), max_redirects=MAX_REDIRECTS
+            self._url, headers=conditions, max_redirects=MAX_REDIRECTS
         ) as response:
             mark = _mark(response)
-            if response.status == HTTPStatus.NOT_MODIFIED:
+            if response.status == HTTPStatus.NOT_MODIFIED and conditions:
                 return None
             _check(response.status, where)
             if mark == self._mark != NOTHING_SAID:

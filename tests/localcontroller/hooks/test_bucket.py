@@ -1,14 +1,17 @@
 """Datasets in S3: signed with the keys on the node, conditional, streamed; problems by name."""
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pytest
 from aiohttp import web
 
 from localcontroller.hooks import bucket
 from localcontroller.hooks.dataset import Options
+from localcontroller.hooks.keys import Keys
 from localcontroller.ledger import Ledger
 from tests.localcontroller.hooks.server import Server, serving
 from tests.localcontroller.hooks.world import World, watching
@@ -18,9 +21,9 @@ MODIFIED = "Sat, 03 Jan 2026 10:00:00 GMT"
 LISTING = """<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>
 <Prefix>{prefix}</Prefix><KeyCount>{count}</KeyCount><MaxKeys>1000</MaxKeys>
-<IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"""
+<IsTruncated>{is_cut}</IsTruncated>{contents}</ListBucketResult>"""
 ENTRY = """<Contents><Key>{key}</Key><LastModified>2026-01-03T10:00:00.000Z</LastModified>
-<ETag>"e"</ETag><Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>"""
+<ETag>"e"</ETag><Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"""
 
 
 class Bucket:
@@ -30,19 +33,28 @@ class Bucket:
         self.objects = {name.replace("__", "/").replace("_", "."): o for name, o in objects.items()}
         self.bodies = 0
         self.is_public = False
+        self.page_keys = 1000
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         signed = request.headers.get("Authorization", "")
         if not self.is_public and "AWS4-HMAC-SHA256 Credential=AKID/" not in signed:
             return web.Response(status=403, text="<Error><Code>AccessDenied</Code></Error>")
         if "list-type" in request.query:
-            return self._list(request.query.get("prefix", ""))
+            return self._list(request.query)
         return self._object(request)
 
-    def _list(self, prefix: str) -> web.Response:
-        keys = [key for key in self.objects if key.startswith(prefix)]
-        contents = "".join(ENTRY.format(key=key) for key in keys)
-        text = LISTING.format(prefix=prefix, count=len(keys), contents=contents)
+    def _list(self, query: Mapping[str, str]) -> web.Response:
+        prefix, after = query.get("prefix", ""), query.get("continuation-token", "")
+        found = [key for key in sorted(self.objects) if key.startswith(prefix) and key > after]
+        keys, more = found[: self.page_keys], found[self.page_keys :]
+        contents = "".join(ENTRY.format(key=escape(k), size=len(self.objects[k])) for k in keys)
+        if more:
+            token = f"<NextContinuationToken>{escape(keys[-1])}</NextContinuationToken>"
+            contents += token
+        is_cut = "true" if more else "false"
+        text = LISTING.format(
+            prefix=escape(prefix), count=len(keys), contents=contents, is_cut=is_cut
+        )
         return web.Response(text=text, content_type="application/xml")
 
     def _object(self, request: web.Request) -> web.Response:
@@ -103,6 +115,70 @@ async def test_objects_below_a_prefix_are_counted(
     async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
         await hold(world, url, format=format_)
         assert await world.samples() == 2
+
+
+@pytest.mark.parametrize("page_keys", [1, 1000])
+async def test_what_stands_for_a_directory_is_no_object(
+    page_keys: int, ledger: Ledger, tmp_path: Path
+) -> None:
+    objects = Bucket()
+    marks = ["mark/", "mark/sub/", "mark/sub/deep/"]
+    names = ["mark/1.png", "mark/sub", "mark/sub-2.png", "mark/sub/deep/2.png", "mark/sub/3.png"]
+    objects.objects = dict.fromkeys([*marks, "mark/1.png", "mark/sub"], "")
+    objects.objects |= dict.fromkeys(names[2:], "picture")
+    objects.page_keys = page_keys
+    async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, "s3://b/mark/")
+        assert await world.samples() == len(names)
+
+
+async def test_all_pages_are_counted(ledger: Ledger, tmp_path: Path) -> None:
+    objects = Bucket()
+    objects.objects = {f"a/b c+&é={number}.png": "" for number in range(7)}
+    objects.page_keys = 3
+    async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, "s3://b/a/")
+        assert await world.samples() == 7
+        assert len(server.requests) == 3
+
+
+async def test_an_object_that_is_not_modified_at_the_first_look(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=304)
+
+    async with serving(answer) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, "s3://b/a.txt")
+        report = await world.report()
+        assert report.details["problem"] == "Unavailable"
+        assert "answers 304" in report.reason
+        server.answer = Bucket(a_txt="one\n")
+        await world.look_again()
+        assert await world.samples() == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("s3:///a.txt", "names no bucket"),
+        ("s3://B_X!/a.txt", "names no bucket"),
+        ("s3://b:80/a.txt", "names no bucket"),
+        ("s3://b/a#b.txt", "'#'"),
+        ("s3://b/a?b.txt", "'?'"),
+        ("s3://b/a.txt#", "'#'"),
+    ],
+)
+async def test_what_names_no_object_is_not_asked_for(
+    url: str, text: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    objects = Bucket(a="one\n", a_txt="one\n")
+    async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
+        await hold(world, url, format="txt")
+        report = await world.report()
+        assert report.details["problem"] == "InvalidURL"
+        assert text in report.reason
+        assert not server.requests
 
 
 async def test_a_public_bucket_is_not_signed_for(ledger: Ledger, tmp_path: Path) -> None:
@@ -197,7 +273,8 @@ async def test_a_server_that_falls_silent_is_given_up(
         assert "no answer in time" in report.reason
 
 
-async def test_an_object_that_is_cut_is_not_counted(ledger: Ledger, tmp_path: Path) -> None:
+@pytest.mark.parametrize("url", ["s3://b/a/b.txt", "s3://b/a/"])
+async def test_what_is_cut_is_not_counted(url: str, ledger: Ledger, tmp_path: Path) -> None:
     async def cut(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Length": "1000", "ETag": '"e"', "Last-Modified": MODIFIED}
         response = web.StreamResponse(headers=headers)
@@ -208,9 +285,9 @@ async def test_an_object_that_is_cut_is_not_counted(ledger: Ledger, tmp_path: Pa
         return response
 
     async with serving(cut) as server, watching(ledger, keys(tmp_path, server)) as world:
-        await hold(world, "s3://b/a.txt")
+        await hold(world, url)
         assert await world.problem() == "Unavailable"
-        server.answer = Bucket(a_txt="one\ntwo\n")
+        server.answer = Bucket(a__b_txt="one\ntwo\n", a__c_txt="")
         await world.look_again()
         assert await world.samples() == 2
 
@@ -238,4 +315,4 @@ async def test_a_name_of_keys_cannot_lead_elsewhere(ledger: Ledger, tmp_path: Pa
 
 
 def test_keys_are_not_in_their_repr() -> None:
-    assert SECRET not in repr(bucket.Keys(access="AKID", secret=SECRET))
+    assert SECRET not in repr(Keys(access="AKID", secret=SECRET))

@@ -111,6 +111,7 @@ async def loop(request: web.Request) -> web.StreamResponse:
 
 
 PROBLEMS: dict[str, tuple[Answer, str, str]] = {
+    "304 without a condition": (status(304), "Unavailable", "answers 304"),
     "404": (status(404), "NotFound", "answers 404"),
     "410": (status(410), "NotFound", "answers 410"),
     "401": (status(401), "Forbidden", "answers 401"),
