@@ -2,8 +2,9 @@
 
     python3 -m tests.system.counting_worker
 
-It speaks the worker API itself, so that nothing but the totals is under its control. SIGUSR1 ends
-the counting: it prints its totals as one line of JSON once the LocalController has them.
+It speaks the worker API itself, so that nothing but the totals is under its control. Once it
+prints READY, SIGUSR1 ends the counting: it prints its totals as one line of JSON when the
+LocalController has them.
 """
 
 import json
@@ -15,6 +16,7 @@ import time
 import urllib.request
 from typing import Any, Final
 
+READY: Final = "counting"
 ONE: Final = {"seen": 5, "hard": 3, "uploaded": 2, "answeredByCloud": 2, "fallbacks": 1}
 PERIOD_S: Final = 0.1
 TIMEOUT_S: Final = 5.0
@@ -52,6 +54,7 @@ def main() -> None:
     told = threading.Event()
     signal.signal(signal.SIGUSR1, lambda _number, _frame: told.set())
     signal.signal(signal.SIGTERM, stop)
+    print(READY, flush=True)
     reports = Reports()
     totals = dict(ONE)
     while not told.wait(PERIOD_S):

@@ -179,15 +179,14 @@ def pids_of_edge(running: Environment) -> list[int]:
 
 def finish(running: Environment, service: Service) -> int:
     """Stop all counting. Returns: how many uploads its edge workers counted"""
+    pods = [pod["metadata"]["name"] for pod in service.made()["Pod/digits-edge"]]
+    for pod in pods:  # before that the signal would end the process
+        wait_for_line(running, pod, counting_worker.READY)
     for pid in pids_of_edge(running):
         os.kill(pid, signal.SIGUSR1)
-    return sum(
-        last_words(running, pod["metadata"]["name"])["uploaded"]
-        for pod in service.made()["Pod/digits-edge"]
-    )
+    return sum(json.loads(wait_for_line(running, pod, "{"))["uploaded"] for pod in pods)
 
 
-def last_words(running: Environment, pod: str) -> dict[str, int]:
+def wait_for_line(running: Environment, pod: str, beginning: str) -> str:
     log = running.api.follow_log(NAMESPACE, pod, silence_s=SETTLE_S)
-    counted: dict[str, int] = json.loads(next(line for line in log if line.startswith("{")))
-    return counted
+    return next(line for line in log if line.startswith(beginning))
