@@ -17,7 +17,7 @@ from tests.cluster.manager import GlobalManager
 CHECKOUT: Final = Path(__file__).parents[2]
 CRDS: Final = CHECKOUT / "deploy" / "crds"
 SYSTEM_NAMESPACE: Final = "edgeai-system"
-NODES: Final = ("edge0", "cloud0", "solar-corona-cloud")
+NODES: Final = ("edge0", "edge1", "edge2", "cloud0", "solar-corona-cloud")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -126,9 +126,9 @@ def execute(cluster: Cluster, pod: str, *argv: str) -> str:
     return done.stdout.strip()
 
 
-def answers(cluster: Cluster, pod: str, url: str, *, times: int = 1) -> set[str]:
+def answer(cluster: Cluster, pod: str, url: str) -> str:
     """What `pod` hears at `url`."""
-    return {execute(cluster, pod, "python3", "-c", ASK, url) for _ in range(times)}
+    return execute(cluster, pod, "python3", "-c", ASK, url)
 
 
 def wait_for_answer(cluster: Cluster, pod: str, url: str) -> None:
@@ -161,17 +161,22 @@ def test_each_node_has_a_network_of_its_own(cluster: Cluster) -> None:
     apply(cluster, daemon_set("on-host", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet"))
     pods = wait_for_pods(cluster, "on-host")
     heard = {
-        node: answers(cluster, pods[CLOUD], f"http://{cluster.nodes[node].address}:{PORT}")
+        node: answer(cluster, pods[CLOUD], f"http://{cluster.nodes[node].address}:{PORT}")
         for node in NODES
     }
-    assert heard == {node: {node} for node in NODES}
+    assert heard == {node: node for node in NODES}
 
 
 def test_a_service_answers_by_its_name(cluster: Cluster, servers: dict[str, str]) -> None:
     """From a pod of any node, by the pods of all."""
     for pod in servers.values():
         wait_for_answer(cluster, pod, "http://names.default")
-        assert answers(cluster, pod, "http://names.default", times=12) > {CLOUD}
+        heard: set[str] = set()
+        for _ in range(60):  # which of them answers is left to chance
+            heard.add(answer(cluster, pod, "http://names.default"))
+            if heard > {CLOUD}:
+                break
+        assert heard > {CLOUD}
 
 
 def test_a_pod_reaches_the_api_server(cluster: Cluster, servers: dict[str, str]) -> None:
@@ -208,7 +213,7 @@ def test_a_node_that_is_cut_off_is_not_ready_until_it_is_back(
     finally:
         cluster.reconnect("edge0")
     cluster.wait_until_ready("edge0")
-    assert answers(cluster, servers["edge0"], "http://names.default") <= set(NODES)
+    assert answer(cluster, servers["edge0"], "http://names.default") in NODES
 
 
 # ---- the end ---------------------------------------------------------------------------------
