@@ -200,8 +200,9 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outco
     if expected and expected <= {*done}:
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
     if _has_result(observed) and not any(map(faults.is_active, pods)):
-        missed = ", ".join(sorted(expected - {*done})) or "nobody"
-        message = f"the aggregator has succeeded; ended before they had the result: {missed}"
+        missed = ", ".join(sorted(expected - {*done}))
+        message = "the aggregator has succeeded"
+        message += f"; ended before they had the result: {missed}" if missed else ""
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
     fault = faults.first_fault(pods)
     if fault is not None:

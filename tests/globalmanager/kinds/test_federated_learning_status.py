@@ -113,6 +113,8 @@ def test_a_trainer_left_waiting_is_ended_whatever_else_happens(change: str) -> N
     assert acts(world, at(LEFT_WAITING_S)) == ["Delete digits-train-1"]
     world.settle(at(LEFT_WAITING_S))
     assert world.status["phase"] == "Succeeded"
+    says_who = "digits-train-1" in world.condition("Complete")["message"]
+    assert says_who is (change != "spec is invalid")  # then nobody knows who took part
 
 
 def test_a_trainer_that_ends_in_time_has_the_result() -> None:

@@ -20,8 +20,9 @@ import pytest
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.federated import protocol
+from workersdk.federated.aggregations import FedAvg, Slice
 from workersdk.federated.environment import FederationEnvironment, Secret
-from workersdk.federated.layout import Weights
+from workersdk.federated.layout import Vector, Weights
 from workersdk.federated.protocol import Encoding
 from workersdk.federated.server import AggregationServer
 from workersdk.federated.store import RoundStore
@@ -61,6 +62,33 @@ class Mean:
 
     def save(self, model_url: str) -> None:
         self.saved.append(model_url)
+
+
+class Slow(FedAvg):
+    """Begins to join the updates, and goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.begins, self.go = threading.Event(), threading.Event()
+
+    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
+        self.begins.set()
+        self.go.wait(PATIENCE_S)
+        return super().combine(slice_)
+
+
+class SlowDisk:
+    """From now on a write of the file called `name` hangs in its fsync until `go`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.begins, self.go = threading.Event(), threading.Event()
+        self._name, self._fsync = name, os.fsync
+        monkeypatch.setattr(os, "fsync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name == self._name:
+            self.begins.set()
+            self.go.wait(PATIENCE_S)
+        self._fsync(descriptor)
 
 
 class Federation:

@@ -1,7 +1,5 @@
 """After the last round: how long the aggregator stays, and what does not keep it from its end."""
 
-import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from tests.workersdk.federated.conftest import (
     PATIENCE_S,
     Federation,
+    SlowDisk,
     disk_of,
     eventually,
     running,
@@ -68,22 +67,14 @@ def test_beats_do_not_wait_for_the_disk_on_which_others_come_or_go(
     federation: MakeFederation, monkeypatch: pytest.MonkeyPatch, method: str, name: str
 ) -> None:
     aggregator = over(federation(settings=settings(2, rounds=1)), "a", "b")
-    begins, go, sync = threading.Event(), threading.Event(), os.fsync
-
-    def fsync(descriptor: int) -> None:
-        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name == "state.msgpack.new":
-            begins.set()
-            go.wait(PATIENCE_S)
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    disk = SlowDisk(monkeypatch, "state.msgpack.new")
     body = protocol.encode(Join(layout(), name))
     with running(
         lambda: aggregator.ask(method, f"/v1/participants/{name}", body).status
     ) as results:
-        assert begins.wait(PATIENCE_S)
+        assert disk.begins.wait(PATIENCE_S)
         try:
             beat = aggregator.ask("POST", "/v1/participants/b/beat", timeout_s=2.0)
         finally:
-            go.set()
+            disk.go.set()
     assert (beat.status, results) == (200, [200])

@@ -1,6 +1,5 @@
 """The aggregator over real sockets, as single requests see it: who, when, how many, how long."""
 
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +16,8 @@ from tests.workersdk.federated.conftest import (
     SECRET,
     Federation,
     Mean,
+    Slow,
+    SlowDisk,
     disk_of,
     eventually,
     free_port,
@@ -240,16 +241,6 @@ def test_a_trainer_whose_name_is_taken_ends(federation: MakeFederation) -> None:
 # ---- rounds -------------------------------------------------------------------------------------
 
 
-class Slow(FedAvg):
-    def __init__(self) -> None:
-        self.begins, self.go = threading.Event(), threading.Event()
-
-    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
-        self.begins.set()
-        self.go.wait(PATIENCE_S)
-        return super().combine(slice_)
-
-
 def test_a_straggler_is_not_sent_into_a_round_that_is_closed(federation: MakeFederation) -> None:
     slow = Slow()
     aggregator = federation(
@@ -388,21 +379,13 @@ def test_beats_do_not_wait_for_a_slow_disk(
     federation: MakeFederation, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     aggregator = begun(federation(settings=settings(2)), "slow", "quick")
-    begins, go, sync = threading.Event(), threading.Event(), os.fsync
-
-    def fsync(descriptor: int) -> None:
-        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name == file:
-            begins.set()
-            go.wait(PATIENCE_S)
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    disk = SlowDisk(monkeypatch, file)
     with running(lambda: send(aggregator, "quick", vector(1)).status) as results:
-        assert begins.wait(PATIENCE_S)
+        assert disk.begins.wait(PATIENCE_S)
         try:
             beat = aggregator.ask("POST", "/v1/participants/slow/beat", timeout_s=2.0)
         finally:
-            go.set()
+            disk.go.set()
     assert (beat.status, results) == (200, [200])
 
 

@@ -1,16 +1,14 @@
 """Who is to have the result: it is known to the directory, whoever restarts there."""
 
-import threading
 from typing import Any
 
-from tests.workersdk.federated.conftest import PATIENCE_S, running
+from tests.workersdk.federated.conftest import PATIENCE_S, Slow, running
 from tests.workersdk.federated.test_aggregator import LAYOUT, WEIGHTS, goes_on, joined, send
 from tests.workersdk.federated.test_federation import settings
 from tests.workersdk.federated.test_store import seeded, vector
 from tests.workersdk.federated.test_store import send as store_update
-from workersdk.federated.aggregations import FedAvg, Slice
+from workersdk.federated.aggregations import FedAvg
 from workersdk.federated.aggregator import Aggregator
-from workersdk.federated.layout import Vector
 from workersdk.federated.protocol import Join
 from workersdk.federated.store import RoundStore
 
@@ -74,16 +72,6 @@ def test_all_who_are_present_at_the_end_are_to_have_the_result(opened: Any) -> N
 def test_who_joins_after_the_end_is_to_have_it_too(opened: Any) -> None:
     ended(opened(), "a").join("late", Join(LAYOUT, "late"))
     assert opened().state.takers == ("a", "late")
-
-
-class Slow(FedAvg):
-    def __init__(self) -> None:
-        self.begins, self.go = threading.Event(), threading.Event()
-
-    def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
-        self.begins.set()
-        self.go.wait(PATIENCE_S)
-        return super().combine(slice_)
 
 
 def test_who_joins_while_the_last_updates_are_joined_is_to_have_it_too(opened: Any) -> None:
