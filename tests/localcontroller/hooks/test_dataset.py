@@ -4,31 +4,21 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, web
 from structlog.testing import capture_logs
 
 from common import wire
 from localcontroller.hooks import dataset, files
-from localcontroller.hooks.dataset import MAX_LOOKS, Options, Sources, Spec
+from localcontroller.hooks.dataset import Options, Sources, Spec
 from localcontroller.hooks.files import PathSource
 from localcontroller.hooks.sources import Source, Threads
 from localcontroller.ledger import MAX_REASON_CHARS, Ledger
 from tests.localcontroller.builders import until
-from tests.localcontroller.hooks.server import serving
 from tests.localcontroller.hooks.world import UID, assign, key, watching
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    file = tmp_path / "faces.csv"
-    file.write_text("x,y\n1,2\n3,4\n")
-    return file
 
 
 async def test_a_dataset_that_comes_is_counted_and_reported(ledger: Ledger, data: Path) -> None:
@@ -304,146 +294,6 @@ async def test_a_ledger_that_cannot_be_read_yet_is_read_again(
             assert await world.samples() == 2
 
 
-# ---- what takes long -----------------------------------------------------------------------------
-
-
-def make_huge(file: Path) -> Path:
-    """Hours of reading, of a file that is all hole."""
-    with file.open("wb") as opened:
-        opened.truncate(2**43)
-    return file
-
-
-async def test_a_file_that_is_read_for_too_long_is_given_up(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "TOTAL_S", 0.2)
-    async with watching(ledger) as world:
-        await world.hold(url=str(make_huge(tmp_path / "huge.txt")))
-        report = await world.report()
-        assert report.details["problem"] == "Unreadable"
-        assert "huge.txt cannot be read within 0 s" in report.reason
-
-
-async def test_huge_files_keep_no_other_waiting(
-    ledger: Ledger, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dataset, "PLACE_S", 0.05)
-    url = str(make_huge(data.with_name("huge.csv")))
-    async with watching(ledger) as world:
-        names = [f"huge-{number}" for number in range(MAX_LOOKS)]
-        await ledger.apply([assign(name=name, uid=name, url=url) for name in names])
-        await world.hold(url=str(data))
-        assert await world.samples() == 2
-
-
-async def test_what_was_slow_keeps_only_its_like_waiting_at_the_next_look(
-    ledger: Ledger, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dataset, "PLACE_S", 0.0)
-
-    async def answer(_request: web.Request) -> web.StreamResponse:
-        return web.Response(text="x\n")
-
-    async def silent(_request: web.Request) -> web.StreamResponse:
-        await server.released.wait()
-        return web.Response(text="x\n")
-
-    async with serving(answer) as server, watching(ledger) as world:
-        names = [f"slow-{number}" for number in range(2 * MAX_LOOKS)]
-        url = f"{server.url}/data.csv"
-        await ledger.apply([assign(name=name, uid=name, url=url) for name in names])
-        await until(lambda: len(world.period.waited_s) == len(names))
-        monkeypatch.setattr(dataset, "PLACE_S", 3600.0)
-        server.answer = silent
-        world.period.end()
-        await until(lambda: len(server.requests) == len(names) + MAX_LOOKS)
-        async with asyncio.timeout(5):
-            await world.hold(url=str(data))
-        assert (await ledger.workers())[0].worker.numbers == {"numberOfSamples": 2}
-        server.released.set()
-        await until(lambda: len(world.period.waited_s) == 2 * len(names) + 1)
-        assert len(server.requests) == 2 * len(names)
-
-
-async def test_what_was_quick_again_is_as_any_other(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dataset, "PLACE_S", 0.0)
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        if request.path == "/silent.csv":
-            await server.released.wait()
-        return web.Response(text="x\n")
-
-    async with serving(answer) as server, watching(ledger) as world:
-        await world.hold(url=f"{server.url}/data.csv")
-        monkeypatch.setattr(dataset, "PLACE_S", 3600.0)
-        await world.look_again()
-        url = f"{server.url}/silent.csv"
-        names = [f"silent-{number}" for number in range(MAX_LOOKS)]
-        await ledger.apply([assign(name=name, uid=name, url=url) for name in names])
-        await until(lambda: len(server.requests) == 2 + MAX_LOOKS)
-        world.period.end()
-        async with ClientSession() as session:
-            for _ in range(30):
-                async with session.get(server.url):
-                    pass  # meanwhile what has begun comes
-        assert len(server.requests) == 2 + MAX_LOOKS + 30
-        server.released.set()
-        await until(lambda: len(world.period.waited_s) == 3 + MAX_LOOKS)
-
-
-async def test_four_are_looked_at_at_a_time(ledger: Ledger) -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        if request.path.startswith("/data"):
-            await server.released.wait()
-        return web.Response(text="x\n")
-
-    async with serving(answer) as server, watching(ledger) as world:
-        url = f"{server.url}/data.csv"
-        names = [f"data-{number}" for number in range(8)]
-        await ledger.apply([assign(name=name, uid=name, url=url) for name in names])
-        await until(lambda: len(server.requests) >= 4)
-        async with ClientSession() as session, session.get(server.url):
-            pass  # those that had begun before this one have come before it
-        assert len(server.requests) == 4 + 1
-        server.released.set()
-        await until(lambda: len(world.period.waited_s) == len(names))
-
-
-def test_a_file_that_has_become_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    pipe = tmp_path / "faces.csv"
-    os.mkfifo(pipe)
-    with files.open_at_once(pipe) as file:
-        assert file.read(1) == b""
-
-
-def test_a_directory_below_that_goes_away_meanwhile_has_no_files(tmp_path: Path) -> None:
-    (tmp_path / "a.png").touch()
-    for name in ("cats", "dogs"):
-        (tmp_path / name).mkdir()
-    counting = files.count_files(tmp_path)
-    next(counting)  # the root is being listed
-    (tmp_path / "cats").rmdir()
-    (tmp_path / "dogs").rmdir()
-    (tmp_path / "dogs").touch()
-    assert finish(counting) == 1
-
-
-def finish(counting: Generator[None, None, int]) -> int:
-    while True:
-        try:
-            next(counting)
-        except StopIteration as end:
-            return int(end.value)
-
-
-def test_a_directory_that_is_gone_is_no_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        next(files.count_files(tmp_path / "gone"))
-
-
 # ---- where and what -----------------------------------------------------------------------------
 
 
@@ -470,86 +320,6 @@ async def test_a_path_is_no_url(name: str, ledger: Ledger, tmp_path: Path) -> No
     async with watching(ledger) as world:
         await world.hold(url=str(file))
         assert await world.samples() == 1
-
-
-async def test_paths_are_below_the_root_of_the_node(ledger: Ledger, tmp_path: Path) -> None:
-    file = tmp_path / "rootfs" / "data" / "a.txt"
-    file.parent.mkdir(parents=True)
-    file.write_text("one\n")
-    async with watching(ledger, Options(data_root=tmp_path / "rootfs")) as world:
-        await world.hold(url="/data/a.txt")
-        assert await world.samples() == 1
-
-
-@pytest.fixture
-def rootfs(tmp_path: Path) -> Path:
-    """Where the node's root is: /data with two files, of two lines and one; and what leads away."""
-    root = tmp_path / "rootfs"
-    data = root / "data"
-    (data / "below").mkdir(parents=True)
-    (data / "two.txt").write_text("one\ntwo\n")
-    (data / "below" / "one.txt").write_text("one\n")
-    (tmp_path / "secret.txt").write_text("s\n" * 7)
-    (tmp_path / "secrets").mkdir()
-    (tmp_path / "secrets" / "a.key").touch()
-    return root
-
-
-LINKS: dict[str, tuple[str, int | str]] = {
-    "absolute": ("/data/two.txt", 2),
-    "relative": ("below/one.txt", 1),
-    "up and down": ("below/../two.txt", 2),
-    "above the root": ("../" * 20 + "data/two.txt", 2),
-    "out, absolute": ("{outside}/secret.txt", "NotFound"),
-    "out, relative": ("../../secret.txt", "NotFound"),
-    "a directory outside": ("{outside}/secrets", "NotFound"),
-    "a directory outside, relative": ("../../secrets", "NotFound"),
-    "through a file": ("two.txt/../two.txt", "NotFound"),
-    "to itself": ("/data/link.txt", "Unreadable"),
-}
-
-
-@pytest.mark.parametrize("is_on_the_way", [False, True], ids=["at the end", "on the way"])
-@pytest.mark.parametrize("case", LINKS)
-async def test_links_lead_where_they_lead_on_the_node(
-    case: str, is_on_the_way: bool, ledger: Ledger, rootfs: Path
-) -> None:
-    target, expected = LINKS[case]
-    (rootfs / "data" / "link.txt").symlink_to(target.format(outside=rootfs.parent))
-    if is_on_the_way:
-        (rootfs / "data" / "also").symlink_to("/data")
-    url = "/data/also/link.txt" if is_on_the_way else "/data/link.txt"
-    async with watching(ledger, Options(data_root=rootfs)) as world:
-        await world.hold(url=url)
-        problem = await world.problem()
-        assert (await world.samples() if problem is None else problem) == expected
-
-
-@pytest.mark.parametrize(
-    ("target", "expected"), [("/data/below", 1), ("{outside}/secrets", "NotFound")]
-)
-async def test_a_link_to_a_directory_leads_where_it_leads_on_the_node(
-    target: str, expected: int | str, ledger: Ledger, rootfs: Path
-) -> None:
-    (rootfs / "data" / "link").symlink_to(target.format(outside=rootfs.parent))
-    async with watching(ledger, Options(data_root=rootfs)) as world:
-        await world.hold(url="/data/link", format="dir")
-        problem = await world.problem()
-        assert (await world.samples() if problem is None else problem) == expected
-
-
-def test_as_many_links_are_followed_as_the_node_follows(tmp_path: Path) -> None:
-    """Of so many links the kernel reads the last one's target too, and of one more none."""
-    (tmp_path / "0").touch()
-    for number in range(files.MAX_LINKS + 1):
-        (tmp_path / f"{number + 1}").symlink_to(f"{number}")
-    last, one_more = (f"{tmp_path}/{files.MAX_LINKS + extra}" for extra in (0, 1))
-    assert Path(last).stat()
-    assert files.resolve(files.NODE_ROOT, last) == tmp_path / "0"
-    with pytest.raises(OSError, match="Too many levels"):
-        Path(one_more).stat()
-    with pytest.raises(OSError, match="Too many levels"):
-        files.resolve(files.NODE_ROOT, one_more)
 
 
 async def test_another_spec_is_another_count(ledger: Ledger, data: Path) -> None:

@@ -1,0 +1,90 @@
+"""Paths and symbolic links lead where they lead on the node, whose root may be elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from localcontroller.hooks import files
+from localcontroller.hooks.dataset import Options
+from localcontroller.ledger import Ledger
+from tests.localcontroller.hooks.world import watching
+
+
+async def test_paths_are_below_the_root_of_the_node(ledger: Ledger, tmp_path: Path) -> None:
+    file = tmp_path / "rootfs" / "data" / "a.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text("one\n")
+    async with watching(ledger, Options(data_root=tmp_path / "rootfs")) as world:
+        await world.hold(url="/data/a.txt")
+        assert await world.samples() == 1
+
+
+@pytest.fixture
+def rootfs(tmp_path: Path) -> Path:
+    """Where the node's root is: /data with two files, of two lines and one; and what leads away."""
+    root = tmp_path / "rootfs"
+    data = root / "data"
+    (data / "below").mkdir(parents=True)
+    (data / "two.txt").write_text("one\ntwo\n")
+    (data / "below" / "one.txt").write_text("one\n")
+    (tmp_path / "secret.txt").write_text("s\n" * 7)
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "a.key").touch()
+    return root
+
+
+LINKS: dict[str, tuple[str, int | str]] = {
+    "absolute": ("/data/two.txt", 2),
+    "relative": ("below/one.txt", 1),
+    "up and down": ("below/../two.txt", 2),
+    "above the root": ("../" * 20 + "data/two.txt", 2),
+    "out, absolute": ("{outside}/secret.txt", "NotFound"),
+    "out, relative": ("../../secret.txt", "NotFound"),
+    "a directory outside": ("{outside}/secrets", "NotFound"),
+    "a directory outside, relative": ("../../secrets", "NotFound"),
+    "through a file": ("two.txt/../two.txt", "NotFound"),
+    "to itself": ("/data/link.txt", "Unreadable"),
+}
+
+
+@pytest.mark.parametrize("is_on_the_way", [False, True], ids=["at the end", "on the way"])
+@pytest.mark.parametrize("case", LINKS)
+async def test_links_lead_where_they_lead_on_the_node(
+    case: str, is_on_the_way: bool, ledger: Ledger, rootfs: Path
+) -> None:
+    target, expected = LINKS[case]
+    (rootfs / "data" / "link.txt").symlink_to(target.format(outside=rootfs.parent))
+    if is_on_the_way:
+        (rootfs / "data" / "also").symlink_to("/data")
+    url = "/data/also/link.txt" if is_on_the_way else "/data/link.txt"
+    async with watching(ledger, Options(data_root=rootfs)) as world:
+        await world.hold(url=url)
+        problem = await world.problem()
+        assert (await world.samples() if problem is None else problem) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"), [("/data/below", 1), ("{outside}/secrets", "NotFound")]
+)
+async def test_a_link_to_a_directory_leads_where_it_leads_on_the_node(
+    target: str, expected: int | str, ledger: Ledger, rootfs: Path
+) -> None:
+    (rootfs / "data" / "link").symlink_to(target.format(outside=rootfs.parent))
+    async with watching(ledger, Options(data_root=rootfs)) as world:
+        await world.hold(url="/data/link", format="dir")
+        problem = await world.problem()
+        assert (await world.samples() if problem is None else problem) == expected
+
+
+def test_as_many_links_are_followed_as_the_node_follows(tmp_path: Path) -> None:
+    """Of so many links the kernel reads the last one's target too, and of one more none."""
+    (tmp_path / "0").touch()
+    for number in range(files.MAX_LINKS + 1):
+        (tmp_path / f"{number + 1}").symlink_to(f"{number}")
+    last, one_more = (f"{tmp_path}/{files.MAX_LINKS + extra}" for extra in (0, 1))
+    assert Path(last).stat()
+    assert files.resolve(files.NODE_ROOT, last) == tmp_path / "0"
+    with pytest.raises(OSError, match="Too many levels"):
+        Path(one_more).stat()
+    with pytest.raises(OSError, match="Too many levels"):
+        files.resolve(files.NODE_ROOT, one_more)
