@@ -88,7 +88,6 @@ def environment(container: Object, view: PodView, lookup: Lookup) -> dict[str, s
     own = {
         "HOME": str(view.directory),
         "HOSTNAME": view.pod["metadata"]["name"],
-        "EDGEAI_POD_IP": view.pod_ip,
     }
     env = own | dict(view.base_env)
     for source in container.get("envFrom") or []:

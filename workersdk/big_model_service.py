@@ -166,7 +166,7 @@ def _listen(address: Address, limits: ServerLimits) -> _Server:
         return _Server(address, _Handler, limits)
     except OSError as error:
         raise SettingsError(
-            "environment variables EDGEAI_POD_IP, BIG_MODEL_BIND_PORT",
+            "environment variables BIG_MODEL_BIND_IP, BIG_MODEL_BIND_PORT",
             f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; "
             "set them to an address of this machine and a free port",
         ) from error

@@ -1,8 +1,8 @@
 """The variables that the GlobalManager gives to a worker, parsed once into one frozen struct.
 
 Read by JointInference and BigModelService when they are made; nothing else looks at os.environ.
-The names are those that Sedna gives its workers, but for EDGEAI_POD_IP and those in seconds, which
-are ours, optional.
+The names are those that Sedna gives its workers. Those that end in _SECONDS are edgeai's own, and
+optional.
 
 The secret in LC_SERVER's path never shows: not in the struct's repr, not in an error.
 """
@@ -58,7 +58,7 @@ class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     big_model: Address | None = None
     """BIG_MODEL_IP and BIG_MODEL_PORT: where the edge finds the cloud worker"""
     big_model_bind: Address = Address("0.0.0.0", 5000)
-    """EDGEAI_POD_IP and BIG_MODEL_BIND_PORT: where the cloud worker listens"""
+    """BIG_MODEL_BIND_IP and BIG_MODEL_BIND_PORT: where the cloud worker listens"""
     hem_name: str = ""
     """HEM_NAME, one of workersdk.hard_example_mining.ALGORITHMS"""
     hem_parameters: dict[str, str] = {}
@@ -72,7 +72,7 @@ def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
 
     Raises: SettingsError that names the variable, what is wrong and what to do
     """
-    bind_host = environ.get("EDGEAI_POD_IP") or WorkerEnvironment().big_model_bind.host
+    bind_host = environ.get("BIG_MODEL_BIND_IP") or WorkerEnvironment().big_model_bind.host
     return WorkerEnvironment(
         namespace=environ.get("NAMESPACE", "default"),
         service_name=environ.get("SERVICE_NAME", ""),

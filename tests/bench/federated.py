@@ -152,7 +152,7 @@ def _train(_directory: str, number: str, port: str, parameters: str) -> None:
 
 def _environment(**variables: str) -> None:
     os.environ.update(
-        {"JOB_SECRET": SECRET, "EDGEAI_POD_IP": HOST, "AGG_BIND_PORT": "0", **variables}
+        {"JOB_SECRET": SECRET, "AGG_BIND_IP": HOST, "AGG_BIND_PORT": "0", **variables}
     )
 
 

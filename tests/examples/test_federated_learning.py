@@ -96,7 +96,7 @@ def test_the_workers_learn_together(files: Path, parts: dict[str, Part]) -> None
     port, result = str(free_port()), files / "model" / "digits.npz"
     aggregator = SECRET | {
         "AGG_BIND_PORT": port,
-        "EDGEAI_POD_IP": LOOPBACK,
+        "AGG_BIND_IP": LOOPBACK,
         "PARTICIPANTS_COUNT": "3",
         "FEDERATION_STATE_DIR": str(files / "state"),
         "MODEL_URL": str(result),
@@ -128,7 +128,7 @@ def test_workers_need_no_scikit_learn(module: str) -> None:
 def test_a_stopped_worker_says_that_it_is_not_done(files: Path, script: str) -> None:
     variables = SECRET | {
         "AGG_BIND_PORT": "0",
-        "EDGEAI_POD_IP": LOOPBACK,
+        "AGG_BIND_IP": LOOPBACK,
         "AGG_IP": LOOPBACK,
         "AGG_PORT": str(free_port()),
         "FEDERATION_STATE_DIR": str(files / "stopped"),

@@ -120,7 +120,7 @@ def test_workers_report_the_joint_pass_alone_and_stay_until_sigterm(files: train
     port = free_port()
     cloud_variables = {
         "BIG_MODEL_BIND_PORT": str(port),
-        "EDGEAI_POD_IP": LOOPBACK,
+        "BIG_MODEL_BIND_IP": LOOPBACK,
         "MODEL_URL": str(files.cloud_model),
         "CLOUD_LATENCY_MS": "1",
     }

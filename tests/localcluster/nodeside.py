@@ -116,9 +116,12 @@ def new_pod(name: str, *containers: Object, **spec: Any) -> Object:
     }
 
 
+POD_IP: Object = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+"""A container's variable with its pod's address."""
+
 SERVER = """
 import os, socket
-server = socket.create_server((os.environ["EDGEAI_POD_IP"], 5000))
+server = socket.create_server((os.environ["POD_IP"], 5000))
 while True:
     connection, _ = server.accept()
     request = b""
@@ -135,7 +138,7 @@ def server(**fields: Any) -> Object:
     probe = {"tcpSocket": {"port": "tcp"}, "periodSeconds": 0.05}
     # Probing connects, so the answer to it meets a closed connection.
     script = SERVER.replace("    connection.sendall", "    if request: connection.sendall")
-    return python(script, ports=ports, readinessProbe=probe) | fields
+    return python(script, env=[POD_IP], ports=ports, readinessProbe=probe) | fields
 
 
 async def collected(pieces: AsyncIterator[bytes]) -> bytes:

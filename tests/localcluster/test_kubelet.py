@@ -20,6 +20,7 @@ from localcluster.podlogs import LogQuery
 from localcluster.resources import CONFIGMAPS, EVENTS, PODS, SECRETS, SERVICES, Object
 from localcluster.store import Store
 from tests.localcluster.nodeside import (
+    POD_IP,
     Node,
     collected,
     container,
@@ -127,7 +128,7 @@ async def test_environment_is_clean(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEAKED", "1")
-    main = container("", command=["env"], env=[{"name": "MINE", "value": "2"}])
+    main = container("", command=["env"], env=[{"name": "MINE", "value": "2"}, POD_IP])
     node.store.create(PODS, new_pod("p", main, restartPolicy="Never"))
     pod = await node.until_phase("p", "Succeeded")
     lines = (await log_of(node, tmp_path, "p")).splitlines()
@@ -139,9 +140,9 @@ async def test_environment_is_clean(
         "HOME",
         "TMPDIR",
         "HOSTNAME",
-        "EDGEAI_POD_IP",
+        "POD_IP",
     }
-    assert found["EDGEAI_POD_IP"] == pod["status"]["podIP"]
+    assert found["POD_IP"] == pod["status"]["podIP"]
 
 
 async def test_python3_is_the_interpreter_of_the_cluster(node: Node, tmp_path: Path) -> None:
@@ -275,11 +276,11 @@ async def test_http_probe_wants_a_good_status(node: Node) -> None:
         "class H(h.BaseHTTPRequestHandler):\n"
         "  def do_GET(self):\n"
         "    self.send_response(200 if self.path == '/ok' else 500); self.end_headers()\n"
-        "h.HTTPServer((os.environ['EDGEAI_POD_IP'], 8000), H).serve_forever()\n"
+        "h.HTTPServer((os.environ['POD_IP'], 8000), H).serve_forever()\n"
     )
     for name, path in (("good", "/ok"), ("bad", "/no")):
         probe = {"httpGet": {"path": path, "port": 8000}, "periodSeconds": 0.05}
-        node.store.create(PODS, new_pod(name, python(script, readinessProbe=probe)))
+        node.store.create(PODS, new_pod(name, python(script, env=[POD_IP], readinessProbe=probe)))
     await node.until_pod("good", is_ready)
     await node.until(lambda: "500" in str(node.store.list(EVENTS).items))
     bad = node.pod("bad")

@@ -306,7 +306,7 @@ def test_stop_does_not_wait_beyond_its_grace() -> None:
 def test_address_in_use_is_an_error_that_names_the_variables() -> None:
     with peers.silent_listener() as address:
         environment = WorkerEnvironment(big_model_bind=address)
-        with pytest.raises(SettingsError, match=r"BIG_MODEL_BIND_PORT.*in use"):
+        with pytest.raises(SettingsError, match=r"BIG_MODEL_BIND_IP, BIG_MODEL_BIND_PORT.*in use"):
             BigModelService(Model(), environment=environment)
 
 
@@ -331,12 +331,15 @@ print("served", flush=True)
 
 
 @contextmanager
-def process(load_s: str) -> Iterator[tuple[subprocess.Popen[str], Address]]:
+def process(
+    load_s: str, bind_ip: str = LOOPBACK
+) -> Iterator[tuple[subprocess.Popen[str], Address]]:
+    """The script with the variables that the GlobalManager gives to a cloud worker."""
     variables = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(CHECKOUT),
         "MODEL_URL": load_s,
-        "EDGEAI_POD_IP": LOOPBACK,
+        "BIG_MODEL_BIND_IP": bind_ip,
         "BIG_MODEL_BIND_PORT": "0",
     }
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
@@ -345,9 +348,17 @@ def process(load_s: str) -> Iterator[tuple[subprocess.Popen[str], Address]]:
         try:
             port = int(worker.stdout.readline())
             assert worker.stdout.readline() == "loading\n"
-            yield worker, Address(LOOPBACK, port)
+            yield worker, Address(bind_ip, port)
         finally:
             worker.kill()
+
+
+def test_worker_listens_on_the_pods_address_alone() -> None:
+    with process(load_s="60", bind_ip="127.9.8.7") as (_, address):
+        with socket.create_connection(address, timeout=PATIENCE_S) as connection:
+            assert connection.getpeername() == address
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((LOOPBACK, address.port), timeout=PATIENCE_S)
 
 
 def test_sigterm_finishes_the_request_under_way_and_exits_0() -> None:

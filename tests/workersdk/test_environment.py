@@ -39,7 +39,7 @@ def test_nothing_set_is_a_worker_without_reports_and_cloud() -> None:
 
 
 def test_pod_ip_is_where_the_big_model_listens() -> None:
-    environment = from_environ({"EDGEAI_POD_IP": "127.3.2.1", "BIG_MODEL_BIND_PORT": "5001"})
+    environment = from_environ({"BIG_MODEL_BIND_IP": "127.3.2.1", "BIG_MODEL_BIND_PORT": "5001"})
     assert environment.big_model_bind == Address("127.3.2.1", 5001)
 
 

@@ -32,7 +32,7 @@ class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     aggregator: Address | None = None
     """AGG_IP and AGG_PORT: where trainers find the aggregator"""
     bind: Address = Address("0.0.0.0", 7363)
-    """EDGEAI_POD_IP and AGG_BIND_PORT: where the aggregator listens"""
+    """AGG_BIND_IP and AGG_BIND_PORT: where the aggregator listens"""
     participants: int = 1
     """PARTICIPANTS_COUNT"""
     secret: Secret = Secret("")
@@ -53,7 +53,7 @@ def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
     Raises: SettingsError that names the variable, what is wrong and what to do
     """
     default = FederationEnvironment()
-    bind_host = environ.get("EDGEAI_POD_IP") or default.bind.host
+    bind_host = environ.get("AGG_BIND_IP") or default.bind.host
     return FederationEnvironment(
         job_name=environ.get("JOB_NAME", ""),
         aggregator=peer(environ, "AGG_IP", "AGG_PORT", default.bind.port),
@@ -91,7 +91,7 @@ def require_secret(environment: FederationEnvironment) -> None:
         raise wrong(
             "JOB_SECRET",
             f"is not set, and the aggregator would listen on {environment.bind.host} for anybody; "
-            "set it to the same secret for every worker of the job, or EDGEAI_POD_IP to 127.0.0.1",
+            "set it to the same secret for every worker of the job, or AGG_BIND_IP to 127.0.0.1",
         )
 
 

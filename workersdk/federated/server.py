@@ -226,7 +226,7 @@ def _listen(address: Address) -> "_Server":
         return _Server(address, _Handler, LIMITS)
     except OSError as error:
         raise SettingsError(
-            "environment variables EDGEAI_POD_IP, AGG_BIND_PORT",
+            "environment variables AGG_BIND_IP, AGG_BIND_PORT",
             f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; "
             "set them to an address of this machine and a free port",
         ) from error

@@ -250,7 +250,7 @@ class Workers:
         environment = {
             **os.environ,
             "JOB_SECRET": SECRET,
-            "EDGEAI_POD_IP": LOOPBACK,
+            "AGG_BIND_IP": LOOPBACK,
             "AGG_BIND_PORT": str(self._port),
             "AGG_IP": LOOPBACK,
             "AGG_PORT": str(self._port),

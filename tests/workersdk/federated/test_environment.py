@@ -1,10 +1,15 @@
 """What the variables of a federation's worker mean, and what each wrong one is told."""
 
+import contextlib
+import socket
+from pathlib import Path
+
 import pytest
 
 from common.errors import SettingsError
 from workersdk.environment import Address
 from workersdk.federated.environment import from_environ, require_participant
+from workersdk.federated.server import AggregationServer
 
 
 def test_a_trainers_variables() -> None:
@@ -37,3 +42,28 @@ def test_a_trainers_variables() -> None:
 def test_a_wrong_variable_is_named(variable: str, value: str, says: str) -> None:
     with pytest.raises(SettingsError, match=f"environment variable {variable}: .*{says}"):
         from_environ({"AGG_IP": "h", variable: value})
+
+
+def test_the_aggregator_listens_on_the_pods_address_alone(tmp_path: Path) -> None:
+    given = {"AGG_BIND_IP": "127.9.8.7", "AGG_BIND_PORT": "0", "JOB_SECRET": "of the job"}
+    environment = from_environ({**given, "FEDERATION_STATE_DIR": str(tmp_path)})
+    aggregator = AggregationServer(environment=environment)
+    with contextlib.closing(socket.create_connection(aggregator.address)) as connection:
+        assert connection.getpeername() == ("127.9.8.7", aggregator.address.port)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", aggregator.address.port))
+    aggregator.stop()
+    aggregator.serve()  # which closes what it listens on
+
+
+def test_an_address_in_use_is_an_error_that_names_the_variables(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = {"AGG_BIND_IP": "127.0.0.1", "AGG_BIND_PORT": str(taken.getsockname()[1])}
+        environment = from_environ({**given, "FEDERATION_STATE_DIR": str(tmp_path)})
+        with pytest.raises(SettingsError, match=r"AGG_BIND_IP, AGG_BIND_PORT.*in use"):
+            AggregationServer(environment=environment)
+
+
+def test_nobody_else_can_join_a_federation_without_a_secret() -> None:
+    with pytest.raises(SettingsError, match=r"JOB_SECRET.*listen on 0\.0\.0\.0.*AGG_BIND_IP"):
+        AggregationServer(environment=from_environ({}))
