@@ -16,22 +16,22 @@ import msgspec
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from localcluster import kubeconfig
-from localcluster.addresses import AddressPool, Network, claim_network
+from localcluster.api.server import Server, serve
 from localcluster.clock import Clock, utcnow
-from localcluster.collector import Collector
-from localcluster.containers import Image
-from localcluster.deployment_controller import DeploymentController
-from localcluster.errors import APIError, ClusterError, StateError
-from localcluster.kubelet import Kubelet, KubeletLogs, sweep_pod_directories
-from localcluster.kubelet_container import ContainerSettings
-from localcluster.kubelet_pod import PodHost
-from localcluster.kubelet_process import Reaper
-from localcluster.nodes import register_nodes
-from localcluster.scheduling import Scheduler
-from localcluster.server import Server, serve
-from localcluster.serviceproxy import ServiceProxy
+from localcluster.controllers.deployment_controller import DeploymentController
+from localcluster.controllers.garbage_collector import Collector
+from localcluster.controllers.scheduler import Scheduler
+from localcluster.kubelet.container import ContainerSettings
+from localcluster.kubelet.kubelet import Kubelet, KubeletLogs, sweep_pod_directories
+from localcluster.kubelet.launch import Image
+from localcluster.kubelet.nodes import register_nodes
+from localcluster.kubelet.pod import PodHost
+from localcluster.kubelet.process import Reaper
+from localcluster.network.addresses import AddressPool, Network, claim_network
+from localcluster.network.service_proxy import ServiceProxy
+from localcluster.objects.errors import APIError, ClusterError, StateError
+from localcluster.objects.store import Store
 from localcluster.state import Running, StateDirectory, hold, start_ticks
-from localcluster.store import Store
 
 log = get_logger(__name__)
 

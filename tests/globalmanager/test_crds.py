@@ -12,7 +12,7 @@ from globalmanager import crds
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.jointinferenceservice import KIND as JOINT
 from globalmanager.model import Kind
-from localcluster import schemas, structural
+from localcluster.objects import schemas, structural
 from tests.globalmanager.builders import from_yaml, report
 from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, digits
 

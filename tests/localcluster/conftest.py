@@ -11,10 +11,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from localcluster.collector import Collector
-from localcluster.resources import Object
-from localcluster.server import Server, serve
-from localcluster.store import Store
+from localcluster.api.server import Server, serve
+from localcluster.controllers.garbage_collector import Collector
+from localcluster.objects.resources import Object
+from localcluster.objects.store import Store
 from tests import widgets
 
 TOKEN = "token-of-a-test"

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from localcluster import errors
 from localcluster.cluster import Cluster, ClusterSettings
-from localcluster.kubelet_container import ContainerSettings
-from localcluster.kubelet_restarts import RestartDelays
-from localcluster.resources import PODS, Object, Resource
+from localcluster.kubelet.container import ContainerSettings
+from localcluster.kubelet.restarts import RestartDelays
+from localcluster.objects import errors
+from localcluster.objects.resources import PODS, Object, Resource
+from localcluster.objects.store import Store
 from localcluster.state import Running
-from localcluster.store import Store
 
 T = TypeVar("T")
 

@@ -17,11 +17,11 @@ import msgspec
 import pytest
 
 from localcluster import process
-from localcluster.addresses import AddressesExhausted, AddressPool, claim_network
 from localcluster.cluster import Cluster, ClusterSettings
-from localcluster.errors import ClusterError, StateError
+from localcluster.network.addresses import AddressesExhausted, AddressPool, claim_network
+from localcluster.objects.errors import ClusterError, StateError
+from localcluster.objects.resources import NODES, PODS, Object
 from localcluster.process import ClusterProcess, StartFailed
-from localcluster.resources import NODES, PODS, Object
 from localcluster.state import Running, StateDirectory, start_ticks
 from tests.localcluster.nodeside import container, is_gone, new_pod, running_cluster
 

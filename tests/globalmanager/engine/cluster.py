@@ -25,9 +25,9 @@ from globalmanager.model import (
     ResourceType,
     WorkerSettings,
 )
-from localcluster.collector import Collector
-from localcluster.server import Server, serve
-from localcluster.store import Store
+from localcluster.api.server import Server, serve
+from localcluster.controllers.garbage_collector import Collector
+from localcluster.objects.store import Store
 from tests.globalmanager.engine.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.engine.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig

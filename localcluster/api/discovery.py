@@ -1,0 +1,169 @@
+"""Discovery: which groups, versions and resources the API serves.
+
+Pure; `server` calls it for /api, /apis and below. Clients that ask for it get the aggregated
+form (apidiscovery.k8s.io/v2), older ones the lists per group and version.
+"""
+
+from collections.abc import Iterable
+
+from localcluster.objects.resources import Object, Resource
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_SUBRESOURCE_KINDS = {"scale": ("autoscaling", "v1", "Scale")}
+_SUBRESOURCE_VERBS = {"log": ["get"]}
+
+
+def is_aggregated(accept: str) -> bool:
+    """Whether an Accept header asks for the aggregated form."""
+    return any(
+        "g=apidiscovery.k8s.io" in part and "v=v2" in part.replace(" ", "").split(";")
+        for part in accept.split(",")
+    )
+
+
+def core_versions() -> Object:
+    return {"kind": "APIVersions", "versions": ["v1"]}
+
+
+def group_list(resources: Iterable[Resource]) -> Object:
+    """Every named group; the core group is not among them."""
+    versions = _versions(resources)
+    groups = [_group(name, versions[name]) for name in versions if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def group(resources: Iterable[Resource], name: str) -> Object | None:
+    versions = _versions(resources).get(name)
+    if not versions:
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
+
+
+def resource_list(resources: Iterable[Resource], group_version: str) -> Object | None:
+    """APIResourceList of one group and version, with subresources as entries of their own."""
+    served = [resource for resource in resources if resource.group_version == group_version]
+    if not served:
+        return None
+    entries = [entry for resource in served for entry in _entries(resource)]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version,
+        "resources": entries,
+    }
+
+
+def aggregated(resources: Iterable[Resource], *, core: bool) -> Object:
+    """APIGroupDiscoveryList of the core group or of all the others."""
+    listed = tuple(resources)
+    items = [
+        {
+            "metadata": {"name": name, "creationTimestamp": None},
+            "versions": [_version(listed, name, version) for version in versions],
+        }
+        for name, versions in _versions(listed).items()
+        if (name == "") is core
+    ]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _versions(resources: Iterable[Resource]) -> dict[str, list[str]]:
+    """Versions by group, the preferred one first: v1, v1beta1, v1alpha2, v1alpha1."""
+    versions: dict[str, list[str]] = {}
+    for resource in resources:
+        known = versions.setdefault(resource.group, [])
+        if resource.version not in known:
+            known.append(resource.version)
+    return {name: sorted(found, key=_rank) for name, found in versions.items()}
+
+
+def _rank(version: str) -> tuple[int, list[int], str]:
+    """Released before beta before alpha, newer before older, anything else last."""
+    stages = {"v": 0, "vbeta": 1, "valpha": 2}
+    letters = "".join(character for character in version if character.isalpha())
+    numbers = "".join(c if c.isdecimal() else " " for c in version).split()
+    return stages.get(letters, 3), [-int(number) for number in numbers], version
+
+
+def _group(name: str, versions: list[str]) -> Object:
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
+
+
+def _entries(resource: Resource) -> list[Object]:
+    main: Object = {
+        "name": resource.plural,
+        "singularName": _singular(resource),
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(resource.verbs),
+    }
+    if resource.short_names:
+        main["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        main["categories"] = list(resource.categories)
+    return [main, *(_subresource_entry(resource, name) for name in resource.subresources)]
+
+
+def _subresource_entry(resource: Resource, name: str) -> Object:
+    group_, version, kind = _subresource_kind(resource, name)
+    return {
+        "name": f"{resource.plural}/{name}",
+        "singularName": "",
+        "namespaced": resource.namespaced,
+        "group": group_,
+        "version": version,
+        "kind": kind,
+        "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
+    }
+
+
+def _version(resources: tuple[Resource, ...], group_: str, version: str) -> Object:
+    served = [
+        _discovered(resource)
+        for resource in resources
+        if resource.group == group_ and resource.version == version
+    ]
+    return {"version": version, "freshness": "Current", "resources": served}
+
+
+def _discovered(resource: Resource) -> Object:
+    entry: Object = {
+        "resource": resource.plural,
+        "responseKind": _kind(resource.group, resource.version, resource.kind),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": _singular(resource),
+        "verbs": list(resource.verbs),
+    }
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    if resource.subresources:
+        entry["subresources"] = [
+            {
+                "subresource": name,
+                "responseKind": _kind(*_subresource_kind(resource, name)),
+                "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
+            }
+            for name in resource.subresources
+        ]
+    return entry
+
+
+def _kind(group_: str, version: str, kind: str) -> Object:
+    return {"group": group_, "version": version, "kind": kind}
+
+
+def _subresource_kind(resource: Resource, name: str) -> tuple[str, str, str]:
+    own = (resource.group, resource.version, resource.kind)
+    return _SUBRESOURCE_KINDS.get(name, own)
+
+
+def _singular(resource: Resource) -> str:
+    return resource.singular or resource.kind.lower()

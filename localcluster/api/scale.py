@@ -1,0 +1,70 @@
+"""The /scale subresource: an autoscaling/v1 Scale as a view of a few fields of an object.
+
+Pure; used by `handlers`.
+"""
+
+import copy
+from typing import Any
+
+from localcluster.objects import errors
+from localcluster.objects.resources import Object, Resource, ScalePaths
+
+_SCALE = Resource(group="autoscaling", version="v1", plural="scales", kind="Scale")
+
+
+def of(resource: Resource, object_: Object) -> Object:
+    """The Scale of an object whose resource has one."""
+    paths = resource.scale or ScalePaths()
+    metadata = object_["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status = {
+        "replicas": _read(object_, paths.status_replicas) or 0,
+        "selector": _selector(_read(object_, paths.selector) if paths.selector else None),
+    }
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": _read(object_, paths.replicas) or 0},
+        "status": {name: value for name, value in status.items() if value is not None},
+    }
+
+
+def applied(resource: Resource, object_: Object, scale: Any) -> Object:
+    """The object with the replicas that a Scale wants, and that Scale's preconditions.
+
+    Raises: errors.BadRequest for something that is no Scale; errors.Invalid
+    """
+    spec = scale.get("spec") if isinstance(scale, dict) else None
+    replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise errors.BadRequest("Scale: spec.replicas must be an integer")
+    if replicas < 0:
+        fault = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise errors.Invalid(_SCALE, object_["metadata"]["name"], [fault])
+    changed = copy.deepcopy(object_)
+    metadata = scale.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if version:
+        changed["metadata"]["resourceVersion"] = version
+    *parents, last = (resource.scale or ScalePaths()).replicas.split(".")
+    container = changed
+    for step in parents:
+        container = container.setdefault(step, {})
+    container[last] = replicas
+    return changed
+
+
+def _read(object_: Object, path: str) -> Any:
+    value: Any = object_
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _selector(value: Any) -> str | None:
+    """As text, whether the object keeps it so or as a LabelSelector."""
+    if isinstance(value, dict):
+        labels = value.get("matchLabels") or {}
+        return ",".join(f"{name}={wanted}" for name, wanted in labels.items())
+    return value if isinstance(value, str) else None

@@ -1,0 +1,227 @@
+"""The API over HTTP on loopback: authentication, discovery, routing, errors as `Status`.
+
+`serve` starts it; the kubelet registers the source of logs on what that returns. It only speaks
+HTTP: controllers and the collector run beside it, on the same store.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+
+import msgspec
+from aiohttp import web
+
+from common.logs import get_logger
+from localcluster.api import discovery, openapi
+from localcluster.api.handlers import API
+from localcluster.clock import Clock, utcnow
+from localcluster.objects import errors
+from localcluster.objects.podlogs import LogSource
+from localcluster.objects.resources import Object
+from localcluster.objects.store import Store
+
+log = get_logger(__name__)
+
+MAX_BODY_BYTES = 3 << 20
+SHUTDOWN_S = 1.0
+_PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_VERSION: Object = {
+    "major": "1",
+    "minor": "32",
+    "gitVersion": "v1.32.0+localcluster",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "none",
+    "compiler": "none",
+    "platform": "python",
+}
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a client may keep the server waiting. A watch keeps it waiting for as long as it
+    likes, and for streams.WRITE_TIMEOUT_S when it does not read."""
+
+    idle_s: float = 120.0
+    """With a connection without a request, or with an unfinished head. Clients that reuse theirs
+    give them up before (Go: 90 s), or one would be closed just when they use it."""
+    body_s: float = 30.0
+    """Between the head of a request and the end of its body."""
+    linger_s: float = 1.0
+    """For the rest of a body that is refused, so that its sender sees why."""
+
+
+PATIENCE = Patience()
+
+
+class Server:
+    """A running API server."""
+
+    def __init__(self, runner: web.AppRunner, api: API, url: str) -> None:
+        self._runner = runner
+        self._api = api
+        self.url = url
+
+    def set_log_source(self, source: LogSource) -> None:
+        self._api.log_source = source
+
+    @property
+    def open_watches(self) -> int:
+        return self._api.open_watches
+
+    async def close(self) -> None:
+        """Stop listening, end the watches, and within SHUTDOWN_S everything else."""
+        self._api.close()
+        await self._runner.cleanup()
+
+
+async def serve(
+    store: Store,
+    *,
+    token: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    now: Clock = utcnow,
+    bookmark_interval_s: float = 60.0,
+    patience: Patience = PATIENCE,
+) -> Server:
+    """Listen; port 0 takes a free one.
+
+    Args:
+        token: what every request must show, but for health and version, as bearer token or as
+            first step of the path (so only letters, digits, "-" and "_"): a loopback address is
+            shared by all users of a machine
+        now: UTC, for the ages in tables
+        patience: with clients that send nothing
+    Raises: errors.StateError for a host that is not loopback, or a port that is taken
+    """
+    if not ipaddress.ip_address(host).is_loopback:
+        raise errors.StateError(f"{host} is not a loopback address: the API has no TLS")
+    api = API(store, now=now, bookmark_interval_s=bookmark_interval_s)
+    front = _Front(store, api, token, body_s=patience.body_s)
+    application = web.Application(client_max_size=MAX_BODY_BYTES)
+    application.router.add_route("*", "/{path:.*}", front.handle)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        handler_cancellation=True,
+        keepalive_timeout=patience.idle_s,
+        lingering_time=patience.linger_s,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise errors.StateError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return Server(runner, api, f"http://{host}:{runner.addresses[0][1]}")
+
+
+class _Front:
+    """Every request comes in here: who is it, what does it want, what became of it."""
+
+    def __init__(self, store: Store, api: API, token: str, *, body_s: float) -> None:
+        self._registry = store.registry
+        self._api = api
+        self._token = token.encode()
+        self._body_s = body_s
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        path, is_known = self._identified(request)
+        try:
+            if not is_known and path not in _PUBLIC_PATHS:
+                raise errors.Unauthorized("Unauthorized: use the kubeconfig of this cluster")
+            await self._receive(request)
+            return await self._routed(request, path)
+        except errors.APIError as error:
+            return _refusal(error)
+        except web.HTTPRequestEntityTooLarge:
+            return _refusal(errors.TooLarge(f"the body is limited to {MAX_BODY_BYTES} bytes"))
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:  # one request must not end the server
+            log.exception("request failed", method=request.method, path=path)
+            return _refusal(errors.InternalError(f"internal error: {type(error).__name__}"))
+
+    def _identified(self, request: web.Request) -> tuple[str, bool]:
+        """The path without the token, and whether the client has shown the token.
+
+        kubectl sends no credentials over plain HTTP, whatever its kubeconfig says. But it keeps
+        the path of the server's URL, so that is where the kubeconfig has the token. The usual
+        Authorization header serves everyone else.
+        """
+        path = request.rel_url.raw_path
+        first, slash, rest = path[1:].partition("/")
+        if self._is_token(first):
+            return slash + rest, True
+        scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
+        return path, scheme == "Bearer" and self._is_token(credential)
+
+    async def _receive(self, request: web.Request) -> None:
+        """The whole body, which `request.read()` then gives at once.
+
+        Raises: errors.RequestTimeout; web.HTTPRequestEntityTooLarge
+        """
+        try:
+            async with asyncio.timeout(self._body_s):
+                await request.read()
+        except TimeoutError as error:
+            why = f"the body of the request did not arrive within {self._body_s:g} s"
+            raise errors.RequestTimeout(why) from error
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(errors="surrogateescape"), self._token)
+
+    async def _routed(self, request: web.Request, path: str) -> web.StreamResponse:
+        if (document := self._document(request, path.strip("/").split("/"))) is None:
+            return await self._api.handle(request, path)
+        if request.method not in ("GET", "HEAD"):
+            raise errors.MethodNotAllowed(f"{request.method} is not supported on {path}")
+        return document
+
+    def _document(self, request: web.Request, steps: list[str]) -> web.Response | None:
+        """What the API says about itself; None: the path is of resources, or of nothing."""
+        content: Object | None
+        match steps:
+            case ["healthz" | "livez" | "readyz"]:
+                return web.Response(text="ok")
+            case ["api" | "apis" as root] if _wants_aggregated(request):
+                content = discovery.aggregated(self._registry, core=root == "api")
+                return _json(content, discovery.AGGREGATED)
+            case ["version"]:
+                content = _VERSION
+            case ["api"]:
+                content = discovery.core_versions()
+            case ["apis"]:
+                content = discovery.group_list(self._registry)
+            case ["apis", group]:
+                content = discovery.group(self._registry, group)
+            case ["api", version]:
+                content = discovery.resource_list(self._registry, version)
+            case ["apis", group, version]:
+                content = discovery.resource_list(self._registry, f"{group}/{version}")
+            case ["openapi", "v2"] if "protobuf" in request.headers.get("Accept", ""):
+                return web.Response(body=openapi.V2_DOCUMENT, content_type=openapi.V2_PROTOBUF)
+            case ["openapi", "v3", *rest]:
+                listed, where = self._registry, "/".join(rest)
+                content = openapi.document(listed, where) if where else openapi.index(listed)
+            case _:
+                return None
+        if content is None:
+            raise errors.NotFound("the server could not find the requested resource")
+        return _json(content)
+
+
+def _wants_aggregated(request: web.Request) -> bool:
+    return discovery.is_aggregated(",".join(request.headers.getall("Accept", ())))
+
+
+def _json(content: Object, content_type: str = "application/json") -> web.Response:
+    return web.Response(body=msgspec.json.encode(content), headers={"Content-Type": content_type})
+
+
+def _refusal(error: errors.APIError) -> web.Response:
+    response = _json(error.status())
+    response.set_status(error.code)
+    return response

@@ -1,0 +1,145 @@
+"""Streams a watch, or a container's log, over HTTP.
+
+`handlers` opens the watch. A stream ends on timeout, when the watch fell behind the history (410 in
+the stream), when the client goes away or stops reading.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import msgspec
+from aiohttp import web
+
+from localcluster.api.tables import View
+from localcluster.objects import errors
+from localcluster.objects.history import Event, Watch
+from localcluster.objects.resources import Object
+
+WRITE_TIMEOUT_S = 30.0
+"""A client that takes nothing for so long is cut off."""
+_BATCH = 64
+_INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one watch is sent."""
+
+    timeout_s: float | None = None
+    """None: some time between half an hour and an hour."""
+    bookmarks: bool = False
+    bookmark_interval_s: float = 60.0
+    mark_initial_end: bool = False
+    """Send a bookmark that says so when everything that exists was sent (sendInitialEvents)."""
+
+
+async def stream_watch(
+    request: web.Request, watch: Watch, view: View, options: StreamOptions
+) -> web.StreamResponse:
+    """Send events, one JSON object a line, until the watch ends."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    lines = _lines(watch, view, options)
+    try:
+        async for line in lines:
+            await _write(request, response, line)
+    except (ConnectionError, TimeoutError):
+        return response  # the client is gone, or as good as gone
+    finally:
+        await lines.aclose()
+        watch.close()
+    return response
+
+
+async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
+    """Send a log as it comes. A source that refuses does so before the response begins.
+
+    Raises: errors.APIError of the source
+    """
+    first = await anext(pieces, b"")
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    await response.prepare(request)
+    try:
+        await _write(request, response, first)
+        async for piece in pieces:
+            await _write(request, response, piece)
+    except (ConnectionError, TimeoutError):
+        return response
+    return response
+
+
+async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Raises: TimeoutError after having cut the connection; ConnectionError."""
+    if not data:
+        return
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await response.write(data)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+
+
+async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGenerator[bytes, None]:
+    """The stream in pieces of one or more lines."""
+    encoder = _Encoder(view)
+    clock = asyncio.get_running_loop().time
+    timeout_s = random.uniform(1800, 3600) if options.timeout_s is None else options.timeout_s
+    deadline = clock() + timeout_s
+    try:
+        if options.mark_initial_end:
+            while event := watch.poll():
+                yield encoder.event(event)
+            yield encoder.bookmark(watch.resource_version, _INITIAL_EVENTS_END)
+        while (left_s := deadline - clock()) > 0:
+            try:
+                async with asyncio.timeout(min(left_s, options.bookmark_interval_s)):
+                    event = await anext(watch)
+            except TimeoutError:
+                if options.bookmarks and watch.settled:
+                    yield encoder.bookmark(watch.resource_version)
+                continue
+            yield encoder.event(event) + _more(watch, encoder)
+    except StopAsyncIteration:
+        return
+    except errors.Gone as error:
+        yield encoder.error(error)
+
+
+def _more(watch: Watch, encoder: "_Encoder") -> bytes:
+    """What else is at hand: a burst of changes is sent in few pieces."""
+    lines: list[bytes] = []
+    while len(lines) < _BATCH and (event := watch.poll()):
+        lines.append(encoder.event(event))
+    return b"".join(lines)
+
+
+class _Encoder:
+    """Events as lines, in the client's form."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._is_first = True  # a Table names its columns once
+
+    def event(self, event: Event) -> bytes:
+        return self._line(event.type, self._shown(event.object))
+
+    def bookmark(self, resource_version: int, annotations: Object | None = None) -> bytes:
+        metadata: Object = {"resourceVersion": str(resource_version), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        resource = self._view.resource
+        head = {"kind": resource.kind, "apiVersion": resource.group_version}
+        return self._line("BOOKMARK", {**head, "metadata": metadata})
+
+    def error(self, error: errors.APIError) -> bytes:
+        return self._line("ERROR", error.status())
+
+    def _shown(self, object_: Object) -> Object:
+        shown = self._view.one(object_, with_columns=self._is_first)
+        self._is_first = False
+        return shown
+
+    def _line(self, type_: str, object_: Object) -> bytes:
+        return msgspec.json.encode({"type": type_, "object": object_}) + b"\n"

@@ -1,0 +1,151 @@
+"""How an answer is shown: the objects themselves, a Table, or their metadata alone.
+
+Pure; `handlers` and `streams` render everything that they send through here. The form is what the
+client's Accept header prefers among those that are understood.
+"""
+
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from localcluster.api import jsonpath, printers
+from localcluster.api.printers import Cells, Printer
+from localcluster.clock import Clock
+from localcluster.objects.resources import Column, Object, Resource
+
+
+class Form(Enum):
+    """By the `as` parameter of a media type."""
+
+    OBJECT = ""
+    TABLE = "Table"
+    METADATA = "PartialObjectMetadata"
+    METADATA_LIST = "PartialObjectMetadataList"
+
+
+def form(accept: str) -> Form:
+    """The first form of an Accept header that is understood; objects when there is none."""
+    for media_range in accept.split(","):
+        media_type, *parameters = (part.strip() for part in media_range.split(";"))
+        if media_type not in ("application/json", "*/*", "application/*"):
+            continue
+        given = dict(parameter.partition("=")[::2] for parameter in parameters)
+        try:
+            return Form(given.get("as", ""))
+        except ValueError:
+            continue
+    return Form.OBJECT
+
+
+class View(msgspec.Struct, frozen=True):
+    """One client's form of one resource.
+
+    `include` is what a Table's rows carry of their objects: Metadata, Object or None.
+    """
+
+    resource: Resource
+    form: Form
+    now: Clock
+    include: str = "Metadata"
+
+    def one(self, object_: Object, *, with_columns: bool = True) -> Object:
+        """A single object; a watch names the columns only in its first event."""
+        if self.form is Form.TABLE:
+            return self._table([object_], object_["metadata"], with_columns=with_columns)
+        if self.form is Form.OBJECT:
+            return object_
+        return partial(object_)
+
+    def many(self, objects: list[Object], metadata: Object) -> Object:
+        """A list with its metadata (resourceVersion, continue)."""
+        if self.form is Form.TABLE:
+            return self._table(objects, metadata)
+        if self.form is Form.OBJECT:
+            kind, api_version = f"{self.resource.kind}List", self.resource.group_version
+            return _list(kind, api_version, metadata, objects)
+        listed = [partial(object_) for object_ in objects]
+        return _list("PartialObjectMetadataList", "meta.k8s.io/v1", metadata, listed)
+
+    def _table(
+        self, objects: list[Object], metadata: Object, *, with_columns: bool = True
+    ) -> Object:
+        printer, now = _printer(self.resource), self.now()
+        columns = (_name_column(printer), *printer.columns) if with_columns else ()
+        rows = [self._row(printer, object_, now) for object_ in objects]
+        kept = ("resourceVersion", "continue", "remainingItemCount")
+        return {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {name: metadata[name] for name in kept if name in metadata},
+            "columnDefinitions": [_definition(column) for column in columns],
+            "rows": rows,
+        }
+
+    def _row(self, printer: Printer, object_: Object, now: datetime) -> Object:
+        row: Object = {"cells": [object_["metadata"]["name"], *_safe_cells(printer, object_, now)]}
+        if self.include == "Object":
+            row["object"] = object_
+        elif self.include != "None":
+            row["object"] = partial(object_)
+        return row
+
+
+def _name_column(printer: Printer) -> Column:
+    description = "Unique within a namespace."
+    return Column("Name", "string", "", "name", description, printer.name_priority)
+
+
+def _safe_cells(printer: Printer, object_: Object, now: datetime) -> Cells:
+    """Built-in objects are hardly checked: a malformed one must not hide the others."""
+    try:
+        return printer.cells(object_, now)
+    except (AttributeError, KeyError, TypeError):
+        return ["<invalid>" for _ in printer.columns]
+
+
+def partial(object_: Object) -> Object:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object_["metadata"],
+    }
+
+
+def _list(kind: str, api_version: str, metadata: Object, items: list[Object]) -> Object:
+    return {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}
+
+
+def _definition(column: Column) -> Object:
+    return {
+        "name": column.name,
+        # Ages are computed here, so to the client a date is text.
+        "type": "string" if column.type == "date" else column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    }
+
+
+def _printer(resource: Resource) -> Printer:
+    if not resource.columns:
+        return printers.PRINTERS.get(resource.group_resource, printers.DEFAULT)
+    return Printer(resource.columns, lambda object_, now: _cells(resource.columns, object_, now))
+
+
+def _cells(columns: tuple[Column, ...], object_: Object, now: datetime) -> Cells:
+    return [_cell(column, object_, now) for column in columns]
+
+
+def _cell(column: Column, object_: Object, now: datetime) -> Any:
+    """A missing value is an empty cell, a missing date an unknown age."""
+    values = jsonpath.find(column.json_path, object_)
+    if column.type == "date":
+        return printers.age(str(values[0]) if values else None, now)
+    if not values or values[0] is None:
+        return None
+    value = values[0]
+    if isinstance(value, dict | list) and column.type == "string":
+        return msgspec.json.encode(value).decode()
+    return value

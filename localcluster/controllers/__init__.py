@@ -1,0 +1,1 @@
+"""Loops that make and remove objects: Deployments, the scheduler, garbage collection."""

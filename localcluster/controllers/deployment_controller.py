@@ -1,0 +1,143 @@
+"""Keeps the pods of Deployments as `deployments` plans them, and writes their status.
+
+Joined by cluster. HorizontalPodAutoscalers may exist and do nothing.
+"""
+
+from common.logs import get_logger
+from localcluster import clock
+from localcluster.controllers.deployments import (
+    HASH_LABEL,
+    Plan,
+    deployment_status,
+    is_matched,
+    new_pod,
+    next_look_s,
+    owner_reference,
+    plan,
+)
+from localcluster.controllers.events import EventRecorder
+from localcluster.controllers.workqueue import Worklist
+from localcluster.kubelet.status import is_ended
+from localcluster.objects import errors
+from localcluster.objects.resources import DEPLOYMENTS, PODS, Object
+from localcluster.objects.store import Change, Store
+
+log = get_logger(__name__)
+
+_Key = tuple[str, str]  # namespace, name
+
+
+class DeploymentController:
+    """Carries out `plan` for every Deployment."""
+
+    def __init__(self, store: Store, *, now: clock.Clock = clock.utcnow) -> None:
+        self._store = store
+        self._now = now
+        self._events = EventRecorder(store, component="deployment-controller", now=now)
+        self._worklist: Worklist[_Key] = Worklist("deployments")
+
+    async def run(self) -> None:
+        unlisten = self._store.listen(self._changed)
+        try:
+            self._add_all()
+            await self._worklist.run(self._reconcile)
+        finally:
+            unlisten()
+
+    def _add_all(self, namespace: str = "") -> None:
+        for deployment in self._store.list(DEPLOYMENTS, namespace=namespace).items:
+            self._worklist.add(_key(deployment))
+
+    def _changed(self, change: Change) -> None:
+        if change.resource is DEPLOYMENTS:
+            self._worklist.add(_key(change.object))
+        elif change.resource is PODS:
+            namespace = change.object["metadata"]["namespace"]
+            if owner := _controller(change.object):
+                self._worklist.add((namespace, owner["name"]))
+            elif _is_hashed(change.object) and change.type != "DELETED":
+                self._add_all(namespace)  # some Deployment may adopt it
+
+    async def _reconcile(self, key: _Key) -> float | None:
+        try:
+            deployment = self._store.get(DEPLOYMENTS, *key)
+        except errors.NotFound:
+            return None
+        if "deletionTimestamp" in deployment["metadata"]:
+            return None
+        self._claim(deployment)
+        step = plan(deployment, self._pods(deployment), self._now())
+        self._carry_out(deployment, step)
+        return self._write_status(deployment)
+
+    def _claim(self, deployment: Object) -> None:
+        """Let go of pods that are labelled otherwise by now, and take those that fit and are free.
+
+        Source: Kubernetes' ReplicaSet controller.
+        """
+        uid, namespace = deployment["metadata"]["uid"], deployment["metadata"]["namespace"]
+        for pod in self._store.list(PODS, namespace=namespace).items:
+            owner = _controller(pod)
+            is_own = owner is not None and owner["uid"] == uid
+            if is_own == is_matched(deployment, pod) or "deletionTimestamp" in pod["metadata"]:
+                continue
+            if is_own:
+                self._release(pod, uid)
+            elif owner is None and not is_ended(pod):
+                self._adopt(pod, deployment)
+
+    def _release(self, pod: Object, uid: str) -> None:
+        owners = pod["metadata"]["ownerReferences"]
+        self._own(pod, [owner for owner in owners if owner["uid"] != uid])
+        log.info("pod released", pod=pod["metadata"]["name"])
+
+    def _adopt(self, pod: Object, deployment: Object) -> None:
+        present = pod["metadata"].get("ownerReferences") or []
+        self._own(pod, [*present, owner_reference(deployment)])
+        name = deployment["metadata"]["name"]
+        log.info("pod adopted", pod=pod["metadata"]["name"], deployment=name)
+
+    def _own(self, pod: Object, owners: list[Object]) -> None:
+        pod["metadata"]["ownerReferences"] = owners
+        self._store.update(PODS, pod)
+
+    def _pods(self, deployment: Object) -> list[Object]:
+        uid = deployment["metadata"]["uid"]
+        pods = self._store.list(PODS, namespace=deployment["metadata"]["namespace"]).items
+        return [pod for pod in pods if (owner := _controller(pod)) and owner["uid"] == uid]
+
+    def _carry_out(self, deployment: Object, step: Plan) -> None:
+        namespace = deployment["metadata"]["namespace"]
+        for name in step.delete:
+            self._store.delete(PODS, namespace, name)
+            self._events.normal(deployment, "SuccessfulDelete", f"Deleted pod: {name}")
+        for _ in range(step.create):
+            pod = self._store.create(PODS, new_pod(deployment))
+            name = pod["metadata"]["name"]
+            self._events.normal(deployment, "SuccessfulCreate", f"Created pod: {name}")
+            log.info("pod created", deployment=deployment["metadata"]["name"], pod=name)
+
+    def _write_status(self, deployment: Object) -> float | None:
+        pods = self._pods(deployment)
+        status = deployment_status(deployment, pods, self._now())
+        if status != deployment.get("status"):
+            names = {name: deployment["metadata"][name] for name in ("namespace", "name", "uid")}
+            written = {"metadata": names, "status": status}
+            deployment = self._store.update(DEPLOYMENTS, written, subresource="status")
+        return next_look_s(deployment, pods, self._now())
+
+
+def _controller(pod: Object) -> Object | None:
+    """The reference to what controls the pod; a Deployment is the only kind that does here."""
+    for owner in pod["metadata"].get("ownerReferences") or []:
+        if owner.get("controller"):
+            return dict(owner)
+    return None
+
+
+def _is_hashed(pod: Object) -> bool:
+    return bool((pod["metadata"].get("labels") or {}).get(HASH_LABEL))
+
+
+def _key(deployment: Object) -> _Key:
+    return deployment["metadata"]["namespace"], deployment["metadata"]["name"]

@@ -1,0 +1,321 @@
+"""What a Deployment's pods ought to be: as many as wanted, of the newest template, one by one.
+
+Pure; deployment_controller carries it out. There are no ReplicaSets here: a Deployment owns its
+pods, which carry the hash of the template that they are made of.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from localcluster import clock
+from localcluster.kubelet.status import is_ended, is_ready
+from localcluster.objects.resources import DEPLOYMENTS, Object
+from localcluster.objects.selectors import from_label_selector
+
+HASH_LABEL = "pod-template-hash"
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words, and no 0, 1, 3
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What brings a Deployment's pods one step nearer."""
+
+    create: int = 0
+    """Pods of the present template."""
+    delete: tuple[str, ...] = ()
+    """Names of pods."""
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How many pods there may and must be during a rolling update."""
+
+    most: int
+    least_available: int
+
+
+class _Census(msgspec.Struct, frozen=True):
+    """A Deployment's pods, sorted by what they count as."""
+
+    new: list[Object]
+    """Of the present template, and alive."""
+    old: list[Object]
+    """Of another template, and alive."""
+    leaving: list[Object]
+    """Being deleted."""
+    dead: list[Object]
+    """Ended; a Deployment's pods are not meant to."""
+
+
+def template_hash(deployment: Object) -> str:
+    """Ten letters that differ when the pod template does."""
+    document = msgspec.json.encode(deployment["spec"]["template"], order="sorted")
+    number = int.from_bytes(hashlib.sha256(document).digest()[:8], "big")
+    letters = []
+    for _ in range(10):
+        number, rest = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[rest])
+    return "".join(letters)
+
+
+def bounds(spec: Object) -> Bounds:
+    """From strategy.rollingUpdate: numbers or percentages, surge rounded up, the other down."""
+    replicas = int(spec.get("replicas", 1))
+    rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
+    surge = _share(rolling.get("maxSurge", "25%"), replicas, round_up=True)
+    unavailable = _share(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1  # or nothing could ever be replaced
+    return Bounds(replicas + surge, max(0, replicas - unavailable))
+
+
+def _share(value: Any, replicas: int, *, round_up: bool) -> int:
+    if isinstance(value, int):
+        return value
+    hundredths = int(str(value).removesuffix("%")) * replicas
+    return -(-hundredths // 100) if round_up else hundredths // 100
+
+
+def plan(deployment: Object, pods: Sequence[Object], now: datetime) -> Plan:
+    """The next step, given the pods that the Deployment owns. An empty plan: nothing to do now.
+
+    During a RollingUpdate there are never more live pods than replicas + maxSurge, and available
+    ones are deleted only while replicas - maxUnavailable others stay. Recreate waits until every
+    old pod is gone.
+    """
+    spec = deployment["spec"]
+    census = _census(deployment, pods)
+    replicas = int(spec.get("replicas", 1))
+    dead = tuple(pod["metadata"]["name"] for pod in census.dead)
+    if spec.get("paused"):
+        return Plan(delete=dead)
+    if (spec.get("strategy") or {}).get("type") == "Recreate":
+        step = _recreate(census, replicas, template_hash(deployment))
+    else:
+        step = _roll(census, spec, now)
+    surplus = _names(_expendable(census.new, spec, now)[: max(0, len(census.new) - replicas)])
+    return Plan(step.create, dead + step.delete + surplus)
+
+
+def _recreate(census: _Census, replicas: int, hash_: str) -> Plan:
+    if census.old:
+        return Plan(delete=_names(census.old))
+    if any(_hash(pod) != hash_ for pod in census.leaving):
+        return Plan()
+    return Plan(create=max(0, replicas - len(census.new)))
+
+
+def _roll(census: _Census, spec: Object, now: datetime) -> Plan:
+    limits = bounds(spec)
+    missing = int(spec.get("replicas", 1)) - len(census.new)
+    room = limits.most - len(census.new) - len(census.old)
+    create = max(0, min(missing, room))
+    if not census.old:
+        return Plan(create=create)
+    old_available = [pod for pod in census.old if is_available(pod, spec, now)]
+    useless = [pod for pod in census.old if not is_available(pod, spec, now)]
+    # Pods that are new and do not serve yet are counted on, so others wait for them.
+    kept = sum(is_available(pod, spec, now) for pod in census.new) - limits.least_available
+    delete = (
+        useless[: max(0, kept + len(census.old))]
+        + old_available[: max(0, kept + len(old_available))]
+    )
+    return Plan(create, _names(delete))
+
+
+def is_available(pod: Object, spec: Object, now: datetime) -> bool:
+    """Ready, for at least minReadySeconds."""
+    return is_ready(pod) and _ready_for(pod, now) >= timedelta(
+        seconds=int(spec.get("minReadySeconds") or 0)
+    )
+
+
+def _ready_for(pod: Object, now: datetime) -> timedelta:
+    for condition in pod["status"]["conditions"]:
+        if condition["type"] == "Ready":
+            return now - clock.parse(condition["lastTransitionTime"])
+    return timedelta()
+
+
+def _census(deployment: Object, pods: Sequence[Object]) -> _Census:
+    hash_ = template_hash(deployment)
+    census = _Census([], [], [], [])
+    for pod in pods:
+        if "deletionTimestamp" in pod["metadata"]:
+            census.leaving.append(pod)
+        elif is_ended(pod):
+            census.dead.append(pod)
+        elif _hash(pod) == hash_:
+            census.new.append(pod)
+        else:
+            census.old.append(pod)
+    return census
+
+
+def _expendable(pods: Sequence[Object], spec: Object, now: datetime) -> list[Object]:
+    """Those that do not serve first, then the youngest."""
+    youngest = sorted(
+        pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True
+    )
+    return sorted(youngest, key=lambda pod: is_available(pod, spec, now))
+
+
+def _names(pods: Sequence[Object]) -> tuple[str, ...]:
+    return tuple(pod["metadata"]["name"] for pod in pods)
+
+
+def _hash(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(HASH_LABEL, ""))
+
+
+def new_pod(deployment: Object) -> Object:
+    """One pod of the present template, under a name of its own."""
+    metadata, template = deployment["metadata"], deployment["spec"]["template"]
+    given = template.get("metadata") or {}
+    hash_ = template_hash(deployment)
+    suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))
+    return {
+        "metadata": {
+            "name": f"{metadata['name'][:236]}-{hash_}-{suffix}",
+            "namespace": metadata["namespace"],
+            "labels": (given.get("labels") or {}) | {HASH_LABEL: hash_},
+            "annotations": given.get("annotations") or {},
+            "ownerReferences": [owner_reference(deployment)],
+        },
+        "spec": template["spec"],
+    }
+
+
+def deployment_status(deployment: Object, pods: Sequence[Object], now: datetime) -> Object:
+    """The status as Kubernetes states it; what did not change keeps its times. Pure."""
+    spec, before = deployment["spec"], deployment.get("status") or {}
+    census = _census(deployment, pods)
+    alive = census.new + census.old
+    available = sum(is_available(pod, spec, now) for pod in alive)
+    wanted = int(spec.get("replicas", 1))
+    counts = {
+        "replicas": len(alive),
+        "updatedReplicas": len(census.new),
+        "readyReplicas": sum(is_ready(pod) for pod in alive),
+        "availableReplicas": available,
+        "unavailableReplicas": max(0, wanted - available),
+    }
+    is_complete = (len(census.new), len(alive), available) == (wanted, wanted, wanted)
+    progressed = any(before.get(name, 0) != count for name, count in counts.items())
+    progressed |= before.get("observedGeneration") != deployment["metadata"]["generation"]
+    old = {condition["type"]: condition for condition in before.get("conditions") or []}
+    conditions = [
+        _available_condition(available=available >= bounds(spec).least_available),
+        _progressing_condition(
+            deployment, old.get("Progressing"), now, complete=is_complete, progressed=progressed
+        ),
+    ]
+    return {
+        "observedGeneration": deployment["metadata"]["generation"],
+        **{name: count for name, count in counts.items() if count},
+        "conditions": [
+            _dated(condition, old.get(condition["type"]), now, progressed=progressed)
+            for condition in conditions
+        ],
+    }
+
+
+def _available_condition(*, available: bool) -> Object:
+    if available:
+        return {
+            "type": "Available",
+            "status": "True",
+            "reason": "MinimumReplicasAvailable",
+            "message": "Deployment has minimum availability.",
+        }
+    return {
+        "type": "Available",
+        "status": "False",
+        "reason": "MinimumReplicasUnavailable",
+        "message": "Deployment does not have minimum availability.",
+    }
+
+
+def _progressing_condition(
+    deployment: Object, old: Object | None, now: datetime, *, complete: bool, progressed: bool
+) -> Object:
+    name = deployment["metadata"]["name"]
+    condition = {"type": "Progressing", "status": "True"}
+    if complete:
+        message = f'Deployment "{name}" has successfully progressed.'
+        return condition | {"reason": "NewReplicaSetAvailable", "message": message}
+    # Once complete, a pod that fails is no rollout that stalls.
+    if old and old["reason"] == "NewReplicaSetAvailable" and not _is_rolling(deployment):
+        return condition | {"reason": old["reason"], "message": old["message"]}
+    if old and not progressed and now >= _deadline(deployment, old):
+        message = f'Deployment "{name}" has timed out progressing.'
+        return {
+            "type": "Progressing",
+            "status": "False",
+            "reason": "ProgressDeadlineExceeded",
+            "message": message,
+        }
+    message = f'Deployment "{name}" is progressing.'
+    return condition | {"reason": "ReplicaSetUpdated", "message": message}
+
+
+def _is_rolling(deployment: Object) -> bool:
+    """The spec is newer than what the status speaks of."""
+    status = deployment.get("status") or {}
+    return bool(status.get("observedGeneration") != deployment["metadata"]["generation"])
+
+
+def _deadline(deployment: Object, progressing: Object) -> datetime:
+    seconds = int(deployment["spec"].get("progressDeadlineSeconds") or 600)
+    return clock.parse(progressing["lastUpdateTime"]) + timedelta(seconds=seconds)
+
+
+def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: bool) -> Object:
+    stamp = clock.rfc3339(now)
+    is_same = old is not None and all(old.get(name) == value for name, value in condition.items())
+    turned = old is None or old["status"] != condition["status"]
+    is_fresh = not is_same or (progressed and condition["type"] == "Progressing")
+    return condition | {
+        "lastUpdateTime": stamp if old is None or is_fresh else old["lastUpdateTime"],
+        "lastTransitionTime": stamp if old is None or turned else old["lastTransitionTime"],
+    }
+
+
+def next_look_s(deployment: Object, pods: Sequence[Object], now: datetime) -> float | None:
+    """When time alone will change something: a pod becomes available, or the deadline passes."""
+    spec = deployment["spec"]
+    ready_s = int(spec.get("minReadySeconds") or 0)
+    waits = [
+        ready_s - _ready_for(pod, now).total_seconds()
+        for pod in pods
+        if is_ready(pod) and not is_available(pod, spec, now)
+    ]
+    for condition in (deployment.get("status") or {}).get("conditions") or []:
+        if condition["type"] == "Progressing" and condition["reason"] == "ReplicaSetUpdated":
+            waits.append((_deadline(deployment, condition) - now).total_seconds())
+    return max(0.1, min(waits)) if waits else None
+
+
+def is_matched(deployment: Object, pod: Object) -> bool:
+    """Whether a pod has the labels that make it one of the Deployment's.
+
+    Raises: errors.BadRequest for a selector that cannot be read
+    """
+    labels = pod["metadata"].get("labels") or {}
+    rules = from_label_selector(deployment["spec"]["selector"]) or ()
+    return bool(_hash(pod)) and all(rule.matches(labels) for rule in rules)
+
+
+def owner_reference(deployment: Object) -> Object:
+    """The ownerReference that makes a pod the Deployment's."""
+    return {
+        "apiVersion": DEPLOYMENTS.group_version,
+        "kind": DEPLOYMENTS.kind,
+        "name": deployment["metadata"]["name"],
+        "uid": deployment["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

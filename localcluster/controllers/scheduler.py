@@ -1,0 +1,145 @@
+"""Binds pods to nodes, and clears away what no node will ever clear.
+
+A pod without nodeName gets the first node that its nodeSelector and required node affinity
+match, cloud nodes first. Resources, taints and preferences are not looked at: the nodes are all
+this one machine. Joined by cluster. Never starts anything.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from common.logs import get_logger
+from localcluster.clock import Clock, rfc3339, utcnow
+from localcluster.controllers.events import EventRecorder
+from localcluster.controllers.workqueue import Worklist
+from localcluster.objects import errors
+from localcluster.objects.resources import NODES, PODS, Object
+from localcluster.objects.selectors import from_label_selector
+from localcluster.objects.store import Change, Store
+
+log = get_logger(__name__)
+
+CLOUD_LABEL = "node-role.kubernetes.io/cloud"
+EDGE_LABEL = "node-role.kubernetes.io/edge"
+
+_Key = tuple[str, str]  # namespace, name
+
+
+def choose_node(pod: Object, nodes: Sequence[Object]) -> str | None:
+    """The name of the node for a pod; None when none fits. Pure."""
+    fitting = [node for node in nodes if _fits(pod["spec"], node)]
+    fitting.sort(key=lambda node: (CLOUD_LABEL not in _labels(node), node["metadata"]["name"]))
+    return fitting[0]["metadata"]["name"] if fitting else None
+
+
+def _fits(spec: Object, node: Object) -> bool:
+    if node.get("spec", {}).get("unschedulable"):
+        return False
+    labels = _labels(node)
+    selector = spec.get("nodeSelector") or {}
+    if any(labels.get(name) != value for name, value in selector.items()):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    return any(_matches(term, labels) for term in required.get("nodeSelectorTerms") or [])
+
+
+def _matches(term: Object, labels: dict[str, str]) -> bool:
+    """A term without expressions matches nothing, as in Kubernetes."""
+    rules = from_label_selector(term)
+    return bool(rules) and all(rule.matches(labels) for rule in rules or ())
+
+
+def _labels(node: Object) -> dict[str, str]:
+    return node["metadata"].get("labels") or {}
+
+
+class Scheduler:
+    """Looks at each pod that no node has taken yet."""
+
+    def __init__(self, store: Store, *, now: Clock = utcnow) -> None:
+        self._store = store
+        self._now = now
+        self._events = EventRecorder(store, component="default-scheduler", now=now)
+        self._worklist: Worklist[_Key] = Worklist("scheduler")
+
+    async def run(self) -> None:
+        unlisten = self._store.listen(self._changed)
+        try:
+            self._add_pods()
+            await self._worklist.run(self._reconcile)
+        finally:
+            unlisten()
+
+    def _changed(self, change: Change) -> None:
+        if change.resource is PODS and change.type != "DELETED":
+            self._worklist.add(_key(change.object))
+        elif change.resource is NODES:
+            self._add_pods()
+
+    def _add_pods(self) -> None:
+        for pod in self._store.list(PODS).items:
+            self._worklist.add(_key(pod))
+
+    async def _reconcile(self, key: _Key) -> None:
+        try:
+            pod = self._store.get(PODS, *key)
+        except errors.NotFound:
+            return
+        nodes = self._store.list(NODES).items
+        bound = pod["spec"].get("nodeName")
+        if bound:
+            if _is_abandoned(pod, nodes):
+                self._store.delete(PODS, *key, uid=pod["metadata"]["uid"], grace_period_s=0)
+            return
+        if "deletionTimestamp" in pod["metadata"]:
+            return
+        node = choose_node(pod, nodes)
+        if node is None:
+            self._report_unschedulable(pod, nodes)
+        else:
+            self._bind(pod, node)
+
+    def _bind(self, pod: Object, node: str) -> None:
+        pod["spec"]["nodeName"] = node
+        self._store.update(PODS, pod)
+        name = "{namespace}/{name}".format(**pod["metadata"])
+        self._events.normal(pod, "Scheduled", f"Successfully assigned {name} to {node}")
+        log.info("pod scheduled", pod=name, node=node)
+
+    def _report_unschedulable(self, pod: Object, nodes: Iterable[Object]) -> None:
+        names = ", ".join(node["metadata"]["name"] for node in nodes) or "none"
+        message = f"no node matches the pod's node selector or affinity; nodes: {names}"
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+        }
+        status = pod.get("status") or {}
+        conditions = status.get("conditions") or []
+        before: Object = next(
+            (each for each in conditions if each["type"] == condition["type"]), {}
+        )
+        if all(before.get(name) == value for name, value in condition.items()):
+            return
+        condition["lastTransitionTime"] = rfc3339(self._now())
+        others = [each for each in conditions if each is not before]
+        pod["status"] = status | {"conditions": [condition, *others]}
+        self._store.update(PODS, pod, subresource="status")
+        self._events.warning(pod, "FailedScheduling", message)
+
+
+def _is_abandoned(pod: Object, nodes: Iterable[Object]) -> bool:
+    """Its node is gone, and it is to be deleted or had been running there."""
+    if any(node["metadata"]["name"] == pod["spec"]["nodeName"] for node in nodes):
+        return False
+    metadata = pod["metadata"]
+    if "deletionTimestamp" in metadata:
+        return bool(metadata.get("deletionGracePeriodSeconds"))
+    return "startTime" in (pod.get("status") or {})
+
+
+def _key(pod: Object) -> _Key:
+    return pod["metadata"]["namespace"], pod["metadata"]["name"]

@@ -1,0 +1,319 @@
+"""Keeps one container of a pod running as its restart policy says.
+
+Called by pod. A container is prepared, started, probed and awaited; then started again
+after its back-off, or left ended. Tells its pod of every change of its record, and writes nothing
+to the API itself.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from common.logs import get_logger
+from common.tasks import TaskGroup
+from localcluster.clock import Clock, rfc3339
+from localcluster.kubelet import probes
+from localcluster.kubelet.launch import (
+    ContainerConfigError,
+    ContainerStartError,
+    Launch,
+)
+from localcluster.kubelet.logs import LOG_LIMIT_BYTES, LogWriter
+from localcluster.kubelet.process import ContainerProcess, Reaper
+from localcluster.kubelet.restarts import RestartBackoff, RestartDelays, should_restart
+from localcluster.kubelet.status import (
+    LOST_EXIT_CODE,
+    ContainerRecord,
+    running,
+    terminated,
+    waiting,
+)
+from localcluster.objects.resources import Object
+
+log = get_logger(__name__)
+
+START_ERROR_EXIT_CODE = 128
+RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
+
+
+class ContainerSettings(msgspec.Struct, frozen=True):
+    """How every container of a cluster is kept."""
+
+    restart_delays: RestartDelays = RestartDelays()
+    log_limit_bytes: int = LOG_LIMIT_BYTES
+    """Of one run's log; as much again is kept as the previous file."""
+
+
+class PodContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container has of its pod, and asks of it."""
+
+    policy: str
+    """Always, OnFailure or Never."""
+    where: str
+    """ "pod_namespace(uid)", for messages."""
+    pod_ip: str
+    grace_s: float
+    """Between asking the container to end and killing it."""
+    reaper: Reaper
+    settings: ContainerSettings
+    now: Clock
+    prepare: Callable[[Object], Launch]
+    """Resolve a spec; raises ContainerConfigError or ContainerStartError."""
+    open_log: Callable[[str, int], LogWriter]
+    """For one run of the container of that name."""
+    changed: Callable[[], None]
+    """The record has changed."""
+    normal: Callable[[str, str], None]
+    """An Event: reason and message."""
+    warning: Callable[[str, str], None]
+
+
+class Container:
+    """One container of one pod.
+
+    Args: record: what is known of it, perhaps from an earlier life of the cluster
+    """
+
+    def __init__(
+        self, spec: Object, record: ContainerRecord, context: PodContext, *, policy: str = ""
+    ) -> None:
+        self.record = record
+        self._spec = spec
+        self._name = str(spec["name"])
+        self._pod = context
+        self._policy = policy or context.policy
+        self._backoff = RestartBackoff(context.settings.restart_delays)
+        self._process: ContainerProcess | None = None
+        self._kill_timer: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Until it has ended for good, or was asked to. Returns: its last exit code."""
+        loop = asyncio.get_running_loop()
+        self._find_lost()
+        while self._is_due():
+            begun = loop.time()
+            try:
+                launch = await self._prepared()
+                begun = loop.time()
+                if launch:
+                    await self._execute(launch)
+            except (ContainerStartError, OSError) as error:
+                self._fail_start(str(error))
+            if self._is_due():
+                await self._back_off(self._backoff.next_s(loop.time() - begun))
+        self._pod.changed()
+        return self.record.exit_code or 0
+
+    def _is_due(self) -> bool:
+        code = self.record.exit_code
+        policy_wants_it = code is None or should_restart(self._policy, code)
+        return policy_wants_it and not self._stopping.is_set()
+
+    def terminate(self, grace_s: float) -> None:
+        """Ask it to end, and kill it after the grace; the shortest of several graces counts."""
+        if self._process is not None:
+            if not self._stopping.is_set():
+                self._process.signal(signal.SIGTERM)
+            self._kill_within(self._process, grace_s)
+        self._stopping.set()
+
+    def _kill_within(self, process: ContainerProcess, grace_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        kill_at = loop.time() + max(grace_s, 0.0)
+        if self._kill_timer is None or kill_at < self._kill_timer.when():
+            self._cancel_kill()
+            self._kill_timer = loop.call_at(kill_at, process.signal, signal.SIGKILL)
+
+    def _find_lost(self) -> None:
+        """A process that ran before this cluster started is gone."""
+        lost = self.record.state.get("running")
+        if lost is None:
+            return
+        ended = terminated(
+            LOST_EXIT_CODE,
+            started_at=lost["startedAt"],
+            finished_at=rfc3339(self._pod.now()),
+            container_id=self.record.container_id,
+            reason="ContainerStatusUnknown",
+            message="The container was gone when the cluster started again",
+        )
+        self.record.end(ended)
+
+    async def _prepared(self) -> Launch | None:
+        """Wait until everything that the spec names is there. None: asked to end meanwhile."""
+        delay_s, said = RETRY_FIRST_S, ""
+        while not self._stopping.is_set():
+            try:
+                return self._pod.prepare(self._spec)
+            except ContainerConfigError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self.record.wait(waiting("CreateContainerConfigError", said))
+                    self._pod.warning("Failed", f"Error: {said}")
+                    self._pod.changed()
+            await self._pause(delay_s)
+            delay_s = min(RETRY_MAX_S, delay_s * 2)
+        return None
+
+    async def _execute(self, launch: Launch) -> None:
+        output = self._pod.open_log(self._name, self.record.next_run)
+        try:
+            process = ContainerProcess(launch, self._pod.reaper, output.write)
+            try:
+                await self._accompany(process, launch)
+            finally:
+                self._process = None
+                self._cancel_kill()
+                process.close()
+        finally:
+            output.close()
+
+    async def _accompany(self, process: ContainerProcess, launch: Launch) -> None:
+        """From a process's start to the record of its end."""
+        self._process = process
+        started_at = rfc3339(self._pod.now())
+        self._announce_start(process, started_at)
+        code = await self._supervise(process, launch)
+        self.record.end(
+            terminated(
+                code,
+                started_at=started_at,
+                finished_at=rfc3339(self._pod.now()),
+                container_id=self.record.container_id,
+            )
+        )
+        log.info("container ended", container=self._name, pod=self._pod.where, exit_code=code)
+
+    def _fail_start(self, why: str) -> None:
+        """A start that failed counts as a run that ended at once."""
+        now = rfc3339(self._pod.now())
+        self._pod.warning("Failed", f"Error: {why}")
+        self.record.run(running(now), "")
+        self.record.end(
+            terminated(
+                START_ERROR_EXIT_CODE,
+                started_at=now,
+                finished_at=now,
+                reason="StartError",
+                message=why,
+            )
+        )
+
+    def _announce_start(self, process: ContainerProcess, started_at: str) -> None:
+        self.record.run(running(started_at), f"process://{process.pid}")
+        if not self._spec.get("startupProbe"):
+            self.record.started = True
+            self.record.ready = not self._spec.get("readinessProbe")
+        log.info("container started", container=self._name, pod=self._pod.where, pid=process.pid)
+        self._pod.normal("Started", f"Started container {self._name}")
+        self._pod.changed()
+
+    async def _supervise(self, process: ContainerProcess, launch: Launch) -> int:
+        """Probe it for as long as it runs. Returns: the exit code."""
+        name = f"probes of {self._name} in {self._pod.where}"
+        probing = asyncio.create_task(self._probe(process, launch), name=name)
+        try:
+            return await process.wait()
+        finally:
+            probing.cancel()
+            await asyncio.wait([probing])
+
+    async def _probe(self, process: ContainerProcess, launch: Launch) -> None:
+        try:
+            startup, readiness, liveness = (
+                probes.parse_probe(self._spec, kind)
+                for kind in ("startupProbe", "readinessProbe", "livenessProbe")
+            )
+            target = self._probe_target(launch)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._pod.warning("Unhealthy", f"probes of {self._name} are invalid: {error!r}")
+            return
+        if startup and not await self._is_started(startup, target, process):
+            return
+        async with TaskGroup() as tasks:
+            if readiness:
+                watch = probes.watch_probe(
+                    readiness,
+                    target,
+                    healthy=False,
+                    changed=self._turn_ready,
+                    failed=lambda why: self._report("Readiness", why),
+                )
+                tasks.create_task(watch, name=f"readiness of {self._name}")
+            if liveness:
+                watch = probes.watch_probe(
+                    liveness,
+                    target,
+                    healthy=True,
+                    changed=lambda _: self._kill_unhealthy(process),
+                    failed=lambda why: self._report("Liveness", why),
+                )
+                tasks.create_task(watch, name=f"liveness of {self._name}")
+
+    def _probe_target(self, launch: Launch) -> probes.ProbeTarget:
+        ports = {
+            str(port["name"]): int(port["containerPort"])
+            for port in self._spec.get("ports") or []
+            if port.get("name")
+        }
+
+        async def run(command: Sequence[str]) -> int:
+            return await self._exec(command, launch)
+
+        return probes.ProbeTarget(pod_ip=self._pod.pod_ip, ports=ports, exec=run)
+
+    async def _is_started(
+        self, probe: probes.Probe, target: probes.ProbeTarget, process: ContainerProcess
+    ) -> bool:
+        if why := await probes.until_started(probe, target):
+            self._report("Startup", why)
+            self._kill_unhealthy(process)
+            return False
+        self.record.started = True
+        self.record.ready = not self._spec.get("readinessProbe")
+        self._pod.changed()
+        return True
+
+    def _turn_ready(self, ready: bool) -> None:
+        self.record.ready = ready
+        self._pod.changed()
+
+    def _report(self, kind: str, why: str) -> None:
+        self._pod.warning("Unhealthy", f"{kind} probe failed: {why}")
+
+    def _kill_unhealthy(self, process: ContainerProcess) -> None:
+        """Its policy starts it again."""
+        process.signal(signal.SIGTERM)
+        self._kill_within(process, self._pod.grace_s)
+
+    async def _exec(self, command: Sequence[str], launch: Launch) -> int:
+        """An exec probe: in the container's environment, without a place for its output."""
+        probe = msgspec.structs.replace(launch, executable="/usr/bin/env", argv=("env", *command))
+        process = ContainerProcess(probe, self._pod.reaper, lambda _: None)
+        try:
+            return await process.wait()
+        finally:
+            process.close()
+
+    async def _back_off(self, delay_s: float) -> None:
+        if delay_s <= 0:
+            return
+        message = f"back-off {delay_s:g}s restarting failed container={self._name}"
+        self.record.wait(waiting("CrashLoopBackOff", f"{message} pod={self._pod.where}"))
+        self._pod.warning("BackOff", f"Back-off restarting failed container {self._name}")
+        self._pod.changed()
+        await self._pause(delay_s)
+
+    async def _pause(self, delay_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
+
+    def _cancel_kill(self) -> None:
+        if self._kill_timer:
+            self._kill_timer.cancel()
+            self._kill_timer = None

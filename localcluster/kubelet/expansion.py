@@ -1,0 +1,108 @@
+"""What a container's command, args and environment become when it runs as a local process.
+
+Three rules, all pure: Kubernetes' `$(VAR)` expansion; mount paths replaced by where the volume
+really is; Service host names replaced by addresses. Called by launch. Never reads the API,
+the disk or the environment of this process.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+# A mount path is rewritten where a path begins: not inside a longer path, a URL's authority or
+# the rest of an unexpanded variable.
+_PATH_BEFORE: Final = r"(?:(?<![\w.~%+@/)}\]*?-])|(?<=file://))"
+_PATH_AFTER: Final = r"(?![\w.~%+@-])"
+
+# A host name stands alone: no part of a longer name, and no component of a path or an image.
+_HOST_BEFORE: Final = r"(?<![\w./-])|(?<=://)"
+_HOST_AFTER: Final = r"(?![\w-]|\.\w)"
+_QUALIFIERS: Final = ("svc", "svc.cluster.local")
+_HOST_VARIABLE: Final = re.compile(
+    r"(?:^|_)(?:HOST|HOSTNAME|ADDR|ADDRESS|IP|SERVER|ENDPOINT)$", re.IGNORECASE
+)
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace `$(NAME)`; `$$` is one literal dollar, an undefined name stays as it is written.
+
+    Source: the Kubernetes API reference of Container.args and EnvVar.value.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        return "$" if name is None else variables.get(name, match[0])
+
+    return _REFERENCE.sub(value, text)
+
+
+class PathRewriter:
+    """Replaces mount paths by real ones, the longest mount first.
+
+    Args:
+        mounts: mount path in the container -> path on this machine, both absolute
+    """
+
+    def __init__(self, mounts: Mapping[str, str]) -> None:
+        self._mounts = {path.rstrip("/"): real for path, real in mounts.items()}
+        paths = sorted(self._mounts, key=len, reverse=True)
+        pattern = "|".join(re.escape(path) for path in paths)
+        self._pattern = re.compile(f"{_PATH_BEFORE}({pattern}){_PATH_AFTER}") if paths else None
+
+    def __call__(self, text: str) -> str:
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(lambda match: self._mounts[match[1]], text)
+
+
+class ServiceHost(msgspec.Struct, frozen=True):
+    """A Service that containers may name, and the address that its names stand for."""
+
+    name: str
+    namespace: str
+    address: str
+
+
+class HostRewriter:
+    """Replaces the DNS names of Services, as seen from one namespace, by addresses.
+
+    A bare Service name is a word like any other, so it is taken for a host only in a URL, before
+    a port, or as the whole value of a variable whose name says so (MASTER_ADDR, BIG_MODEL_IP).
+    """
+
+    def __init__(self, namespace: str, services: Iterable[ServiceHost]) -> None:
+        self._addresses: dict[str, str] = {}
+        self._bare: dict[str, str] = {}
+        for service in services:
+            qualified = f"{service.name}.{service.namespace}"
+            self._addresses[qualified] = service.address
+            for suffix in _QUALIFIERS:
+                self._addresses[f"{qualified}.{suffix}"] = service.address
+            if service.namespace == namespace:
+                self._bare[service.name] = service.address
+        self._qualified_names = _alternatives(self._addresses, "(?:{before})({names}){after}")
+        self._bare_names = _alternatives(
+            self._bare, "(?:(?<=://)({names})(?=[:/?#]|$)|(?:{before})({names})(?=:[0-9]))"
+        )
+
+    def __call__(self, text: str, *, variable: str = "") -> str:
+        """`variable` names the environment variable that `text` is the value of."""
+        if text in self._bare and _HOST_VARIABLE.search(variable):
+            return self._bare[text]
+        if self._qualified_names is not None:
+            text = self._qualified_names.sub(lambda match: self._addresses[match[1]], text)
+        if self._bare_names is not None:
+            text = self._bare_names.sub(lambda match: self._bare[match[1] or match[2]], text)
+        return text
+
+
+def _alternatives(names: Iterable[str], pattern: str) -> re.Pattern[str] | None:
+    longest_first = sorted(names, key=len, reverse=True)
+    if not longest_first:
+        return None
+    joined = "|".join(re.escape(name) for name in longest_first)
+    return re.compile(pattern.format(names=joined, before=_HOST_BEFORE, after=_HOST_AFTER))

@@ -1,0 +1,192 @@
+"""Runs the pods that are bound to one node, as processes of this machine.
+
+Joined by cluster, one per Node. Follows the store, keeps one `Pod` for each pod of its node, and
+really deletes a pod from the API when its processes are gone. Starts from the store alone, so
+after a restart of the cluster everything runs again as its policy says. Never binds a pod.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from common.logs import get_logger
+from common.tasks import TaskGroup
+from localcluster.controllers.events import EventRecorder
+from localcluster.controllers.workqueue import Worklist
+from localcluster.kubelet.logs import LogWriter, read_log
+from localcluster.kubelet.pod import Pod, PodHost, log_path
+from localcluster.kubelet.process import DRAIN_S
+from localcluster.kubelet.status import is_ended
+from localcluster.kubelet.volumes import PodDirectory
+from localcluster.objects import errors
+from localcluster.objects.podlogs import LogQuery
+from localcluster.objects.resources import PODS, Object
+from localcluster.objects.store import Change, Store
+
+log = get_logger(__name__)
+
+_Key = tuple[str, str]  # namespace, name
+
+
+class Kubelet:
+    """Args: node: name; address: its InternalIP."""
+
+    def __init__(self, node: str, address: str, host: PodHost) -> None:
+        self._node = node
+        self._address = address
+        self._host = host
+        self._store = host.store
+        self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
+        self._worklist: Worklist[_Key] = Worklist(self.name)
+        self._pods: dict[str, Pod] = {}  # by uid
+        self._stopping = False
+        self._idle = asyncio.Event()  # set while there is no pod
+        self._idle.set()
+
+    @property
+    def name(self) -> str:
+        return f"kubelet {self._node}"
+
+    async def run(self) -> None:
+        """Until cancelled; then whatever still runs is killed."""
+        unlisten = self._store.listen(self._changed)
+        try:
+            for pod in self._store.list(PODS, field_selector=f"spec.nodeName={self._node}").items:
+                self._worklist.add(_key(pod))
+            async with TaskGroup() as tasks:
+                await self._worklist.run(lambda key: self._reconcile(key, tasks))
+        finally:
+            unlisten()
+
+    async def stop(self, limit_s: float) -> None:
+        """End all containers, within their grace but not later than the limit.
+
+        The API keeps what it says of the pods: the next start of the cluster runs them again.
+        """
+        self._stopping = True
+        for pod in self._pods.values():
+            pod.terminate(min(pod.grace_s, limit_s), keep=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s + DRAIN_S):
+                await self._idle.wait()
+
+    def writer(self, uid: str, path: Path) -> LogWriter | None:
+        """Of the run of a container of this node's pod whose log `path` is."""
+        pod = self._pods.get(uid)
+        return pod.writer(path) if pod else None
+
+    def _changed(self, change: Change) -> None:
+        if change.resource is not PODS:
+            return
+        if change.object["spec"].get("nodeName") == self._node:
+            self._worklist.add(_key(change.object))
+
+    async def _reconcile(self, key: _Key, tasks: TaskGroup) -> None:
+        if self._stopping:
+            return
+        pod = self._find(key)
+        uid = pod["metadata"]["uid"] if pod else ""
+        for other_uid, other in self._pods.items():
+            if other.key == key and other_uid != uid:
+                other.terminate(0)  # deleted by force
+        if pod is None or pod["spec"].get("nodeName") != self._node:
+            return
+        if uid in self._pods:
+            self._observe(pod)
+        elif "deletionTimestamp" in pod["metadata"]:
+            self._delete(key, uid)
+        elif not is_ended(pod):
+            self._admit(pod, tasks)
+
+    def _find(self, key: _Key) -> Object | None:
+        with contextlib.suppress(errors.NotFound):
+            return self._store.get(PODS, *key)
+        return None
+
+    def _observe(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        running = self._pods[metadata["uid"]]
+        running.observe(pod)
+        if "deletionTimestamp" in metadata:
+            running.terminate(float(metadata.get("deletionGracePeriodSeconds") or 0))
+
+    def _admit(self, pod: Object, tasks: TaskGroup) -> None:
+        admitted = Pod(pod, self._host, node_ip=self._address, events=self._events)
+        uid = pod["metadata"]["uid"]
+        self._pods[uid] = admitted
+        self._idle.clear()
+        name = "pod {namespace}/{name}".format(**pod["metadata"])
+        tasks.create_task(self._keep(uid, admitted), name=name)
+
+    async def _keep(self, uid: str, pod: Pod) -> None:
+        try:
+            await pod.run()
+        finally:
+            del self._pods[uid]
+            if not self._pods:
+                self._idle.set()
+        if not self._stopping:
+            pod.release()
+            self._worklist.add(pod.key)  # to delete it from the API
+
+    def _delete(self, key: _Key, uid: str) -> None:
+        """No process of it is left, or there never was one."""
+        self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
+        log.info("pod deleted", pod="/".join(key), node=self._node)
+
+
+class KubeletLogs:
+    """The log source of the API: finds a container's log wherever its pod runs, or ran."""
+
+    def __init__(self, store: Store, pods_directory: Path, kubelets: list[Kubelet]) -> None:
+        self._store = store
+        self._pods_directory = pods_directory
+        self._kubelets = kubelets
+
+    async def __call__(self, query: LogQuery) -> AsyncIterator[bytes]:
+        """Raises: errors.BadRequest when the container has no such run; errors.NotFound"""
+        run = self._run(query)
+        directory = PodDirectory(self._pods_directory / query.uid)
+        path = log_path(directory, query.container, run)
+
+        def writer() -> LogWriter | None:
+            found = (kubelet.writer(query.uid, path) for kubelet in self._kubelets)
+            return next(filter(None, found), None)
+
+        try:
+            async for piece in read_log(path, query, writer):
+                yield piece
+        except FileNotFoundError as error:
+            raise errors.BadRequest(
+                f'container "{query.container}" in pod "{query.pod}" has not started yet'
+            ) from error
+
+    def _run(self, query: LogQuery) -> int:
+        """Which start of the container is meant."""
+        status = self._store.get(PODS, query.namespace, query.pod).get("status") or {}
+        records = (status.get("initContainerStatuses") or []) + (
+            status.get("containerStatuses") or []
+        )
+        record: Object = next((each for each in records if each["name"] == query.container), {})
+        run = int(record.get("restartCount", 0))
+        if not query.previous:
+            return run
+        if not record.get("lastState"):
+            raise errors.BadRequest(
+                f'previous terminated container "{query.container}" in pod "{query.pod}" not found'
+            )
+        # A container that waits for its next start has its last run for its previous one.
+        return run if "waiting" in record["state"] else run - 1
+
+
+def sweep_pod_directories(store: Store, pods_directory: Path) -> None:
+    """Remove what pods left that were deleted while no kubelet ran."""
+    known = {pod["metadata"]["uid"] for pod in store.list(PODS).items}
+    for path in pods_directory.iterdir():
+        if path.name not in known:
+            PodDirectory(path).remove()
+
+
+def _key(pod: Object) -> _Key:
+    return pod["metadata"]["namespace"], pod["metadata"]["name"]

@@ -1,0 +1,257 @@
+"""From a container's spec to what is executed: argv, environment, working directory.
+
+Called by container before each start, so a restarted container sees the Services,
+ConfigMaps and Secrets of that moment. Starts nothing and writes nothing.
+"""
+
+import base64
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from localcluster.kubelet.expansion import HostRewriter, PathRewriter, ServiceHost, expand
+from localcluster.objects.errors import ClusterError
+from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
+
+Lookup = Callable[[Resource, str], Object | None]
+"""An object of the pod's namespace by its name; None when it is not there."""
+
+_KEYED_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+_NOT_PROVIDED = "the local cluster does not provide it"
+
+
+class ContainerConfigError(ClusterError):
+    """The container cannot be started as its spec stands; the text goes to the user."""
+
+
+class ContainerStartError(ClusterError):
+    """The container's program cannot be executed: a start that failed, and counts as one."""
+
+
+class Image(msgspec.Struct, frozen=True):
+    """What the local cluster runs for an image: the argv that its ENTRYPOINT would be."""
+
+    entrypoint: tuple[str, ...]
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container sees of its pod and of the machine."""
+
+    pod: Object
+    pod_ip: str
+    host_ip: str
+    directory: Path
+    root: Path
+    """What the container takes for /; default working directory."""
+    mounts: Mapping[str, str]
+    """Mount path in the container -> path on this machine."""
+    services: Sequence[ServiceHost]
+    images: Mapping[str, Image]
+    base_env: Mapping[str, str]
+    """Given to every container of the cluster; the spec goes before it."""
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What to execute."""
+
+    executable: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+
+
+def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
+    """Resolve, expand and rewrite one container's spec.
+
+    Raises: ContainerConfigError when it names something that is not there; ContainerStartError
+        when its program is not.
+    """
+    rewrite_path = PathRewriter(view.mounts)
+    rewrite_host = HostRewriter(view.pod["metadata"]["namespace"], view.services)
+    raw = environment(container, view, lookup)
+    env = {name: rewrite_host(rewrite_path(value), variable=name) for name, value in raw.items()}
+    given = [expand(text, raw) for text in _argv(container, view.images)]
+    argv = tuple(rewrite_host(rewrite_path(text)) for text in given)
+    cwd = _working_directory(container, view, rewrite_path)
+    return Launch(executable=_executable(argv[0], cwd, env), argv=argv, env=env, cwd=cwd)
+
+
+def environment(container: Object, view: PodView, lookup: Lookup) -> dict[str, str]:
+    """The variables before any path or host is rewritten; later ones win and may use earlier.
+
+    Raises: ContainerConfigError
+    """
+    own = {
+        "HOME": str(view.directory),
+        "HOSTNAME": view.pod["metadata"]["name"],
+    }
+    env = own | dict(view.base_env)
+    for source in container.get("envFrom") or []:
+        env |= _env_from(source, lookup)
+    for variable in container.get("env") or []:
+        value = _value(variable, env, view, lookup)
+        if value is not None:
+            env[variable["name"]] = value
+    return env
+
+
+def _env_from(source: Object, lookup: Lookup) -> dict[str, str]:
+    prefix = source.get("prefix") or ""
+    if reference := source.get("configMapRef"):
+        data = _data(CONFIGMAPS, reference, lookup)
+    elif reference := source.get("secretRef"):
+        data = _data(SECRETS, reference, lookup)
+    else:
+        raise ContainerConfigError(f"envFrom {sorted(source)}: {_NOT_PROVIDED}")
+    return {prefix + key: _text(value) for key, value in (data or {}).items()}
+
+
+def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Lookup) -> str | None:
+    """None where an optional reference leads nowhere: the variable stays unset."""
+    source = variable.get("valueFrom")
+    if not source:
+        return expand(str(variable.get("value") or ""), env)
+    if reference := source.get("fieldRef"):
+        return field_value(str(reference.get("fieldPath")), view.pod, view.pod_ip, view.host_ip)
+    if reference := source.get("configMapKeyRef"):
+        return _key_value(CONFIGMAPS, reference, lookup)
+    if reference := source.get("secretKeyRef"):
+        return _key_value(SECRETS, reference, lookup)
+    raise ContainerConfigError(
+        f"environment variable {variable['name']}: valueFrom {sorted(source)}: {_NOT_PROVIDED}"
+    )
+
+
+def field_value(path: str, pod: Object, pod_ip: str, host_ip: str) -> str:
+    """What a fieldRef stands for.
+
+    Raises: ContainerConfigError for a field that Kubernetes would not give either.
+    """
+    metadata, spec = pod["metadata"], pod["spec"]
+    if keyed := _KEYED_FIELD.fullmatch(path):
+        return str((metadata.get(keyed[1]) or {}).get(keyed[2], ""))
+    fields = {
+        "metadata.name": metadata["name"],
+        "metadata.namespace": metadata["namespace"],
+        "metadata.uid": metadata["uid"],
+        "spec.nodeName": spec.get("nodeName", ""),
+        "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
+        "status.podIP": pod_ip,
+        "status.podIPs": pod_ip,
+        "status.hostIP": host_ip,
+    }
+    if path not in fields:
+        raise ContainerConfigError(f"fieldRef {path}: {_NOT_PROVIDED}")
+    return str(fields[path])
+
+
+def object_data(resource: Resource, object_: Object) -> dict[str, bytes]:
+    """The keys of a ConfigMap or Secret, decoded."""
+    if resource is SECRETS:
+        return {key: base64.b64decode(v) for key, v in (object_.get("data") or {}).items()}
+    texts = {key: str(v).encode() for key, v in (object_.get("data") or {}).items()}
+    binary = object_.get("binaryData") or {}
+    return texts | {key: base64.b64decode(value) for key, value in binary.items()}
+
+
+def _data(resource: Resource, reference: Object, lookup: Lookup) -> dict[str, bytes] | None:
+    """None where it is not there and need not be."""
+    name = str(reference.get("name"))
+    object_ = lookup(resource, name)
+    if object_ is not None:
+        return object_data(resource, object_)
+    if reference.get("optional"):
+        return None
+    raise ContainerConfigError(f'{resource.singular or resource.kind.lower()} "{name}" not found')
+
+
+def _key_value(resource: Resource, reference: Object, lookup: Lookup) -> str | None:
+    data, key = _data(resource, reference, lookup), str(reference.get("key"))
+    if data is not None and key in data:
+        return _text(data[key])
+    if reference.get("optional"):
+        return None
+    raise ContainerConfigError(f"couldn't find key {key} in {resource.kind} {reference['name']}")
+
+
+def _text(value: bytes) -> str:
+    if b"\0" in value:
+        raise ContainerConfigError("an environment variable cannot hold a NUL byte")
+    return os.fsdecode(value)
+
+
+def _argv(container: Object, images: Mapping[str, Image]) -> list[str]:
+    command = [str(part) for part in container.get("command") or []]
+    args = [str(part) for part in container.get("args") or []]
+    if command:
+        return command + args
+    image = str(container.get("image", ""))
+    if image in images:
+        return [*images[image].entrypoint, *args]
+    raise ContainerConfigError(
+        f"container {container['name']} has no command: the local cluster runs commands, not"
+        f" images; give spec.containers[].command, or tell the cluster what image {image} runs"
+    )
+
+
+def _working_directory(container: Object, view: PodView, rewrite_path: Callable[[str], str]) -> str:
+    """Made where it is missing, as a container runtime does; below the pod's own root."""
+    wanted = str(container.get("workingDir") or "/")
+    real = rewrite_path(wanted)
+    if real == wanted:
+        real = str(view.root / wanted.strip("/")) if not Path(wanted).is_dir() else wanted
+    if wanted == "/":
+        real = str(view.root)
+    return real
+
+
+def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
+    """Raises: ContainerStartError when the machine has no such program."""
+    if "/" in command:
+        path = os.path.join(cwd, command)
+        found = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
+    else:
+        found = shutil.which(command, path=env.get("PATH", os.defpath))
+    if found is None:
+        raise ContainerStartError(
+            f"{command!r} is no executable file on this machine (searched: "
+            f"{env.get('PATH', os.defpath) if '/' not in command else cwd})"
+        )
+    return found
+
+
+def service_hosts(services: Iterable[Object], pods: Iterable[Object]) -> list[ServiceHost]:
+    """What Service names stand for: the cluster IP, or, where there is none, a pod of it.
+
+    A headless Service whose pods have no address yet is left out.
+    """
+    everyone = list(pods)
+    hosts = []
+    for service in services:
+        metadata, spec = service["metadata"], service["spec"]
+        address = spec.get("clusterIP") or ""
+        if address == "None":
+            address = _headless_address(service, everyone)
+        if address:
+            hosts.append(ServiceHost(metadata["name"], metadata["namespace"], address))
+    return hosts
+
+
+def _headless_address(service: Object, pods: Iterable[Object]) -> str:
+    addresses = (
+        str((pod.get("status") or {}).get("podIP") or "") for pod in pods if selects(service, pod)
+    )
+    return next(filter(None, addresses), "")
+
+
+def selects(service: Object, pod: Object) -> bool:
+    """Whether a Service's selector matches a pod; no selector matches none."""
+    selector = service["spec"].get("selector") or {}
+    if not selector or service["metadata"]["namespace"] != pod["metadata"]["namespace"]:
+        return False
+    labels = pod["metadata"].get("labels") or {}
+    return all(labels.get(name) == value for name, value in selector.items())

@@ -1,0 +1,200 @@
+"""Container output in files: stamped line by line, bounded in size, readable while it grows.
+
+    containers/<name>/logs/<run>.log      <run> counts the container's starts, from 0
+    containers/<name>/logs/<run>.log.1    what was rotated out of it
+
+One line of a file is `<RFC 3339 time> <F|P> <text>`; P says that the text goes on in the next
+line. Written by container, read for the API's /log. Knows nothing of pods.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from common.logs import get_logger
+from localcluster import clock
+from localcluster.objects.podlogs import LogQuery
+
+log = get_logger(__name__)
+
+LINE_LIMIT_BYTES: Final = 16 << 10
+LOG_LIMIT_BYTES: Final = 10 << 20
+
+
+class LogWriter:
+    """Takes one run's output. `write` never raises: a full disk costs output, not the container.
+
+    Args:
+        path: file of the run
+        limit_bytes: when the file is longer it becomes the one previous file
+        stamp: UTC now
+    """
+
+    def __init__(
+        self, path: Path, *, limit_bytes: int = LOG_LIMIT_BYTES, stamp: clock.Clock = clock.utcnow
+    ) -> None:
+        self.path = path
+        self._limit_bytes = limit_bytes
+        self._stamp = stamp
+        self._pending = b""  # text of the last line, while its end has not come
+        self._size_bytes = 0
+        self._failed = False
+        self._file: BinaryIO | None = None
+        self.is_open = True
+        self.changed = asyncio.Event()  # replaced at each change; set when more is to be read
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")  # a run that says nothing has an empty log, not none
+        rotated(path).unlink(missing_ok=True)
+
+    def write(self, data: bytes) -> None:
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        entries = [entry for line in lines for entry in _entries(line)]
+        while len(self._pending) >= LINE_LIMIT_BYTES:
+            entries.append((b"P", self._pending[:LINE_LIMIT_BYTES]))
+            self._pending = self._pending[LINE_LIMIT_BYTES:]
+        self._append(entries)
+
+    def close(self) -> None:
+        """The run has ended; what it left unfinished is its last line."""
+        if self._pending:
+            self._append([(b"P", self._pending)])
+            self._pending = b""
+        if self._file:
+            self._file.close()
+            self._file = None
+        self.is_open = False
+        self.changed.set()
+
+    def _append(self, entries: list[tuple[bytes, bytes]]) -> None:
+        if not entries:
+            return
+        time = self._stamp().strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+        block = b"".join(b"%s %s %s\n" % (time, flag, text) for flag, text in entries)
+        try:
+            self._write_block(block)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                log.warning("container output is lost", file=str(self.path), error=str(error))
+            self._failed = True
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def _write_block(self, block: bytes) -> None:
+        if self._file and self._size_bytes + len(block) > self._limit_bytes:
+            self._file.close()
+            self._file = None
+            self.path.replace(rotated(self.path))
+        if self._file is None:
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - kept open
+            self._size_bytes = 0
+        self._size_bytes += len(block)
+        self._file.write(block)
+
+
+def _entries(line: bytes) -> Iterator[tuple[bytes, bytes]]:
+    while len(line) > LINE_LIMIT_BYTES:
+        yield b"P", line[:LINE_LIMIT_BYTES]
+        line = line[LINE_LIMIT_BYTES:]
+    yield b"F", line
+
+
+def rotated(path: Path) -> Path:
+    return path.with_name(path.name + ".1")
+
+
+async def read_log(
+    path: Path, query: LogQuery, writer: Callable[[], LogWriter | None]
+) -> AsyncIterator[bytes]:
+    """The log of one run, in pieces; with `follow` until the run's end.
+
+    Args: writer: gives the run's writer, or None where it ran in an earlier life of the cluster
+    Raises: FileNotFoundError when there is nothing of that run
+    """
+    since = clock.utcnow() - timedelta(seconds=query.since_s) if query.since_s else None
+    with contextlib.ExitStack() as stack:
+        opened = [_open(rotated(path)), _open(path)]
+        files = [stack.enter_context(file) for file in opened if file]
+        if not files and not writer():
+            raise FileNotFoundError(path)
+        lines: Iterator[bytes] = (line for file in files for line in file)
+        if query.tail_lines is not None:
+            lines = iter(_tail(lines, query.tail_lines))
+        for line in lines:
+            if _is_wanted(line, since):
+                yield _shown(line, timestamps=query.timestamps)
+        if query.follow:
+            async for line in _follow(path, opened[1], writer):
+                yield _shown(line, timestamps=query.timestamps)
+
+
+def _tail(lines: Iterator[bytes], count: int) -> deque[bytes]:
+    """The last `count` lines as the container wrote them: the pieces of a long one are one."""
+    kept: deque[bytes] = deque(maxlen=count)
+    whole = b""
+    for line in lines:
+        whole += line
+        if not _is_partial(line):
+            kept.append(whole)
+            whole = b""
+    if whole:
+        kept.append(whole)
+    return deque(line for whole in kept for line in whole.splitlines(keepends=True))
+
+
+async def _follow(
+    path: Path, current: BinaryIO | None, writer: Callable[[], LogWriter | None]
+) -> AsyncIterator[bytes]:
+    """What is appended from now on, over rotations."""
+    file = current
+    try:
+        while source := writer():
+            changed, is_open = source.changed, source.is_open
+            if file is None:
+                file = _open(path)
+            for line in file or ():
+                yield line
+            if file and not _is_same(path, file):
+                if file is not current:
+                    file.close()
+                file = None
+                continue
+            if not is_open:
+                return
+            await changed.wait()
+    finally:
+        if file is not None and file is not current:
+            file.close()
+
+
+def _open(path: Path) -> BinaryIO | None:
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        return None
+
+
+def _is_same(path: Path, file: BinaryIO) -> bool:
+    """False when `path` has been rotated away and begun anew since `file` was opened."""
+    try:
+        return path.stat().st_ino == Path(f"/proc/self/fd/{file.fileno()}").stat().st_ino
+    except FileNotFoundError:
+        return True
+
+
+def _is_partial(line: bytes) -> bool:
+    return line.split(b" ", 2)[1:2] == [b"P"]
+
+
+def _is_wanted(line: bytes, since: datetime | None) -> bool:
+    return since is None or clock.parse(line.split(b" ", 1)[0].decode()) >= since
+
+
+def _shown(line: bytes, *, timestamps: bool) -> bytes:
+    time, flag, text = line.rstrip(b"\n").split(b" ", 2)
+    ending = b"" if flag == b"P" else b"\n"
+    return (time + b" " if timestamps else b"") + text + ending

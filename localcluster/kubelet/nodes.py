@@ -1,0 +1,113 @@
+"""The Node objects of the cluster, one per kubelet.
+
+Called by cluster at its start. A node whose name begins with "cloud" has the cloud role, every
+other one the edge role. There are no heartbeats: a node is there while the cluster runs.
+"""
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+
+from localcluster.clock import Clock, rfc3339
+from localcluster.controllers.scheduler import CLOUD_LABEL, EDGE_LABEL
+from localcluster.network.addresses import AddressesExhausted, Network
+from localcluster.objects.resources import NODES, Object
+from localcluster.objects.store import Store
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def register_nodes(
+    store: Store, network: Network, names: Sequence[str], now: Clock
+) -> dict[str, str]:
+    """Have exactly these nodes in the API, ready; those that were there keep their addresses.
+
+    Returns: name -> InternalIP
+    Raises: AddressesExhausted for more than 254 nodes; errors.APIError for a name that is none
+    """
+    known = {node["metadata"]["name"]: node for node in store.list(NODES).items}
+    for name in known.keys() - set(names):
+        store.delete(NODES, "", name)
+    kept = {name: _internal_ip(known[name]) for name in names if name in known}
+    addresses = {name: ip for name, ip in kept.items() if network.has(ip)}
+    free = (ip for ip in network.nodes() if ip not in addresses.values())
+    for name in names:
+        if name not in addresses:
+            addresses[name] = _next(free)
+        _write(store, known.get(name), _node(name, addresses[name], rfc3339(now())))
+    return addresses
+
+
+def _next(free: Iterator[str]) -> str:
+    address = next(free, None)
+    if address is None:
+        raise AddressesExhausted("no address is left for one more node")
+    return address
+
+
+def _write(store: Store, present: Object | None, node: Object) -> None:
+    """A node keeps what users have set on it, and its times unless its status differs."""
+    if present is None:
+        store.create(NODES, node)
+        return
+    labels = (present["metadata"].get("labels") or {}) | node["metadata"]["labels"]
+    present["metadata"]["labels"] = labels
+    present = store.update(NODES, present)
+    if _internal_ip(present) != _internal_ip(node):
+        store.update(NODES, present | {"status": node["status"]}, subresource="status")
+
+
+def _node(name: str, address: str, now: str) -> Object:
+    role = CLOUD_LABEL if name.startswith("cloud") else EDGE_LABEL
+    machine = platform.machine()
+    architecture = _ARCHITECTURES.get(machine, machine)
+    capacity = {"cpu": str(os.cpu_count() or 1), "memory": _memory(), "pods": "110"}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": architecture,
+                role: "",
+            },
+        },
+        "spec": {},
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": address},
+                {"type": "Hostname", "address": name},
+            ],
+            "capacity": capacity,
+            "allocatable": capacity,
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "the process kubelet runs",
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
+            ],
+            "nodeInfo": {
+                "architecture": architecture,
+                "operatingSystem": "linux",
+                "kernelVersion": platform.release(),
+                "osImage": "this machine",
+                "containerRuntimeVersion": "process://1",
+                "kubeletVersion": "v1.32.0+localcluster",
+            },
+        },
+    }
+
+
+def _memory() -> str:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // 1024}Ki"
+
+
+def _internal_ip(node: Object) -> str:
+    for address in (node.get("status") or {}).get("addresses") or []:
+        if address["type"] == "InternalIP":
+            return str(address["address"])
+    return ""

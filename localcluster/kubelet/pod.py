@@ -1,0 +1,365 @@
+"""One pod on one node: its address, its volumes, its containers, its status, its end.
+
+Called by kubelet, which hands in every newer version of the pod object. The status is written
+only when it differs from what the API has; a write that fails is tried again while the
+containers go on.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from common.logs import get_logger
+from common.tasks import TaskGroup
+from localcluster.clock import Clock, parse, rfc3339, utcnow
+from localcluster.controllers.events import EventRecorder
+from localcluster.kubelet.container import Container, ContainerSettings, PodContext
+from localcluster.kubelet.launch import (
+    ContainerConfigError,
+    Image,
+    Launch,
+    PodView,
+    launch,
+    service_hosts,
+)
+from localcluster.kubelet.logs import LogWriter, rotated
+from localcluster.kubelet.process import Reaper
+from localcluster.kubelet.status import (
+    DEADLINE_MESSAGE,
+    DEADLINE_REASON,
+    ContainerRecord,
+    PodFacts,
+    is_ended,
+    pod_status,
+    waiting,
+)
+from localcluster.kubelet.volumes import MountError, PodDirectory, mount_volumes
+from localcluster.network.addresses import AddressPool
+from localcluster.objects import errors
+from localcluster.objects.resources import PODS, SERVICES, Object, Resource
+from localcluster.objects.store import Store
+
+log = get_logger(__name__)
+
+RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
+STATUS_RETRY_S = 2.0
+
+
+class PodHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What all kubelets of a cluster share."""
+
+    store: Store
+    reaper: Reaper
+    addresses: AddressPool
+    """Of pods."""
+    pods_directory: Path
+    base_env: Mapping[str, str]
+    images: Mapping[str, Image]
+    settings: ContainerSettings = ContainerSettings()
+    now: Clock = utcnow
+
+
+class Pod:
+    """Args: pod: as the API has it; node_ip: of the node that it is bound to
+
+    Raises: AddressesExhausted
+    """
+
+    def __init__(self, pod: Object, host: PodHost, *, node_ip: str, events: EventRecorder) -> None:
+        self._host = host
+        self._events = events
+        self._object = pod
+        self._files = PodDirectory(host.pods_directory / pod["metadata"]["uid"])
+        self._started = self._find_start()
+        self._facts = self._decide_facts(node_ip)
+        self._mounts: dict[str, dict[str, str]] = {}
+        self._writers: dict[str, LogWriter] = {}
+        self._halted = asyncio.Event()  # no container is to run any more
+        self._ending = asyncio.Event()  # the pod is to go
+        self._frozen = False
+        self._is_expired = False
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._status_timer: asyncio.TimerHandle | None = None
+        context = self._context()
+        # Always means OnFailure for an init container: its success lets the next one begin.
+        init_policy = "Never" if context.policy == "Never" else "OnFailure"
+        self._inits = self._containers("init", context, init_policy)
+        self._mains = self._containers("", context, context.policy)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        metadata = self._object["metadata"]
+        return metadata["namespace"], metadata["name"]
+
+    @property
+    def grace_s(self) -> float:
+        return float(self._object["spec"].get("terminationGracePeriodSeconds") or 0)
+
+    def writer(self, path: Path) -> LogWriter | None:
+        """Of the run whose log that is, if it began in this life of the cluster."""
+        return next((writer for writer in self._writers.values() if writer.path == path), None)
+
+    def observe(self, pod: Object) -> None:
+        """A newer version of the object; its deadline may be another one."""
+        self._object = pod
+        self._set_deadline()
+
+    def terminate(self, grace_s: float, *, keep: bool = False) -> None:
+        """End the containers; `run` then returns. A later call can only shorten the grace.
+
+        Args: keep: only the cluster ends: the API keeps what it says of the pod
+        """
+        self._frozen = self._frozen or keep
+        self._halt(grace_s)
+        self._ending.set()
+
+    async def run(self) -> None:
+        """From admission until the pod is terminated, though its containers end before."""
+        try:
+            self._set_deadline()
+            while not await self._has_lived():
+                await self._pause(RETRY_MAX_S)
+            self._publish()  # a deadline may have ended it before anything ran
+            await self._ending.wait()
+        finally:
+            self._cancel_deadline()
+            self._cancel_status_timer()
+
+    def release(self) -> None:
+        """The pod is to go from the API: give back all that it had."""
+        self._host.addresses.release(self._facts.pod_ip)
+        self._files.remove()
+
+    # Life
+
+    async def _has_lived(self) -> bool:
+        """Whether its containers have ended; False: something of ours failed, and ended them."""
+        try:
+            await self._live()
+        except Exception as error:  # a fault in one pod must not end the others
+            log.exception("pod failed", pod=self._where)
+            self._events.warning(self._object, "FailedKubelet", repr(error))
+            return self._halted.is_set()
+        return True
+
+    def _set_deadline(self) -> None:
+        """Counted from the pod's start, be it in an earlier life of the cluster."""
+        self._cancel_deadline()
+        deadline_s = self._object["spec"].get("activeDeadlineSeconds")
+        if deadline_s is None or self._halted.is_set():
+            return
+        left_s = deadline_s - (self._host.now() - self._started).total_seconds()
+        if left_s <= 0:
+            self._expire()
+            return
+        loop = asyncio.get_running_loop()
+        self._deadline_timer = loop.call_later(left_s, self._expire)
+
+    def _expire(self) -> None:
+        """The pod stays, as failed, with its logs."""
+        if is_ended(self._object):
+            return
+        self._is_expired = True
+        self._events.normal(self._object, DEADLINE_REASON, DEADLINE_MESSAGE)
+        self._halt(self.grace_s)
+
+    def _halt(self, grace_s: float) -> None:
+        self._cancel_deadline()
+        for container in (*self._inits, *self._mains):
+            container.terminate(grace_s)
+        self._halted.set()
+
+    async def _live(self) -> None:
+        first = self._inits or self._mains
+        self._set_waiting(first, "ContainerCreating")
+        self._publish()
+        await self._mount(first)
+        for container in self._inits:
+            if self._halted.is_set() or await container.run() != 0:
+                return
+            self._publish()
+        if self._inits:
+            self._set_waiting(self._mains, "ContainerCreating")
+        async with TaskGroup() as tasks:
+            for container in self._mains:
+                name = f"{container.record.name} of {self._where}"
+                tasks.create_task(container.run(), name=name)
+
+    def _set_waiting(self, containers: Sequence[Container], reason: str, message: str = "") -> None:
+        """Those that never ran; the others of the pod wait for them."""
+        for container in (*self._inits, *self._mains):
+            record = container.record
+            if "waiting" in record.state and not record.last_state:
+                is_next = container in containers
+                record.state = waiting(reason, message) if is_next else waiting("PodInitializing")
+
+    async def _mount(self, first: Sequence[Container]) -> None:
+        """Wait until every volume is there; `first` are the containers that wait with it."""
+        delay_s, said = RETRY_FIRST_S, ""
+        while not self._halted.is_set():
+            try:
+                self._mounts = mount_volumes(
+                    self._object,
+                    self._files,
+                    self._look_up,
+                    pod_ip=self._facts.pod_ip,
+                    host_ip=self._facts.host_ip,
+                )
+                break
+            except (MountError, ContainerConfigError, OSError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    self._events.warning(self._object, "FailedMount", said)
+                    # Kubernetes shows this in Events alone; here, where no one prepares a node's
+                    # paths, whoever reads the status is told as well.
+                    self._set_waiting(first, "CreateContainerConfigError", said)
+                    self._publish()
+            await self._pause(delay_s)
+            delay_s = min(RETRY_MAX_S, delay_s * 2)
+        self._set_waiting(first, "ContainerCreating")
+
+    async def _pause(self, delay_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._halted.wait()
+
+    # What containers ask
+
+    def _context(self) -> PodContext:
+        spec = self._object["spec"]
+        return PodContext(
+            policy=str(spec.get("restartPolicy", "Always")),
+            where=self._where,
+            pod_ip=self._facts.pod_ip,
+            grace_s=self.grace_s,
+            reaper=self._host.reaper,
+            settings=self._host.settings,
+            now=self._host.now,
+            prepare=self._prepare,
+            open_log=self._open_log,
+            changed=self._publish,
+            normal=lambda reason, text: self._events.normal(self._object, reason, text),
+            warning=lambda reason, text: self._events.warning(self._object, reason, text),
+        )
+
+    def _containers(self, kind: str, context: PodContext, policy: str) -> list[Container]:
+        """Args: kind: "init" or "" """
+        status, spec = self._object.get("status") or {}, self._object["spec"]
+        field = "initContainers" if kind else "containers"
+        known = {
+            record["name"]: record
+            for record in status.get("initContainerStatuses" if kind else "containerStatuses") or []
+        }
+        return [
+            Container(
+                container,
+                ContainerRecord.restored(container, known.get(container["name"])),
+                context,
+                policy=policy,
+            )
+            for container in spec.get(field) or []
+        ]
+
+    def _prepare(self, container: Object) -> Launch:
+        name = container["name"]
+        root = self._files.root(name)
+        store = self._host.store
+        view = PodView(
+            pod=self._object,
+            pod_ip=self._facts.pod_ip,
+            host_ip=self._facts.host_ip,
+            directory=self._files.path,
+            root=root,
+            mounts=self._mounts[name],
+            services=service_hosts(store.list(SERVICES).items, store.list(PODS).items),
+            images=self._host.images,
+            base_env=dict(self._host.base_env) | {"TMPDIR": str(self._files.tmp)},
+        )
+        prepared = launch(container, view, self._look_up)
+        if Path(prepared.cwd).is_relative_to(root):
+            Path(prepared.cwd).mkdir(parents=True, exist_ok=True)
+        return prepared
+
+    def _look_up(self, resource: Resource, name: str) -> Object | None:
+        try:
+            return self._host.store.get(resource, self.key[0], name)
+        except errors.NotFound:
+            return None
+
+    def _open_log(self, container: str, run: int) -> LogWriter:
+        """Keeps the log of the run before, and none older."""
+        path = log_path(self._files, container, run)
+        old = log_path(self._files, container, run - 2)
+        for file in (old, rotated(old)):
+            file.unlink(missing_ok=True)
+        writer = LogWriter(path, limit_bytes=self._host.settings.log_limit_bytes)
+        self._writers[container] = writer
+        return writer
+
+    # Status
+
+    def _find_start(self) -> datetime:
+        """As the API has it, in whole seconds, from an earlier life of the cluster; else now."""
+        with contextlib.suppress(ValueError):
+            return parse(str((self._object.get("status") or {}).get("startTime")))
+        return self._host.now()
+
+    def _decide_facts(self, node_ip: str) -> PodFacts:
+        status = self._object.get("status") or {}
+        addresses, recorded = self._host.addresses, str(status.get("podIP", ""))
+        if self._object["spec"].get("hostNetwork"):
+            pod_ip = node_ip
+        else:
+            pod_ip = recorded if addresses.reserve(recorded) else addresses.take()
+        return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._started))
+
+    def _publish(self) -> None:
+        """Write the status if the API has another one."""
+        if self._frozen:
+            return
+        status = pod_status(
+            self._object,
+            self._facts,
+            [container.record for container in self._inits],
+            [container.record for container in self._mains],
+            rfc3339(self._host.now()),
+            is_expired=self._is_expired,
+        )
+        # The records go on changing; what was written must not change with them.
+        status = msgspec.json.decode(msgspec.json.encode(status))
+        if status == self._object.get("status"):
+            return
+        names = {name: self._object["metadata"][name] for name in ("namespace", "name", "uid")}
+        try:
+            written = {"metadata": names, "status": status}
+            self._object = self._host.store.update(PODS, written, subresource="status")
+        except (errors.NotFound, errors.Conflict):
+            return  # deleted by force, and the kubelet will hear of it
+        except errors.APIError as error:
+            log.warning("pod status not written", pod=self._where, error=error.message)
+            self._cancel_status_timer()
+            loop = asyncio.get_running_loop()
+            self._status_timer = loop.call_later(STATUS_RETRY_S, self._publish)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline_timer:
+            self._deadline_timer.cancel()
+
+    def _cancel_status_timer(self) -> None:
+        if self._status_timer:
+            self._status_timer.cancel()
+
+    @property
+    def _where(self) -> str:
+        namespace, name = self.key
+        return f"{name}_{namespace}({self._object['metadata']['uid']})"
+
+
+def log_path(directory: PodDirectory, container: str, run: int) -> Path:
+    """Of the `run`-th start of a container, from 0."""
+    return directory.container(container) / "logs" / f"{run}.log"

@@ -1,0 +1,162 @@
+"""Startup, readiness and liveness probes of one running container.
+
+Called by container, which says what an `exec` probe runs and what a verdict leads to.
+Periods and thresholds are those of the spec, with Kubernetes' defaults. gRPC probes are not
+supported: such a probe always fails and says so.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from localcluster.objects.resources import Object
+
+Exec = Callable[[Sequence[str]], Awaitable[int]]
+"""Runs a command as the container would; returns its exit code."""
+
+
+class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a container is probed."""
+
+    pod_ip: str
+    ports: dict[str, int]
+    """Of the container, by name."""
+    exec: Exec
+
+
+class ProbeFailed(Exception):
+    """One attempt failed; the text says how."""
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """When and how often; the check itself stays in the API's form."""
+
+    initial_delay_seconds: float = 0
+    period_seconds: float = 10
+    timeout_seconds: float = 1
+    success_threshold: int = 1
+    failure_threshold: int = 3
+    http_get: dict[str, Any] | None = None
+    tcp_socket: dict[str, Any] | None = None
+    exec: dict[str, Any] | None = None
+
+
+def parse_probe(container: Object, kind: str) -> Probe | None:
+    """Args: kind: startupProbe, readinessProbe or livenessProbe."""
+    spec = container.get(kind)
+    return msgspec.convert(spec, Probe, strict=False) if spec else None
+
+
+async def attempt(probe: Probe, target: ProbeTarget) -> None:
+    """Raises: ProbeFailed"""
+    try:
+        async with asyncio.timeout(probe.timeout_seconds):
+            await _check(probe, target)
+    except TimeoutError as error:
+        raise ProbeFailed(f"no answer within {probe.timeout_seconds:g} s") from error
+    except (OSError, ValueError, KeyError) as error:  # no answer, nonsense, a malformed check
+        raise ProbeFailed(str(error)) from error
+
+
+async def _check(probe: Probe, target: ProbeTarget) -> None:
+    if probe.http_get:
+        await _http_get(probe.http_get, target)
+    elif probe.tcp_socket:
+        _, writer = await asyncio.open_connection(*_address(probe.tcp_socket, target))
+        writer.close()
+    elif probe.exec:
+        code = await target.exec([str(part) for part in probe.exec.get("command") or []])
+        if code != 0:
+            raise ProbeFailed(f"command ended with exit code {code}")
+    else:
+        raise ProbeFailed("the local cluster knows httpGet, tcpSocket and exec probes only")
+
+
+def _address(check: Object, target: ProbeTarget) -> tuple[str, int]:
+    port = check.get("port")
+    number = target.ports.get(port) if isinstance(port, str) else port
+    if not isinstance(number, int):
+        raise ProbeFailed(f"the container has no port {port!r}")
+    return str(check.get("host") or target.pod_ip), number
+
+
+async def _http_get(check: Object, target: ProbeTarget) -> None:
+    """A GET that succeeds with a status from 200 to 399."""
+    host, port = _address(check, target)
+    reader, writer = await asyncio.open_connection(host, port, ssl=_tls(check))
+    try:
+        headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe", "Connection": "close"}
+        headers |= {item["name"]: item["value"] for item in check.get("httpHeaders") or []}
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        request = [f"GET {check.get('path') or '/'} HTTP/1.1", *lines, "", ""]
+        writer.write("\r\n".join(request).encode())
+        status = (await reader.readline()).split(b" ")
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+    code = int(status[1]) if len(status) > 1 and status[1].isdigit() else 0
+    if not 200 <= code < 400:
+        raise ProbeFailed(f"HTTP probe failed with statuscode: {code}")
+
+
+def _tls(check: Object) -> ssl.SSLContext | None:
+    """Like the kubelet, a probe over HTTPS does not judge the certificate."""
+    if check.get("scheme") != "HTTPS":
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def watch_probe(
+    probe: Probe,
+    target: ProbeTarget,
+    *,
+    healthy: bool,
+    changed: Callable[[bool], None],
+    failed: Callable[[str], None],
+) -> None:
+    """Probe for ever; `changed(healthy)` is called when the thresholds turn the verdict.
+
+    Args:
+        healthy: the verdict before the first attempt
+        failed: told why an attempt failed, unless the one before it failed for the same reason
+    """
+    await asyncio.sleep(probe.initial_delay_seconds)
+    against, said = 0, ""  # attempts in a row that contradict the verdict
+    while True:
+        why = await _failure(probe, target)
+        if why and why != said:
+            failed(why)
+        said = why
+        against = against + 1 if healthy is bool(why) else 0
+        if against >= (probe.failure_threshold if healthy else probe.success_threshold):
+            healthy, against = not healthy, 0
+            changed(healthy)
+        await asyncio.sleep(probe.period_seconds)
+
+
+async def until_started(probe: Probe, target: ProbeTarget) -> str:
+    """Wait for a startup probe. Returns: "" once it succeeded, else why it never will."""
+    await asyncio.sleep(probe.initial_delay_seconds)
+    why = ""
+    for _ in range(probe.failure_threshold):
+        why = await _failure(probe, target)
+        if not why:
+            break
+        await asyncio.sleep(probe.period_seconds)
+    return why
+
+
+async def _failure(probe: Probe, target: ProbeTarget) -> str:
+    try:
+        await attempt(probe, target)
+    except ProbeFailed as failure:
+        return str(failure)
+    return ""

@@ -1,0 +1,200 @@
+"""Runs one container's process group, and sees to it that none outlives the cluster.
+
+Called by container and probes. A container is a session of its own: signals go to
+the whole group, and when its first process ends the rest is killed, as with a container's PID 1.
+Exit is awaited by pidfd, without threads or polling. Output goes to a `sink`, stdout and stderr
+in the order in which they were written.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+from localcluster.kubelet.launch import Launch
+from localcluster.objects.errors import ClusterError
+
+_SHIM: Final = str(Path(__file__).with_name("shim.py"))
+_REAPER: Final = str(Path(__file__).with_name("reaper.py"))
+_ISOLATED: Final = (sys.executable, "-I", "-S")
+
+DRAIN_S: Final = 2.0
+"""How long output may still come after the exit, from a process that left the group."""
+
+
+class Reaper:
+    """The process that kills the containers of a cluster that died. `close` ends it.
+
+    Args: directory: the cluster's, so that whoever looks at processes sees whose this one is
+    """
+
+    def __init__(self, directory: Path) -> None:
+        read, self.descriptor = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                (*_ISOLATED, _REAPER, str(directory)),
+                stdin=read,
+                stdout=subprocess.DEVNULL,
+                env={},
+                # A signal to the cluster's group must not take its reaper along.
+                start_new_session=True,
+            )
+        finally:
+            os.close(read)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def guard(self) -> None:
+        """Wait for its end, which only somebody else can have caused.
+
+        Raises: ClusterError, always: without it containers might outlive the cluster.
+        """
+        pidfd = os.pidfd_open(self._process.pid)
+        try:
+            await _readable(pidfd)
+        finally:
+            os.close(pidfd)
+        raise ClusterError(f"the process that guards the containers, {self.pid}, was killed")
+
+    def withdraw(self, group: int) -> None:
+        # A reaper that somebody killed cannot be told; the containers end with this cluster's
+        # orderly stop all the same.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.descriptor, b"-%d\n" % group)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ContainerProcess:
+    """A started process group. Await `wait`, and in any case call `close`.
+
+    Raises: OSError when the system cannot start another process.
+    """
+
+    def __init__(self, launch: Launch, reaper: Reaper, sink: Callable[[bytes], None]) -> None:
+        self._reaper = reaper
+        self._exit_code: int | None = None
+        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        output, write = os.pipe()
+        try:
+            self._popen = subprocess.Popen(
+                (*_ISOLATED, _SHIM, str(reaper.descriptor), launch.executable, *launch.argv),
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+                stderr=subprocess.STDOUT,
+                env=launch.env,
+                cwd=launch.cwd,
+                start_new_session=True,
+                pass_fds=(reaper.descriptor,),
+            )
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(write)
+        self._output = _Output(output, sink, self._drained)
+        self._pidfd = -1
+        try:
+            self._pidfd = os.pidfd_open(self._popen.pid)
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    async def wait(self) -> int:
+        """The exit code, 128 + signal for a signal; returns when the group and output ended."""
+        await _readable(self._pidfd)
+        code = self._reap()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await asyncio.shield(self._drained)
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the whole group; nothing when it has ended."""
+        if self._exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, number)
+
+    def close(self) -> None:
+        """Kill what still runs and release everything; may be called again."""
+        self._reap()
+        self._output.close()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _reap(self) -> int:
+        if self._exit_code is None:
+            # The unreaped leader still holds the group's number: nobody else can have it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._reaper.withdraw(self._popen.pid)
+            code = self._popen.wait()
+            self._exit_code = code if code >= 0 else 128 - code
+        return self._exit_code
+
+
+class _Output:
+    """Reads a pipe to its end."""
+
+    def __init__(
+        self, descriptor: int, sink: Callable[[bytes], None], ended: asyncio.Future[None]
+    ) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._sink = sink
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor, self._read)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, 1 << 16)
+        except (BlockingIOError, InterruptedError):
+            return
+        if data:
+            self._sink(data)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not readable.done():
+            readable.set_result(None)
+
+    loop.add_reader(descriptor, wake)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(descriptor)

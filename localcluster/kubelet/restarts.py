@@ -1,0 +1,37 @@
+"""When a container that ended starts again. Pure; used by container."""
+
+import msgspec
+
+
+class RestartDelays(msgspec.Struct, frozen=True):
+    """How long a container that keeps ending waits before each start."""
+
+    first_s: float = 1.0
+    """Of the second restart in a row; the first one waits for nothing."""
+    max_s: float = 60.0
+    """Each further wait is twice the one before, up to this."""
+    reset_after_s: float = 600.0
+    """A container that ran this long has proved itself: its next restart is a first one."""
+
+
+class RestartBackoff:
+    """The waits of one container."""
+
+    def __init__(self, delays: RestartDelays) -> None:
+        self._delays = delays
+        self._restarts = 0  # in a row
+
+    def next_s(self, ran_s: float) -> float:
+        """Seconds to wait, after a run of `ran_s` seconds, before the next start."""
+        if ran_s >= self._delays.reset_after_s:
+            self._restarts = 0
+        self._restarts += 1
+        if self._restarts == 1:
+            return 0.0
+        # Beyond 2**64 any cap is reached; larger exponents would overflow after days.
+        return min(self._delays.max_s, self._delays.first_s * 2.0 ** min(self._restarts - 2, 64))
+
+
+def should_restart(policy: str, exit_code: int) -> bool:
+    """Args: policy: Always, OnFailure or Never."""
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)

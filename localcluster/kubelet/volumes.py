@@ -1,0 +1,244 @@
+"""A pod's directory: its volumes made real, and where each container finds them.
+
+    pods/<uid>/
+      volumes/<volume>/            what is in emptyDir, configMap, secret, … volumes
+      containers/<name>/root/…     one link per mount, named by its mount path
+      containers/<name>/logs/      written by logs
+      tmp/                         TMPDIR
+
+Called by pod. The containers are processes of this machine, so their mounts are links,
+and whoever starts them rewrites mount paths to them (expansion). readOnly is not enforced, and a
+changed ConfigMap reaches a volume only with the next pod.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from localcluster.kubelet.launch import Lookup, field_value, object_data
+from localcluster.objects.errors import ClusterError
+from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
+
+SECRET_MODE = 0o600
+
+
+class MountError(ClusterError):
+    """A volume cannot be mounted now; the text names the volume and what is wrong."""
+
+
+class PodDirectory:
+    """Args: path: of this pod alone; made on first use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tmp = path / "tmp"
+
+    def root(self, container: str) -> Path:
+        return self.container(container) / "root"
+
+    def container(self, container: str) -> Path:
+        return self.path / "containers" / file_name(container)
+
+    def volume(self, volume: str) -> Path:
+        return self.path / "volumes" / file_name(volume)
+
+    def make(self) -> None:
+        """Raises: OSError"""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.tmp.mkdir(exist_ok=True)
+
+    def remove(self) -> None:
+        """Never follows a link: what a hostPath leads to stays."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def file_name(name: str) -> str:
+    """Any text as one path component that is neither "." nor ".."."""
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def mount_volumes(
+    pod: Object, directory: PodDirectory, lookup: Lookup, pod_ip: str, host_ip: str
+) -> dict[str, dict[str, str]]:
+    """Make the pod's volumes and link them into each container's root. Repeatable.
+
+    Returns: for each container, mount path -> path on this machine
+    Raises: MountError; OSError when the state directory is full or read-only
+    """
+    directory.make()
+    writer = _VolumeWriter(pod, directory, lookup, pod_ip, host_ip)
+    volumes = {
+        str(volume["name"]): writer.write(volume) for volume in pod["spec"].get("volumes") or []
+    }
+    containers = (pod["spec"].get("initContainers") or []) + pod["spec"]["containers"]
+    return {
+        container["name"]: _link(container, directory.root(container["name"]), volumes)
+        for container in containers
+    }
+
+
+class _VolumeWriter:
+    """Makes one pod's volumes; every method returns where the volume's content is."""
+
+    def __init__(
+        self, pod: Object, directory: PodDirectory, lookup: Lookup, pod_ip: str, host_ip: str
+    ) -> None:
+        self._pod = pod
+        self._directory = directory
+        self._lookup = lookup
+        self._ips = pod_ip, host_ip
+        self._kinds: Mapping[str, Callable[[str, Object], Path]] = {
+            "hostPath": _host_path,
+            "emptyDir": self._empty_dir,
+            "configMap": self._projection("configMap"),
+            "secret": self._projection("secret"),
+            "downwardAPI": self._projection("downwardAPI"),
+            "projected": self._projected,
+        }
+
+    def write(self, volume: Object) -> Path:
+        """Raises: MountError, OSError"""
+        for kind, source in volume.items():
+            if kind in self._kinds:
+                return self._kinds[kind](str(volume["name"]), source or {})
+        kinds = ", ".join(sorted(volume.keys() - {"name"})) or "none"
+        raise MountError(
+            f'volume "{volume["name"]}" is of type {kinds}; the local cluster has '
+            f"{', '.join(self._kinds)}"
+        )
+
+    def _empty_dir(self, name: str, _source: Object) -> Path:
+        path = self._directory.volume(name)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _projection(self, kind: str) -> Callable[[str, Object], Path]:
+        return lambda name, source: self._projected(name, {"sources": [{kind: source}]})
+
+    def _projected(self, name: str, source: Object) -> Path:
+        path = self._directory.volume(name)
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True, mode=0o700)
+        for part in source.get("sources") or []:
+            for file, (content, mode) in self._files(name, part).items():
+                _write_file(path, file, content, mode, volume=name)
+        return path
+
+    def _files(self, volume: str, part: Object) -> dict[str, tuple[bytes, int]]:
+        """Path in the volume -> content and mode."""
+        if "configMap" in part:
+            return self._keys(volume, CONFIGMAPS, part["configMap"], 0o644)
+        if "secret" in part:
+            return self._keys(volume, SECRETS, part["secret"], SECRET_MODE)
+        if "downwardAPI" in part:
+            items = part["downwardAPI"].get("items") or []
+            return {item["path"]: (self._field(item), 0o644) for item in items}
+        raise MountError(f'volume "{volume}": the local cluster does not project {", ".join(part)}')
+
+    def _keys(
+        self, volume: str, resource: Resource, source: Object, mode: int
+    ) -> dict[str, tuple[bytes, int]]:
+        name = str(source.get("secretName") or source.get("name"))
+        object_ = self._lookup(resource, name)
+        if object_ is None:
+            if source.get("optional"):
+                return {}
+            raise MountError(f'volume "{volume}": {resource.kind.lower()} "{name}" not found')
+        data = object_data(resource, object_)
+        items = source.get("items") or [{"key": key, "path": key} for key in data]
+        missing = [item["key"] for item in items if item["key"] not in data]
+        if missing and not source.get("optional"):
+            raise MountError(
+                f'volume "{volume}": {resource.kind.lower()} "{name}" has no key {missing[0]}'
+            )
+        return {item["path"]: (data[item["key"]], mode) for item in items if item["key"] in data}
+
+    def _field(self, item: Object) -> bytes:
+        path = str((item.get("fieldRef") or {}).get("fieldPath"))
+        if path in ("metadata.labels", "metadata.annotations"):
+            texts = self._pod["metadata"].get(path.removeprefix("metadata.")) or {}
+            return "\n".join(f'{key}="{value}"' for key, value in sorted(texts.items())).encode()
+        return field_value(path, self._pod, *self._ips).encode()
+
+
+def _host_path(name: str, source: Object) -> Path:
+    """Checks what the type demands; makes only what it says to make."""
+    path, kind = Path(str(source.get("path"))), str(source.get("type") or "")
+    is_kind: dict[str, Callable[[], bool]] = {
+        "Directory": path.is_dir,
+        "DirectoryOrCreate": path.is_dir,
+        "File": path.is_file,
+        "FileOrCreate": path.is_file,
+        "Socket": path.is_socket,
+        "": lambda: True,
+    }
+    if kind not in is_kind:
+        raise MountError(f'volume "{name}": the local cluster has no hostPath type {kind}')
+    if not path.is_absolute():
+        raise MountError(f'volume "{name}": hostPath {path} must be absolute')
+    try:
+        _make_host_path(path, kind)
+    except OSError as error:
+        raise MountError(f'volume "{name}": hostPath {path}: {error.strerror}') from error
+    if not is_kind[kind]():
+        noun = kind.removesuffix("OrCreate").lower()
+        wrong = f"is not a {noun}" if path.exists() else f"does not exist, and must be a {noun}"
+        raise MountError(f'volume "{name}": hostPath type check failed: {path} {wrong}')
+    return path
+
+
+def _make_host_path(path: Path, kind: str) -> None:
+    """Raises: OSError"""
+    if kind == "DirectoryOrCreate":
+        path.mkdir(parents=True, exist_ok=True)
+    elif kind == "FileOrCreate":
+        path.touch(exist_ok=True)
+
+
+def _write_file(directory: Path, name: str, content: bytes, mode: int, *, volume: str) -> None:
+    relative = Path(name)
+    if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+        raise MountError(f'volume "{volume}": {name!r} is no path within the volume')
+    path = directory / relative
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _link(container: Object, root: Path, volumes: Mapping[str, Path]) -> dict[str, str]:
+    """Link the container's mounts, the outer before the inner. Returns: its mount map."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    mounts: dict[str, str] = {}
+    wanted = container.get("volumeMounts") or []
+    for mount in sorted(wanted, key=lambda mount: len(str(mount["mountPath"]))):
+        path = os.path.normpath(str(mount["mountPath"]))
+        if not path.startswith("/") or path.strip("/") in ("", ".."):
+            raise MountError(f'volume "{mount["name"]}": mountPath {path} must be below /')
+        link = _link_path(root, path, mounts, index=len(mounts))
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(_target(mount, volumes))
+        mounts["/" + path.lstrip("/")] = str(link)
+    return mounts
+
+
+def _link_path(root: Path, path: str, mounts: Mapping[str, str], *, index: int) -> Path:
+    """A mount below another one lies apart: a link in there would be made in that volume."""
+    if any(path.startswith(outer + "/") for outer in mounts):
+        root = root / ".nested" / str(index)
+    return root / path.lstrip("/")
+
+
+def _target(mount: Object, volumes: Mapping[str, Path]) -> Path:
+    name, below = str(mount["name"]), str(mount.get("subPath") or "")
+    if name not in volumes:
+        raise MountError(f'mount {mount["mountPath"]}: the pod has no volume "{name}"')
+    if Path(below).is_absolute() or ".." in Path(below).parts:
+        raise MountError(f"mount {mount['mountPath']}: subPath {below!r} leads out of the volume")
+    target = volumes[name] / below
+    if below and not target.exists():
+        target.mkdir(parents=True)
+    return target

@@ -1,0 +1,122 @@
+"""The loopback network of one cluster, and who has which address in it.
+
+Every cluster owns one 127.X.0.0/16, X in 64..254, so that two clusters on one machine never meet.
+It owns it for as long as it holds a listening socket on 127.X.255.254:6443; the system frees that
+with the process, however it ends. Linux answers on every 127.0.0.0/8 address without set-up.
+
+    127.X.0.N      nodes
+    127.X.1.N      Services
+    127.X.(2+).N   pods
+
+Called by cluster, kubelet and service_proxy. Never writes to the API.
+"""
+
+import random
+import socket
+from collections.abc import Iterable, Iterator
+
+from localcluster.objects.errors import ClusterError
+
+FIRST_NETWORK, LAST_NETWORK = 64, 254
+CLAIM_HOST, CLAIM_PORT = "255.254", 6443
+API_HOST = "255.253"
+
+
+class AddressesExhausted(ClusterError):
+    """No network, or no address of one range, is left."""
+
+
+class Network:
+    """One claimed 127.X.0.0/16; `close` gives it back."""
+
+    def __init__(self, number: int, claim: socket.socket) -> None:
+        self.number = number
+        self._claim = claim
+
+    @property
+    def prefix(self) -> str:
+        """ "127.X" """
+        return f"127.{self.number}"
+
+    @property
+    def api_host(self) -> str:
+        return f"{self.prefix}.{API_HOST}"
+
+    def has(self, address: str) -> bool:
+        return address.startswith(self.prefix + ".")
+
+    def nodes(self) -> Iterator[str]:
+        return (f"{self.prefix}.0.{host}" for host in range(1, 255))
+
+    def services(self) -> Iterator[str]:
+        return (f"{self.prefix}.1.{host}" for host in range(1, 255))
+
+    def pods(self) -> Iterator[str]:
+        return (f"{self.prefix}.{net}.{host}" for net in range(2, 250) for host in range(1, 255))
+
+    def close(self) -> None:
+        self._claim.close()
+
+
+def claim_network(recorded: int | None = None) -> Network:
+    """Own a network: the recorded one where it is free, else a random free one.
+
+    Raises: AddressesExhausted when every network of this machine is taken.
+    """
+    numbers = list(range(FIRST_NETWORK, LAST_NETWORK + 1))
+    random.SystemRandom().shuffle(numbers)
+    if recorded is not None:
+        numbers.insert(0, recorded)
+    why = ""
+    for number in numbers:
+        try:
+            return Network(number, _listen(f"127.{number}.{CLAIM_HOST}"))
+        except OSError as error:
+            why = str(error)
+    raise AddressesExhausted(f"no network of 127.64.0.0/16 to 127.254.0.0/16 is free: {why}")
+
+
+def _listen(host: str) -> socket.socket:
+    """Raises: OSError"""
+    claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        claim.bind((host, CLAIM_PORT))
+        claim.listen(1)
+    except OSError:
+        claim.close()
+        raise
+    return claim
+
+
+class AddressPool:
+    """Hands out addresses of one range, the longest unused first. Not thread-safe.
+
+    A released address goes to the end of the line: a client that still holds the address of a
+    deleted pod should meet a refusal, not the next pod.
+    """
+
+    def __init__(self, what: str, addresses: Iterable[str]) -> None:
+        self._what = what
+        self._free = dict.fromkeys(addresses)  # ordered set
+        self._taken: set[str] = set()
+
+    def reserve(self, address: str) -> bool:
+        """Take exactly `address`; False where it is taken or not of this range."""
+        if address not in self._free:
+            return False
+        del self._free[address]
+        self._taken.add(address)
+        return True
+
+    def take(self) -> str:
+        """Raises: AddressesExhausted."""
+        if not self._free:
+            raise AddressesExhausted(f"no address is left for one more {self._what}")
+        address = next(iter(self._free))
+        self.reserve(address)
+        return address
+
+    def release(self, address: str) -> None:
+        if address in self._taken:
+            self._taken.remove(address)
+            self._free[address] = None

@@ -1,0 +1,349 @@
+"""Gives every Service a loopback address and forwards its connections to ready pods.
+
+Joined by cluster. For each Service with a cluster IP it listens on clusterIP:port and forwards to
+podIP:targetPort of the ready pods that the selector matches, in turn; it keeps the Endpoints
+object of each Service with a selector. A connection without a ready pod is closed at once.
+TCP only. A headless Service (clusterIP None) has Endpoints and no listener.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from common.logs import get_logger
+from common.tasks import TaskGroup
+from localcluster.controllers.events import EventRecorder
+from localcluster.controllers.workqueue import Worklist
+from localcluster.kubelet.launch import selects
+from localcluster.kubelet.status import is_ended, is_ready
+from localcluster.network.addresses import AddressPool
+from localcluster.objects import errors
+from localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Object
+from localcluster.objects.store import Change, Store
+
+log = get_logger(__name__)
+
+BUFFER_BYTES = 64 << 10
+CONNECT_TIMEOUT_S = 5.0
+FLUSH_TIMEOUT_S = 30.0
+LISTEN_RETRY_S = 2.0
+
+_Key = tuple[str, str]  # namespace, name
+_Address = tuple[str, int]
+
+
+class ServicePort(msgspec.Struct, frozen=True):
+    """One TCP port of a Service and where it leads at the moment."""
+
+    name: str
+    port: int
+    backends: tuple[_Address, ...]
+
+
+def service_ports(service: Object, pods: Sequence[Object]) -> list[ServicePort]:
+    """Args: pods: of the whole cluster. Pure."""
+    ready = [pod for pod in pods if selects(service, pod) and _is_serving(pod)]
+    ports = []
+    for port in service["spec"].get("ports") or []:
+        if port.get("protocol", "TCP") != "TCP":
+            continue
+        backends = [
+            (str(pod["status"]["podIP"]), number)
+            for pod in ready
+            if (number := target_port(port, pod)) is not None
+        ]
+        ports.append(ServicePort(str(port.get("name", "")), int(port["port"]), tuple(backends)))
+    return ports
+
+
+def target_port(port: Object, pod: Object) -> int | None:
+    """The number that a Service port stands for in one pod; None: the pod has no such port."""
+    target = port.get("targetPort") or port["port"]
+    if isinstance(target, int):
+        return target
+    for container in pod["spec"]["containers"]:
+        for candidate in container.get("ports") or []:
+            if candidate.get("name") == target:
+                return int(candidate["containerPort"])
+    return int(target) if target.isdigit() else None
+
+
+def endpoints(service: Object, pods: Sequence[Object]) -> Object:
+    """The Endpoints object of a Service; ports that pods resolve differently are subsets. Pure."""
+    metadata = service["metadata"]
+    subsets: dict[bytes, Object] = {}
+    for pod in pods:
+        status = pod.get("status") or {}
+        if not selects(service, pod) or is_ended(pod) or not status.get("podIP"):
+            continue
+        ports = _endpoint_ports(service, pod)
+        subset = subsets.setdefault(msgspec.json.encode(ports), {"ports": ports})
+        field = "addresses" if _is_serving(pod) else "notReadyAddresses"
+        subset.setdefault(field, []).append(_endpoint_address(pod))
+    return {
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": metadata.get("labels") or {},
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                }
+            ],
+        },
+        "subsets": [subsets[ports] for ports in sorted(subsets)],
+    }
+
+
+def _endpoint_ports(service: Object, pod: Object) -> list[Object]:
+    return [
+        ({"name": port["name"]} if port.get("name") else {})
+        | {"port": number, "protocol": port.get("protocol", "TCP")}
+        for port in service["spec"].get("ports") or []
+        if (number := target_port(port, pod)) is not None
+    ]
+
+
+def _endpoint_address(pod: Object) -> Object:
+    metadata = pod["metadata"]
+    names = {field: metadata[field] for field in ("name", "namespace", "uid")}
+    return {
+        "ip": pod["status"]["podIP"],
+        "nodeName": pod["spec"]["nodeName"],
+        "targetRef": {"kind": "Pod"} | names,
+    }
+
+
+def _is_serving(pod: Object) -> bool:
+    return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+class ServiceProxy:
+    """Args: addresses: for Services."""
+
+    def __init__(self, store: Store, addresses: AddressPool) -> None:
+        self._store = store
+        self._addresses = addresses
+        self._events = EventRecorder(store, component="service-proxy")
+        self._worklist: Worklist[_Key] = Worklist("service proxy")
+        self._listeners: dict[_Key, dict[int, _Listener]] = {}  # by port
+        self._taken: dict[_Key, str] = {}  # cluster IPs
+        self._former: dict[str, _Key] = {}  # cluster IP -> the Service that had it last
+        self._failures: dict[_Key, str] = {}  # why a Service has no listener; "" for none
+
+    async def run(self) -> None:
+        """Until cancelled; then every connection ends."""
+        unlisten = self._store.listen(self._changed)
+        try:
+            # First the addresses that Services already have, so that none is given away.
+            services = self._store.list(SERVICES).items
+            for service in sorted(services, key=lambda each: not each["spec"].get("clusterIP")):
+                self._worklist.add(_key(service))
+            await self._worklist.run(self._reconcile)
+        finally:
+            unlisten()
+            for key in tuple(self._listeners):
+                await self._close_all(key)
+
+    def _changed(self, change: Change) -> None:
+        if change.resource is SERVICES:
+            self._worklist.add(_key(change.object))
+        elif change.resource is PODS:
+            for pod in filter(None, (change.previous, change.object)):
+                self._add_services_of(pod)
+
+    def _add_services_of(self, pod: Object) -> None:
+        for service in self._store.list(SERVICES, namespace=pod["metadata"]["namespace"]).items:
+            if selects(service, pod):
+                self._worklist.add(_key(service))
+
+    async def _reconcile(self, key: _Key) -> float | None:
+        try:
+            service = self._store.get(SERVICES, *key)
+        except errors.NotFound:
+            await self._close_all(key)
+            self._release(key)
+            self._failures.pop(key, None)
+            return None
+        pods = self._store.list(PODS, namespace=key[0]).items
+        address = self._cluster_ip(key, service)
+        self._write_endpoints(service, pods)
+        if not address:
+            await self._close_all(key)
+            return None
+        return await self._listen(key, service, address, service_ports(service, pods))
+
+    def _cluster_ip(self, key: _Key, service: Object) -> str:
+        """The Service's address, given to it now where it has none of this network; "" for none."""
+        spec = service["spec"]
+        wanted = spec.get("clusterIP") or ""
+        if spec.get("type") == "ExternalName" or wanted == "None":
+            self._release(key)
+            return ""
+        taken = self._taken.get(key)
+        if taken and taken == wanted:
+            return taken
+        self._release(key)
+        address = wanted if self._addresses.reserve(wanted) else self._address_for(key)
+        self._taken[key] = address
+        if address != wanted:
+            spec |= {"clusterIP": address, "clusterIPs": [address]}
+            self._store.update(SERVICES, service)
+        return address
+
+    def _address_for(self, key: _Key) -> str:
+        """What a Service of this name had last, if it is free.
+
+        A running process knows a Service by its address alone, so one that was deleted by mistake
+        and made anew must be found there.
+        """
+        former = next((address for address, owner in self._former.items() if owner == key), "")
+        return former if self._addresses.reserve(former) else self._addresses.take()
+
+    def _release(self, key: _Key) -> None:
+        if address := self._taken.pop(key, None):
+            self._former[address] = key
+            self._addresses.release(address)
+
+    def _write_endpoints(self, service: Object, pods: Sequence[Object]) -> None:
+        """A Service without selector has the Endpoints that somebody else gives it."""
+        if not service["spec"].get("selector"):
+            return
+        wanted = endpoints(service, pods)
+        try:
+            present = self._store.get(ENDPOINTS, *_key(service))
+        except errors.NotFound:
+            self._store.create(ENDPOINTS, wanted)
+            return
+        metadata = present["metadata"] | wanted["metadata"]
+        self._store.update(
+            ENDPOINTS, present | {"metadata": metadata, "subsets": wanted["subsets"]}
+        )
+
+    async def _listen(
+        self, key: _Key, service: Object, address: str, ports: Sequence[ServicePort]
+    ) -> float | None:
+        """Have exactly one listener per port. Returns: when to try again what failed."""
+        listeners = self._listeners.setdefault(key, {})
+        wanted = {port.port: port for port in ports}
+        for number, listener in tuple(listeners.items()):
+            if number not in wanted or listener.address != address:
+                await listeners.pop(number).close()
+        failure = ""
+        for number, port in wanted.items():
+            if number not in listeners:
+                try:
+                    listeners[number] = await _Listener.open(address, number)
+                except OSError as error:
+                    failure = f"cannot listen on {address}:{number}: {error.strerror or error}"
+                    continue
+            listeners[number].lead_to(port.backends)
+        self._report(key, service, failure)
+        return LISTEN_RETRY_S if failure else None
+
+    def _report(self, key: _Key, service: Object, failure: str) -> None:
+        """An Event for a failure, once for as long as it lasts."""
+        if failure and self._failures.get(key) != failure:
+            self._events.warning(service, "FailedListen", failure)
+        self._failures[key] = failure
+
+    async def _close_all(self, key: _Key) -> None:
+        for listener in self._listeners.pop(key, {}).values():
+            await listener.close()
+
+
+class _Listener:
+    """One address and port, and the connections that came in there."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._backends: tuple[_Address, ...] = ()
+        self._turn = itertools.count()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def open(cls, address: str, port: int) -> "_Listener":
+        """Raises: OSError"""
+        listener = cls(address)
+        listener._server = await asyncio.start_server(
+            listener._accept, address, port, limit=BUFFER_BYTES
+        )
+        return listener
+
+    def lead_to(self, backends: tuple[_Address, ...]) -> None:
+        """New connections go there; those that are open stay where they are."""
+        self._backends = backends
+
+    async def close(self) -> None:
+        if self._server:
+            self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:  # cannot be: asyncio runs this callback as a task
+            return
+        self._connections.add(task)
+        try:
+            await self._forward(reader, writer)
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream = await self._connect()
+        if upstream is None:
+            return
+        up_reader, up_writer = upstream
+        try:
+            async with TaskGroup() as tasks:
+                tasks.create_task(_pump(reader, up_writer), name="to pod")
+                tasks.create_task(_pump(up_reader, writer), name="from pod")
+            await asyncio.gather(_flushed(writer), _flushed(up_writer))
+        except* OSError:
+            pass  # one side reset its connection; so is the other's, below
+        finally:
+            up_writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """The next ready pod that answers; None when none does."""
+        backends = self._backends
+        first = next(self._turn)
+        for index in range(len(backends)):
+            host, port = backends[(first + index) % len(backends)]
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    return await asyncio.open_connection(host, port, limit=BUFFER_BYTES)
+        return None
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy until the end, and pass the end on; the other direction goes on."""
+    writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
+    while data := await reader.read(BUFFER_BYTES):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+async def _flushed(writer: asyncio.StreamWriter) -> None:
+    """Both directions have ended: let what is buffered reach its reader before the end."""
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(FLUSH_TIMEOUT_S):
+            await writer.wait_closed()
+
+
+def _key(service: Object) -> _Key:
+    return service["metadata"]["namespace"], service["metadata"]["name"]

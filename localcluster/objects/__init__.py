@@ -1,0 +1,1 @@
+"""What objects are, what the API makes of them, and where they are kept."""

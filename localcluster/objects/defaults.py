@@ -1,0 +1,141 @@
+"""Built-in objects: the defaults that others rely on.
+
+Pure; used by `strategy`, which lets `validation` name the mistakes afterwards.
+"""
+
+import base64
+import copy
+from typing import Any
+
+from localcluster.objects.resources import (
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOBS,
+    PODS,
+    REPLICASETS,
+    SECRETS,
+    SERVICES,
+    STATEFULSETS,
+    Object,
+    Resource,
+)
+
+_WITH_TEMPLATE = (DEPLOYMENTS, REPLICASETS, DAEMONSETS, STATEFULSETS, JOBS)
+DEFAULT_GRACE_S = 30
+_POD_DEFAULTS: Object = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "terminationGracePeriodSeconds": DEFAULT_GRACE_S,
+    "schedulerName": "default-scheduler",
+    "securityContext": {},
+}
+_CONTAINER_DEFAULTS: Object = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "resources": {},
+}
+_SPEC_DEFAULTS: dict[str, Object] = {
+    DEPLOYMENTS.group_resource: {
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
+        },
+    },
+    REPLICASETS.group_resource: {"replicas": 1},
+    STATEFULSETS.group_resource: {"replicas": 1},
+    JOBS.group_resource: {"parallelism": 1, "completions": 1, "backoffLimit": 6},
+    SERVICES.group_resource: {"type": "ClusterIP", "sessionAffinity": "None"},
+}
+
+
+def with_defaults(resource: Resource, object_: Object) -> Object:
+    """A copy with defaults; whatever has the wrong form is left for `validation` to name."""
+    if resource is SECRETS:
+        return _secret(object_)
+    spec = object_.get("spec")
+    if not isinstance(spec, dict):
+        return object_
+    spec = copy.deepcopy(_SPEC_DEFAULTS.get(resource.group_resource, {})) | spec
+    if resource is PODS:
+        spec = _pod_spec(spec)
+    elif resource is SERVICES:
+        spec = _service_spec(spec)
+    elif resource in _WITH_TEMPLATE:
+        spec = _templated_spec(spec)
+    return {**object_, "spec": spec}
+
+
+def _secret(object_: Object) -> Object:
+    """stringData is a convenience of writing: it is kept as data, in base64."""
+    secret: Object = {"type": "Opaque"} | object_
+    texts = secret.pop("stringData", None)
+    if isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values()):
+        encoded = {k: base64.b64encode(text.encode()).decode() for k, text in texts.items()}
+        secret["data"] = (secret.get("data") or {}) | encoded
+    return secret
+
+
+def _templated_spec(spec: Object) -> Object:
+    template = spec.get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return spec
+    return {**spec, "template": {**template, "spec": _pod_spec(template["spec"])}}
+
+
+def _pod_spec(spec: Object) -> Object:
+    spec = copy.deepcopy(_POD_DEFAULTS) | spec
+    for field in ("initContainers", "containers"):
+        if isinstance(spec.get(field), list):
+            spec[field] = [_container(container) for container in spec[field]]
+    if isinstance(spec.get("volumes"), list):
+        spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
+    return spec
+
+
+def _volume(volume: Any) -> Any:
+    if not isinstance(volume, dict) or volume.keys() - {"name"}:
+        return volume
+    return {**volume, "emptyDir": {}}
+
+
+def _container(container: Any) -> Any:
+    if not isinstance(container, dict):
+        return container
+    image = str(container.get("image", ""))
+    latest = image.endswith(":latest") or ":" not in image.rpartition("/")[2]
+    policy = {"imagePullPolicy": "Always" if latest else "IfNotPresent"}
+    filled = copy.deepcopy(_CONTAINER_DEFAULTS) | policy | container
+    if isinstance(filled.get("ports"), list):
+        filled["ports"] = [_with({"protocol": "TCP"}, port) for port in filled["ports"]]
+    return filled
+
+
+def _service_spec(spec: Object) -> Object:
+    if isinstance(spec.get("ports"), list):
+        spec["ports"] = [_service_port(port) for port in spec["ports"]]
+    return spec
+
+
+def _service_port(port: Any) -> Any:
+    if not isinstance(port, dict):
+        return port
+    return {"protocol": "TCP", "targetPort": port.get("port")} | port
+
+
+def _with(defaults: Object, item: Any) -> Any:
+    return defaults | item if isinstance(item, dict) else item
+
+
+def keep_allocations(resource: Resource, current: Object, updated: Object) -> None:
+    """A Service keeps its address when a manifest that does not know it is applied again."""
+    if resource is not SERVICES or not isinstance(updated.get("spec"), dict):
+        return
+    allocated = {
+        field: current["spec"][field]
+        for field in ("clusterIP", "clusterIPs")
+        if field in current["spec"] and not updated["spec"].get(field)
+    }
+    updated["spec"] = {**updated["spec"], **allocated}

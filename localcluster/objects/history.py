@@ -1,0 +1,194 @@
+"""The recent changes of one resource, and cursors over them.
+
+A watch is a cursor into a ring, not a queue of its own: memory is bounded whatever the watchers
+do, and one that falls further behind than the ring reaches is told to list again (410).
+Used by `store` alone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Literal, Self
+
+import msgspec
+
+from localcluster.objects import errors
+from localcluster.objects.resources import Object, Resource
+from localcluster.objects.selectors import Selectable, Selector
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One change of one object, as a watcher sees it. The object is the receiver's own copy."""
+
+    type: EventType
+    object: Object
+    resource_version: int
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One committed change; `before` is None when the object did not exist before."""
+
+    type: EventType
+    resource_version: int
+    namespace: str
+    body: bytes
+    after: Selectable
+    before: Selectable | None
+
+    def event_type(self, selector: Selector) -> EventType | None:
+        """What the change is for those who see only what the selector matches."""
+        matched = self.before is not None and selector.matches(self.before)
+        matches = self.type != "DELETED" and selector.matches(self.after)
+        if matches:
+            return "MODIFIED" if matched else "ADDED"
+        return "DELETED" if matched else None
+
+
+class History:
+    """The last `limit` records of one resource."""
+
+    def __init__(self, limit: int, resource_version: int) -> None:
+        self._records: deque[Record] = deque()
+        self._limit = limit
+        self._first = 0  # sequence number of the leftmost record
+        self._forgotten = resource_version  # everything up to here can no longer be replayed
+        self._watches: set[Watch] = set()
+
+    @property
+    def end(self) -> int:
+        """Sequence number of the record that will come next."""
+        return self._first + len(self._records)
+
+    def append(self, record: Record) -> None:
+        self._records.append(record)
+        if len(self._records) > self._limit:
+            self._forgotten = self._records.popleft().resource_version
+            self._first += 1
+        for watch in self._watches:
+            watch.wake()
+
+    def record(self, sequence: int) -> Record:
+        """Raises: errors.Gone when the ring no longer reaches back to that record."""
+        if sequence < self._first:
+            raise errors.Gone("too old resource version: the watch is too slow; list again")
+        return self._records[sequence - self._first]
+
+    def after(self, resource_version: int) -> int:
+        """Sequence number of the first record later than a resource version.
+
+        Raises: errors.Gone when some of what followed is forgotten.
+        """
+        self.check(resource_version)
+        sequence = self.end
+        for record in reversed(self._records):
+            if record.resource_version <= resource_version:
+                break
+            sequence -= 1
+        return sequence
+
+    def check(self, resource_version: int) -> None:
+        """Raises: errors.Gone when changes since that version are not all at hand."""
+        if resource_version < self._forgotten:
+            raise errors.Gone(
+                f"too old resource version: {resource_version} ({self._forgotten}); list again"
+            )
+
+    def join(self, watch: "Watch") -> None:
+        self._watches.add(watch)
+
+    def leave(self, watch: "Watch") -> None:
+        self._watches.discard(watch)
+
+    def close(self) -> None:
+        for watch in tuple(self._watches):
+            watch.close()
+
+
+class Watch:
+    """Async iterator of events. Ends when closed; raises errors.Gone when it fell behind.
+
+    `async with` or `close()` releases it. Cancelling a pending `anext` loses no event.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        cursor: int,
+        *,
+        resource: Resource,
+        namespace: str,
+        selector: Selector,
+        initial: Iterable[Event],
+        version: Callable[[], int],
+    ) -> None:
+        self._history = history
+        self._cursor = cursor
+        self._resource = resource  # in the version that the watcher asked for
+        self._namespace = namespace
+        self._selector = selector
+        self._initial = deque(initial)
+        self._version = version
+        self._wake = asyncio.Event()
+        self._closed = False
+        history.join(self)
+
+    @property
+    def settled(self) -> bool:
+        """Everything that has happened so far was delivered."""
+        return not self._initial and self._cursor >= self._history.end
+
+    @property
+    def resource_version(self) -> int:
+        """Where a new watch can go on if this one, being settled, ends now."""
+        return self._version()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._history.leave(self)
+        self._wake.set()
+
+    def poll(self) -> Event | None:
+        """The next event that is at hand, or None.
+
+        Raises: errors.Gone
+        """
+        if self._initial:
+            return self._initial.popleft()
+        while self._cursor < self._history.end:
+            record = self._history.record(self._cursor)
+            self._cursor += 1
+            if event := self._seen(record):
+                return event
+        return None
+
+    def _seen(self, record: Record) -> Event | None:
+        if self._namespace not in ("", record.namespace):
+            return None
+        type_ = record.event_type(self._selector)
+        if type_ is None:
+            return None
+        object_ = msgspec.json.decode(record.body)
+        object_["apiVersion"] = self._resource.group_version
+        return Event(type_, object_, record.resource_version)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._closed:
+            self._wake.clear()
+            if event := self.poll():
+                return event
+            await self._wake.wait()
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,257 @@
+"""The patch formats of the API, as pure functions from object and patch to object.
+
+JSON patch (RFC 6902), JSON merge patch (RFC 7386) and, for built-in objects, strategic merge
+patch. Server-side apply is a strategic merge (built-in) or a merge patch (custom resources):
+nobody owns fields, so what a later apply leaves out stays.
+"""
+
+import copy
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from localcluster.objects import errors
+from localcluster.objects.resources import Object
+
+MERGE_KEYS = {
+    "conditions": "type",
+    "containerStatuses": "name",
+    "containers": "name",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainerStatuses": "name",
+    "initContainers": "name",
+    "ownerReferences": "uid",
+    "podIPs": "ip",
+    "secrets": "name",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+"""Field that identifies an item, by the name of the list."""
+
+_PRIMITIVE_SETS = frozenset({"finalizers"})
+_ADDRESS_KEYS = ("containerPort", "port", "type")  # ports of containers, of Services; addresses
+
+
+class PatchType(StrEnum):
+    """By media type."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+def apply(patch_type: PatchType, object_: Object, patch: Any, *, custom: bool = False) -> Object:
+    """The patched object; neither argument is changed.
+
+    Args:
+        custom: the object is of a custom resource, so a server-side apply merges plainly
+    Raises: errors.BadRequest for a patch that is not one; errors.Unprocessable for one that
+        does not fit the object
+    """
+    if patch_type is PatchType.JSON:
+        return apply_json_patch(object_, patch)
+    if not isinstance(patch, dict):
+        raise errors.BadRequest("the patch must be a map")
+    if patch_type is PatchType.MERGE or (patch_type is PatchType.APPLY and custom):
+        merged: Object = merge(object_, patch)
+        return merged
+    try:
+        return merge_strategically(object_, patch)
+    except (AttributeError, TypeError) as error:
+        raise errors.BadRequest(f"the strategic merge patch is malformed: {error}") from error
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """JSON merge patch: maps merge, null removes, everything else replaces."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def merge_strategically(target: Object, patch: Object) -> Object:
+    """Like `merge`, but lists that have a merge key are merged item by item.
+
+    Understands `$patch: delete|replace`, `$retainKeys` and `$deleteFromPrimitiveList/<field>`;
+    `$setElementOrder/<field>` is ignored: items keep their order, new ones go last.
+    """
+    if patch.get("$patch") == "replace":
+        return {key: copy.deepcopy(value) for key, value in patch.items() if key != "$patch"}
+    if patch.get("$patch") == "delete":
+        return {}
+    result = dict(target)
+    if isinstance(retained := patch.get("$retainKeys"), list):
+        result = {key: value for key, value in result.items() if key in retained}
+    for key, value in patch.items():
+        if key.startswith("$"):
+            _apply_directive(result, key, value)
+        elif value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merge_value(key, result.get(key), value)
+    return result
+
+
+def _apply_directive(result: Object, directive: str, value: Any) -> None:
+    name, _, field = directive.partition("/")
+    if name == "$deleteFromPrimitiveList" and isinstance(result.get(field), list):
+        result[field] = [item for item in result[field] if item not in value]
+
+
+def _merge_value(key: str, current: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        return merge_strategically(current if isinstance(current, dict) else {}, value)
+    if not isinstance(value, list):
+        return value
+    present = current if isinstance(current, list) else []
+    if key in _PRIMITIVE_SETS:
+        return present + [item for item in value if item not in present]
+    merge_key = _merge_key(key, present + value)
+    if merge_key is None:
+        return copy.deepcopy(value)
+    return _merge_items(merge_key, present, value)
+
+
+def _merge_key(field: str, items: list[Any]) -> str | None:
+    """The key of a list; `ports` and `addresses` are keyed by what their items carry."""
+    if field in ("ports", "addresses"):
+        entries = [item for item in items if isinstance(item, dict) and "$patch" not in item]
+        return next(
+            (key for key in _ADDRESS_KEYS if entries and all(key in entry for entry in entries)),
+            None,
+        )
+    return MERGE_KEYS.get(field)
+
+
+def _merge_items(merge_key: str, present: list[Any], patch: list[Any]) -> list[Any]:
+    if any(item == {"$patch": "replace"} for item in patch):
+        return [copy.deepcopy(item) for item in patch if item != {"$patch": "replace"}]
+    result = list(present)
+    for item in patch:
+        if not isinstance(item, dict) or merge_key not in item:
+            raise errors.BadRequest(f'strategic merge patch: an item lacks its key "{merge_key}"')
+        index = _index_of(result, merge_key, item[merge_key])
+        if item.get("$patch") == "delete":
+            result[index : index + 1] = []
+        elif index == len(result):
+            result.append(merge_strategically({}, item))
+        else:
+            result[index] = merge_strategically(result[index], item)
+    return result
+
+
+def _index_of(items: list[Any], merge_key: str, value: Any) -> int:
+    for index, item in enumerate(items):
+        if isinstance(item, dict) and item.get(merge_key) == value:
+            return index
+    return len(items)
+
+
+def apply_json_patch(object_: Object, operations: Any) -> Object:
+    """RFC 6902, all of its six operations.
+
+    Raises: errors.BadRequest; errors.Unprocessable naming the operation that cannot be done
+    """
+    if not isinstance(operations, list):
+        raise errors.BadRequest("a JSON patch is a list of operations")
+    document: Any = {"": copy.deepcopy(object_)}  # the root has a parent, too
+    for index, operation in enumerate(operations):
+        try:
+            _OPERATIONS[operation["op"]](document, operation)
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+            why = error if isinstance(error, ValueError) else f"no such path ({error})"
+            raise errors.Unprocessable(f"JSON patch operation {index}: {why}") from error
+    result = document[""]
+    if not isinstance(result, dict):
+        raise errors.BadRequest("the JSON patch leaves no object")
+    return result
+
+
+def _locate(document: Any, pointer: str) -> tuple[Any, str | int]:
+    """The container that a JSON pointer leads to, and the last step."""
+    if pointer and not pointer.startswith("/"):
+        raise ValueError(f'"{pointer}" is not a JSON pointer')
+    *steps, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")]
+    container = document
+    for step in steps:
+        container = container[_step(container, step)]
+    return container, _step(container, last)
+
+
+def _step(container: Any, text: str) -> str | int:
+    if not isinstance(container, list):
+        return text
+    if text == "-":
+        return len(container)
+    if not text.isdecimal():
+        raise ValueError(f'"{text}" is not an index')
+    return int(text)
+
+
+def _read(document: Any, pointer: str) -> Any:
+    container, step = _locate(document, pointer)
+    return container[step]
+
+
+def _write(document: Any, pointer: str, value: Any) -> None:
+    container, step = _locate(document, pointer)
+    if not isinstance(container, list):
+        container[step] = value
+    elif isinstance(step, int) and step <= len(container):
+        container.insert(step, value)
+    else:
+        raise IndexError(pointer)
+
+
+def _cut(document: Any, pointer: str) -> Any:
+    container, step = _locate(document, pointer)
+    value = container[step]
+    del container[step]
+    return value
+
+
+def _add(document: Any, operation: Object) -> None:
+    _write(document, operation["path"], copy.deepcopy(operation["value"]))
+
+
+def _remove(document: Any, operation: Object) -> None:
+    _cut(document, operation["path"])
+
+
+def _replace(document: Any, operation: Object) -> None:
+    container, step = _locate(document, operation["path"])
+    _ = container[step]  # must exist
+    container[step] = copy.deepcopy(operation["value"])
+
+
+def _move(document: Any, operation: Object) -> None:
+    _write(document, operation["path"], _cut(document, operation["from"]))
+
+
+def _copy(document: Any, operation: Object) -> None:
+    _write(document, operation["path"], copy.deepcopy(_read(document, operation["from"])))
+
+
+def _test(document: Any, operation: Object) -> None:
+    if _read(document, operation["path"]) != operation["value"]:
+        raise ValueError(f"test of {operation['path']} failed")
+
+
+_OPERATIONS: dict[str, Callable[[Any, Object], None]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}

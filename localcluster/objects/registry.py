@@ -1,0 +1,61 @@
+"""Which resources exist at the moment: the built-in ones and those that CRDs define.
+
+One per store. Changed by the store alone, when a CustomResourceDefinition is written or removed.
+"""
+
+from collections.abc import Iterator
+
+from localcluster.objects import crds
+from localcluster.objects.resources import BUILTINS, Object, Resource
+
+
+class Registry:
+    """Finds resources by what a request or an object names."""
+
+    def __init__(self) -> None:
+        self._served: dict[tuple[str, str, str], Resource] = {}
+        self._stored: dict[str, Resource] = {}
+        for resource in BUILTINS:
+            self._add(resource)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(tuple(self._served.values()))
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._served.get((group, version, plural))
+
+    def stored(self, group_resource: str) -> Resource | None:
+        """The resource in the version in which its objects are stored."""
+        return self._stored.get(group_resource)
+
+    def all_stored(self) -> tuple[Resource, ...]:
+        """Every kind of object once, whatever the number of its versions."""
+        return tuple(self._stored.values())
+
+    def in_group(self, group: str) -> list[Resource]:
+        return [resource for resource in self._served.values() if resource.group == group]
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        """The resource of an object or of a reference by apiVersion and kind."""
+        for resource in self._served.values():
+            if resource.kind == kind and resource.group_version == api_version:
+                return resource
+        return None
+
+    def define(self, crd: Object) -> None:
+        """Serve what a CustomResourceDefinition says now, and nothing that it said before."""
+        self.withdraw(crd)
+        for resource, is_storage in crds.resources(crd):
+            self._add(resource, is_storage=is_storage)
+
+    def withdraw(self, crd: Object) -> None:
+        name = crd["metadata"]["name"]
+        self._stored.pop(name, None)
+        for key, resource in tuple(self._served.items()):
+            if resource.group_resource == name:
+                del self._served[key]
+
+    def _add(self, resource: Resource, *, is_storage: bool = True) -> None:
+        self._served[resource.group, resource.version, resource.plural] = resource
+        if is_storage:
+            self._stored[resource.group_resource] = resource

@@ -1,0 +1,155 @@
+"""Label and field selectors: text in, predicate out.
+
+Used by lists and watches. Pure; knows nothing of storage.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from localcluster.objects import errors
+from localcluster.objects.resources import Object, Resource
+
+_REQUIREMENT = re.compile(
+    r"""\s*(?:
+        (?P<absent>!)\s*(?P<absent_key>[^\s,=!()]+)
+      | (?P<key>[^\s,=!()]+)\s*(?:
+            (?P<equality>==|=|!=)\s*(?P<value>[^\s,()=!]*)
+          | (?P<set>\bin|\bnotin)\s*\((?P<values>[^()]*)\)
+        )?
+    )\s*(?:,|$)""",
+    re.VERBOSE,
+)
+
+
+class Selectable(msgspec.Struct, frozen=True):
+    """What selectors look at in one object."""
+
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """`key` is (or, negated, is not) one of `values`; no values: is (not) present."""
+
+    key: str
+    values: frozenset[str] | None = None
+    negated: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        if self.values is None:
+            return (self.key in labels) is not self.negated
+        return (labels.get(self.key) in self.values) is not self.negated
+
+
+class Selector(msgspec.Struct, frozen=True):
+    """All requirements on labels and on fields together; the empty one matches everything."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.fields)
+
+    def matches(self, selectable: Selectable) -> bool:
+        return all(rule.matches(selectable.labels) for rule in self.labels) and all(
+            rule.matches(selectable.fields) for rule in self.fields
+        )
+
+
+def parse(resource: Resource, label_selector: str, field_selector: str) -> Selector:
+    """Raises: errors.BadRequest for a selector that cannot be read or names an unknown field."""
+    return Selector(parse_labels(label_selector), _parse_fields(resource, field_selector))
+
+
+def parse_labels(text: str) -> tuple[Requirement, ...]:
+    """`a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+
+    Raises: errors.BadRequest
+    """
+    requirements: list[Requirement] = []
+    position = 0
+    text = text.strip()
+    while position < len(text):
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
+            raise errors.BadRequest(
+                f'unable to parse label selector "{text}": see "{text[position:]}"'
+            )
+        requirements.append(_requirement(match))
+        position = match.end()
+    return tuple(requirements)
+
+
+def _requirement(match: re.Match[str]) -> Requirement:
+    if match["absent"]:
+        return Requirement(match["absent_key"], negated=True)
+    if match["equality"]:
+        return Requirement(match["key"], frozenset({match["value"]}), match["equality"] == "!=")
+    if match["set"]:
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return Requirement(match["key"], values, match["set"] == "notin")
+    return Requirement(match["key"])
+
+
+def _parse_fields(resource: Resource, text: str) -> tuple[Requirement, ...]:
+    requirements = []
+    for term in filter(None, (part.strip() for part in text.split(","))):
+        key, operator, value = _split_term(term)
+        if key not in resource.selectable_fields:
+            raise errors.BadRequest(
+                f'field label "{key}" is not supported for {resource.group_resource}; '
+                f"supported: {', '.join(resource.selectable_fields)}"
+            )
+        requirements.append(Requirement(key, frozenset({value}), operator == "!="))
+    return tuple(requirements)
+
+
+def _split_term(term: str) -> tuple[str, str, str]:
+    for operator in ("!=", "==", "="):
+        key, found, value = term.partition(operator)
+        if found:
+            return key.strip(), operator, value.strip()
+    raise errors.BadRequest(f'invalid field selector "{term}": want name=value or name!=value')
+
+
+def selectable(resource: Resource, object_: Object) -> Selectable:
+    """The labels and selectable fields of an object; a field that is not set is empty."""
+    labels = object_["metadata"].get("labels") or {}
+    fields = {path: _field(object_, path) for path in resource.selectable_fields}
+    return Selectable(labels, fields)
+
+
+def _field(object_: Object, path: str) -> str:
+    value: Any = object_
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def from_label_selector(selector: Object | None) -> tuple[Requirement, ...] | None:
+    """The requirements of a LabelSelector object (matchLabels, matchExpressions).
+
+    Returns: None for a missing selector, which selects nothing.
+    Raises: errors.BadRequest for an unknown operator.
+    """
+    if selector is None:
+        return None
+    wanted = [
+        Requirement(key, frozenset({value}))
+        for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    return tuple(wanted + [_expression(term) for term in selector.get("matchExpressions") or []])
+
+
+def _expression(term: Object) -> Requirement:
+    operator, key = term.get("operator"), str(term.get("key", ""))
+    if operator in ("In", "NotIn"):
+        return Requirement(key, frozenset(term.get("values") or []), operator == "NotIn")
+    if operator in ("Exists", "DoesNotExist"):
+        return Requirement(key, negated=operator == "DoesNotExist")
+    raise errors.BadRequest(f'"{operator}" is not a valid label selector operator')

@@ -1,0 +1,461 @@
+"""The objects of the cluster: one SQLite file, versioned writes, watches.
+
+Called by the API server, the controllers and the kubelet, all on the event loop's thread; every
+method is synchronous and short. What an object may become is decided by `strategy`; here it is
+made durable, given a resource version and told to the watchers.
+
+Objects that come out are the caller's own copies. A write is atomic and is in the file when the
+method returns; synchronous=NORMAL keeps it across a crash of the process, not across a power cut.
+"""
+
+import base64
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from localcluster.clock import Clock, utcnow
+from localcluster.objects import errors, patches, selectors, strategy
+from localcluster.objects.database import Database, Row
+from localcluster.objects.history import Event, EventType, History, Record, Watch
+from localcluster.objects.registry import Registry
+from localcluster.objects.resources import (
+    CUSTOMRESOURCEDEFINITIONS,
+    NAMESPACES,
+    Object,
+    Resource,
+)
+from localcluster.objects.selectors import Selectable
+
+__all__ = ["Change", "Event", "ListPage", "Store", "Watch"]
+
+# Inside the class, `list` is the method.
+_Objects = list[Object]
+_Events = list[Event]
+
+INITIAL_NAMESPACES = ("default", "kube-system", "edgeai-system")
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """Part of a list. A watch from `resource_version` misses nothing of what follows it."""
+
+    items: list[Object]
+    resource_version: int
+    continue_token: str = ""
+    """Empty on the last page."""
+    remaining: int | None = None
+    """Objects on later pages; None where a selector makes that unknown."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One committed change, as listeners are told. Both objects are shared: read only."""
+
+    type: EventType
+    resource: Resource
+    object: Object
+    previous: Object | None
+
+
+class _Continue(msgspec.Struct, frozen=True, array_like=True):
+    """What a continue token says: the list's version, and the last object that was given."""
+
+    resource_version: int
+    namespace: str
+    name: str
+
+
+class Store:
+    """All objects of one cluster.
+
+    Args:
+        path: the SQLite file; its directory must exist
+        now: UTC, stamped on objects
+        history: changes per resource that a watch can resume over
+        max_bytes: size that the file never exceeds; a write beyond it is refused
+    Raises: errors.StateError when the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Clock = utcnow,
+        history: int = 10_000,
+        max_bytes: int = 1 << 30,
+    ) -> None:
+        self._database = Database(path, max_bytes=max_bytes)
+        self._now = now
+        self._history_limit = history
+        self._version = self._database.resource_version()
+        self._opened_at_version = self._version
+        self._histories: dict[str, History] = {}
+        self._listeners: list[Callable[[Change], None]] = []
+        self.registry = Registry()
+        try:
+            for row in self._database.rows(CUSTOMRESOURCEDEFINITIONS.group_resource):
+                self.registry.define(_decode(row.body))
+            self._create_initial_namespaces()
+        except errors.APIError as error:
+            self._database.close()
+            raise errors.StateError(f"{path}: {error.message}") from error
+
+    @property
+    def resource_version(self) -> int:
+        """Of the latest change; grows for ever, also across restarts."""
+        return self._version
+
+    def close(self) -> None:
+        """End all watches and close the file."""
+        for history in self._histories.values():
+            history.close()
+        self._database.close()
+
+    # Reading
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        """One object; `namespace` is "" for cluster-scoped ones.
+
+        Raises: errors.NotFound
+        """
+        body = self._database.body(resource.group_resource, namespace, name)
+        if body is None:
+            raise errors.NotFound.named(resource, name)
+        return _served(resource, _decode(body))
+
+    def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+    ) -> ListPage:
+        """Objects ordered by namespace and name; `namespace` "" is all, `limit` 0 no limit.
+
+        Pages after the first show each object as it is by then, under the first page's version:
+        a watch from there brings a reader to the present.
+
+        Raises: errors.BadRequest for a bad selector or token; errors.Gone for an expired token.
+        """
+        selector = selectors.parse(resource, label_selector, field_selector)
+        start = self._start(resource, continue_token)
+        items: list[Object] = []
+        rows = self._database.rows(
+            resource.group_resource, namespace, after=(start.namespace, start.name)
+        )
+        last = start
+        for row in rows:
+            if limit and len(items) == limit:
+                return self._partial(resource, namespace, items, last, counted=not selector)
+            object_ = _served(resource, _decode(row.body))
+            if not selector or selector.matches(selectors.selectable(resource, object_)):
+                items.append(object_)
+                last = _Continue(start.resource_version, row.namespace, row.name)
+        return ListPage(items, start.resource_version)
+
+    def count(self, resource: Resource) -> int:
+        return self._database.count(resource.group_resource, "", after=("", ""))
+
+    def dependents(self, uid: str) -> Iterator[tuple[Resource, Object]]:
+        """Objects whose ownerReferences name that uid."""
+        for row in self._database.dependents(uid):
+            if resource := self.registry.stored(row.group_resource):
+                yield resource, _decode(row.body)
+
+    def by_uid(self, uid: str) -> tuple[Resource, Object] | None:
+        row = self._database.by_uid(uid)
+        resource = self.registry.stored(row.group_resource) if row else None
+        return (resource, _decode(row.body)) if row and resource else None
+
+    # Writing
+
+    def create(self, resource: Resource, object_: Object, *, dry_run: bool = False) -> Object:
+        """A new object, in the namespace that its metadata names.
+
+        Raises: errors.AlreadyExists, errors.Invalid, errors.BadRequest; errors.NotFound or
+            errors.Forbidden for a missing or terminating namespace; errors.OutOfSpace
+        """
+        created = strategy.prepare_create(resource, object_, self._now(), self.registry)
+        metadata = created["metadata"]
+        namespace = metadata.get("namespace", "")
+        self._check_namespace(namespace)
+        if self._find(resource, namespace, metadata["name"]) is not None:
+            raise errors.AlreadyExists(resource, metadata["name"])
+        return self._commit("ADDED", resource, created, None, dry_run=dry_run)
+
+    def update(
+        self, resource: Resource, object_: Object, *, subresource: str = "", dry_run: bool = False
+    ) -> Object:
+        """Replace an object, or with `subresource="status"` its status alone.
+
+        The generation, where a kind has one, grows when anything but metadata and status changed.
+        A write that changes nothing keeps the resource version and tells no watcher. An object
+        that is being deleted is gone when the last of its finalizers is taken away.
+
+        Raises: errors.NotFound; errors.Conflict when metadata.resourceVersion or uid is given and
+            is not the stored one; errors.Invalid, errors.OutOfSpace
+        """
+        namespace, name = strategy.key(object_)
+        current = self._find(resource, namespace, name)
+        if current is None:
+            raise errors.NotFound.named(resource, name)
+        updated = strategy.prepare_update(
+            resource, current, object_, subresource, self._now(), self.registry
+        )
+        if strategy.is_released(resource, updated):
+            return self._commit("DELETED", resource, updated, current, dry_run=dry_run)
+        if updated == current:
+            return _served(resource, current)
+        return self._commit("MODIFIED", resource, updated, current, dry_run=dry_run)
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: Any,
+        *,
+        patch_type: patches.PatchType = patches.PatchType.MERGE,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Object:
+        """Apply a patch (by default a JSON merge patch) to what is stored, then `update`.
+
+        Raises: what `update` raises; errors.BadRequest or errors.Invalid for a bad patch
+        """
+        current = self.get(resource, namespace, name)
+        patched = patches.apply(patch_type, current, patch)
+        patched = strategy.as_update(resource, current, patched, subresource)
+        return self.update(resource, patched, subresource=subresource, dry_run=dry_run)
+
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        propagation: str = "Background",
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_s: int | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        """Delete, or mark for deletion what has finalizers or runs on a node.
+
+        A pod that is bound to a node and has not ended is marked (deletionTimestamp,
+        deletionGracePeriodSeconds) until somebody deletes it with `grace_period_s=0`, as the
+        kubelet does when its processes are gone. `propagation` is Background, Foreground or
+        Orphan; the collector carries it out.
+
+        Returns: the object as it was last.
+        Raises: errors.NotFound; errors.Conflict for another uid or resource version
+        """
+        current = self._find(resource, namespace, name)
+        if current is None:
+            raise errors.NotFound.named(resource, name)
+        strategy.check_preconditions(resource, current, uid, resource_version)
+        marked = strategy.prepare_delete(
+            resource, current, propagation, grace_period_s, self._now()
+        )
+        if strategy.is_released(resource, marked):
+            return self._commit("DELETED", resource, marked, current, dry_run=dry_run)
+        if marked == current:
+            return _served(resource, current)
+        return self._commit("MODIFIED", resource, marked, current, dry_run=dry_run)
+
+    # Following
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        since: int | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Watch:
+        """Changes after the version `since`; without it, first all that exists, as ADDED.
+
+        Raises: errors.Gone when the history does not reach back to `since`, or `since` is
+            of another cluster's future; errors.BadRequest for a bad selector
+        """
+        selector = selectors.parse(resource, label_selector, field_selector)
+        history = self._history(resource.group_resource)
+        initial: list[Event] = []
+        if since is None:
+            initial = self._initial_events(resource, namespace, label_selector, field_selector)
+            cursor = history.end
+        else:
+            self._check_future(since)
+            cursor = history.after(since)
+        return Watch(
+            history,
+            cursor,
+            resource=resource,
+            namespace=namespace,
+            selector=selector,
+            initial=initial,
+            version=lambda: self._version,
+        )
+
+    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call back, within the write, after every commit. The listener must not write.
+
+        Returns: what ends it.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # Inside
+
+    def _create_initial_namespaces(self) -> None:
+        for name in INITIAL_NAMESPACES:
+            if self._find(NAMESPACES, "", name) is None:
+                self.create(NAMESPACES, {"metadata": {"name": name}})
+
+    def _find(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """The object as it is stored, shown in the version of `resource`."""
+        body = self._database.body(resource.group_resource, namespace, name)
+        return None if body is None else _served(resource, _decode(body))
+
+    def _check_namespace(self, name: str) -> None:
+        """New objects need a namespace that is there and stays."""
+        if not name:
+            return
+        namespace = self.get(NAMESPACES, "", name)
+        if namespace["metadata"].get("deletionTimestamp"):
+            raise errors.Forbidden(
+                f"unable to create new content in namespace {name} because it is being terminated"
+            )
+
+    def _start(self, resource: Resource, token: str) -> _Continue:
+        """Where a list begins: at the first object, or after the last one of an earlier page."""
+        if not token:
+            return _Continue(self._version, "", "")
+        try:
+            start = msgspec.json.decode(base64.urlsafe_b64decode(token), type=_Continue)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise errors.BadRequest("continue token is not valid: list from the start") from error
+        self._check_future(start.resource_version)
+        self._history(resource.group_resource).check(start.resource_version)
+        return start
+
+    def _partial(
+        self,
+        resource: Resource,
+        namespace: str,
+        items: _Objects,
+        last: _Continue,
+        *,
+        counted: bool,
+    ) -> ListPage:
+        token = base64.urlsafe_b64encode(msgspec.json.encode(last)).decode()
+        after = (last.namespace, last.name)
+        count = self._database.count(resource.group_resource, namespace, after=after)
+        return ListPage(items, last.resource_version, token, count if counted else None)
+
+    def _check_future(self, resource_version: int) -> None:
+        if resource_version > self._version:
+            raise errors.Gone(
+                f"resource version {resource_version} is later than the latest,"
+                f" {self._version}: it is of another cluster; list again"
+            )
+
+    def _history(self, group_resource: str) -> History:
+        history = self._histories.get(group_resource)
+        if history is None:
+            history = History(self._history_limit, self._opened_at_version)
+            self._histories[group_resource] = history
+        return history
+
+    def _initial_events(
+        self, resource: Resource, namespace: str, label_selector: str, field_selector: str
+    ) -> _Events:
+        page = self.list(
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+        return [
+            Event("ADDED", object_, int(object_["metadata"]["resourceVersion"]))
+            for object_ in page.items
+        ]
+
+    def _commit(
+        self,
+        type_: EventType,
+        resource: Resource,
+        object_: Object,
+        previous: Object | None,
+        *,
+        dry_run: bool,
+    ) -> Object:
+        """Make one change durable, then tell everyone."""
+        if dry_run:
+            return object_
+        version = self._version + 1
+        object_["metadata"]["resourceVersion"] = str(version)
+        stored = self.registry.stored(resource.group_resource) or resource
+        body = msgspec.json.encode(_served(stored, object_))
+        row = _row(resource, object_, body)
+        if type_ == "DELETED":
+            self._database.remove(row, version)
+        else:
+            owners = object_["metadata"].get("ownerReferences") or []
+            self._database.write(row, [owner["uid"] for owner in owners], version)
+        self._version = version
+        self._announce(Change(type_, stored, _served(stored, object_), previous), body)
+        return _served(resource, _decode(body))
+
+    def _announce(self, change: Change, body: bytes) -> None:
+        resource = change.resource
+        if resource is CUSTOMRESOURCEDEFINITIONS:
+            self._redefine(change)
+        record = Record(
+            change.type,
+            self._version,
+            change.object["metadata"].get("namespace", ""),
+            body,
+            selectors.selectable(resource, change.object),
+            _selectable_before(resource, change.previous),
+        )
+        self._history(resource.group_resource).append(record)
+        for listener in tuple(self._listeners):
+            listener(change)
+
+    def _redefine(self, change: Change) -> None:
+        if change.type == "DELETED":
+            self.registry.withdraw(change.object)
+        else:
+            self.registry.define(change.object)
+
+
+def _selectable_before(resource: Resource, previous: Object | None) -> Selectable | None:
+    return None if previous is None else selectors.selectable(resource, previous)
+
+
+def _row(resource: Resource, object_: Object, body: bytes) -> Row:
+    metadata = object_["metadata"]
+    return Row(
+        resource.group_resource,
+        metadata.get("namespace", ""),
+        metadata["name"],
+        metadata["uid"],
+        body,
+    )
+
+
+def _served(resource: Resource, object_: Object) -> Object:
+    """The object as the version of `resource` shows it; versions differ in nothing else."""
+    if object_.get("apiVersion") == resource.group_version:
+        return object_
+    return {**object_, "apiVersion": resource.group_version}
+
+
+def _decode(body: bytes) -> Object:
+    object_: Object = msgspec.json.decode(body)
+    return object_

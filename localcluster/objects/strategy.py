@@ -1,0 +1,330 @@
+"""What an object becomes when it is created, replaced or deleted.
+
+Pure: old object, new object and time in, object out. Called by `store` only, before a change is
+made durable. Knows the rules of metadata (uid, generation, finalizers, deletion), that a status
+is written apart, and asks `defaults`, `validation` and `schemas` about the rest.
+"""
+
+import uuid
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from localcluster import clock
+from localcluster.objects import crds, defaults, errors, schemas, validation
+from localcluster.objects.defaults import DEFAULT_GRACE_S
+from localcluster.objects.errors import FieldError
+from localcluster.objects.metadata import add_finalizer, generated_name
+from localcluster.objects.metadata import check as check_metadata
+from localcluster.objects.metadata import updated as updated_metadata
+from localcluster.objects.resources import (
+    CUSTOMRESOURCEDEFINITIONS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    Object,
+    Resource,
+)
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+FINALIZE = "finalize"  # the subresource that lets a terminating namespace go
+PROPAGATION_FINALIZERS = {"Background": "", "Foreground": FOREGROUND, "Orphan": ORPHAN}
+
+_NO_VERSION = FieldError(
+    "metadata.resourceVersion",
+    "FieldValueInvalid",
+    "Invalid value: 0x0: must be specified for an update",
+)
+_STATUS_AT_CREATION = (NODES,)  # a kubelet registers its node together with its status
+
+
+def key(object_: Object) -> tuple[str, str]:
+    """Namespace ("" for cluster scope) and name.
+
+    Raises: errors.BadRequest when the object has no metadata or no name
+    """
+    metadata = object_.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise errors.BadRequest("metadata.name is required")
+    return metadata.get("namespace") or "", metadata["name"]
+
+
+def prepare_create(
+    resource: Resource, object_: Object, now: datetime, known: Iterable[Resource]
+) -> Object:
+    """The object as it will be stored, but for its resource version.
+
+    Raises: errors.BadRequest, errors.Invalid
+    """
+    created = _identified(resource, object_)
+    metadata = created["metadata"]
+    if metadata.get("resourceVersion"):
+        raise errors.BadRequest("resourceVersion should not be set on objects to be created")
+    if not metadata.get("name") and isinstance(metadata.get("generateName"), str):
+        metadata["name"] = generated_name(metadata["generateName"])
+    check_metadata(resource, created)
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        metadata.pop(field, None)
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = clock.rfc3339(now)
+    metadata.pop("generation", None)
+    if resource.has_generation:
+        metadata["generation"] = 1
+    if resource.status and resource not in _STATUS_AT_CREATION:
+        created.pop("status", None)
+    created = _admitted(resource, created, known)
+    _stamp(resource, created, now)
+    return created
+
+
+def prepare_update(
+    resource: Resource,
+    current: Object,
+    object_: Object,
+    subresource: str,
+    now: datetime,
+    known: Iterable[Resource],
+) -> Object:
+    """What replaces `current`; equal to it when nothing changes.
+
+    Raises: errors.BadRequest, errors.Conflict, errors.Invalid
+    """
+    updated = _identified(resource, object_)
+    metadata = updated["metadata"]
+    name = current["metadata"]["name"]
+    version = metadata.get("resourceVersion") or ""
+    if not version and not resource.is_replaced_blindly:
+        raise errors.Invalid(resource, name, [_NO_VERSION])
+    check_preconditions(resource, current, metadata.get("uid") or "", version)
+    if subresource == "status":
+        updated = {**current, "status": updated.get("status")}
+        if updated["status"] is None:
+            del updated["status"]
+        return _admitted(resource, updated, known, tolerated=current)
+    updated["metadata"] = updated_metadata(current["metadata"], metadata)
+    if resource.status:
+        updated.pop("status", None)
+        if "status" in current:
+            updated["status"] = current["status"]
+    defaults.keep_allocations(resource, current, updated)
+    if resource is NAMESPACES and subresource != FINALIZE:
+        updated["spec"] = current["spec"]
+    check_metadata(resource, updated)
+    updated = _admitted(resource, updated, known, tolerated=current)
+    if faults := _check_change(resource, current, updated):
+        raise errors.Invalid(resource, name, faults)
+    if resource is CUSTOMRESOURCEDEFINITIONS:
+        updated["status"] = crds.status(updated, now)
+    if _content(resource, updated) != _content(resource, current):
+        _count_change(resource, updated["metadata"])
+    return updated
+
+
+def as_update(resource: Resource, current: Object, patched: Object, subresource: str) -> Object:
+    """What a patch has made of an object, fit to be an update of it.
+
+    Other than in an update the uid is no precondition: a patch cannot change it, and that of a
+    custom resource's status cannot even try.
+
+    Raises: errors.Invalid
+    """
+    metadata = patched.get("metadata")
+    uid = current["metadata"]["uid"]
+    if not isinstance(metadata, dict) or metadata.get("uid") in (None, uid):
+        return patched
+    if resource.custom and subresource == "status":
+        return {**patched, "metadata": {**metadata, "uid": uid}}
+    fault = errors.invalid("metadata.uid", metadata["uid"], "field is immutable")
+    raise errors.Invalid(resource, current["metadata"]["name"], [fault])
+
+
+def prepare_delete(
+    resource: Resource,
+    current: Object,
+    propagation: str,
+    grace_period_s: int | None,
+    now: datetime,
+) -> Object:
+    """The object marked for deletion; `is_released` says whether it may go at once.
+
+    Raises: errors.Invalid for an unknown propagation policy
+    """
+    if propagation not in PROPAGATION_FINALIZERS:
+        policies = tuple(PROPAGATION_FINALIZERS)
+        fault = errors.unsupported("propagationPolicy", propagation, policies)
+        raise errors.invalid_options("Delete", fault)
+    metadata = dict(current["metadata"])
+    marked = {**current, "metadata": metadata}
+    grace_s = _grace_period_s(resource, current, grace_period_s)
+    if "deletionTimestamp" not in metadata:
+        _count_change(resource, metadata)
+        metadata["deletionTimestamp"] = clock.rfc3339(now + timedelta(seconds=grace_s))
+        metadata["deletionGracePeriodSeconds"] = grace_s
+        _propagate(metadata, PROPAGATION_FINALIZERS[propagation])
+    elif grace_s < metadata.get("deletionGracePeriodSeconds", 0):
+        metadata["deletionTimestamp"] = clock.rfc3339(now + timedelta(seconds=grace_s))
+        metadata["deletionGracePeriodSeconds"] = grace_s
+    if resource is NAMESPACES:
+        marked["status"] = {**current.get("status", {}), "phase": "Terminating"}
+    return marked
+
+
+def is_released(resource: Resource, object_: Object) -> bool:
+    """Marked for deletion, with nothing left to wait for."""
+    metadata = object_["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
+        return False
+    if resource is NAMESPACES and object_.get("spec", {}).get("finalizers"):
+        return False
+    return not metadata.get("finalizers")
+
+
+def check_preconditions(
+    resource: Resource, current: Object, uid: str, resource_version: str
+) -> None:
+    """Raises: errors.Conflict when the caller means an older object or version."""
+    metadata = current["metadata"]
+    if uid and uid != metadata["uid"]:
+        why = f"the uid in the precondition is {uid}, that of the object {metadata['uid']}"
+        raise errors.Conflict(resource, metadata["name"], why)
+    if resource_version and resource_version != metadata["resourceVersion"]:
+        why = (
+            "the object has been modified;"
+            " please apply your changes to the latest version and try again"
+        )
+        raise errors.Conflict(resource, metadata["name"], why)
+
+
+def _identified(resource: Resource, object_: Any) -> Object:
+    """A shallow copy that says what it is.
+
+    Raises: errors.BadRequest when it is no object or says that it is something else
+    """
+    if not isinstance(object_, dict) or not isinstance(object_.get("metadata", {}), dict):
+        raise errors.BadRequest("the body must be an object with metadata")
+    api_version = object_.get("apiVersion") or resource.group_version
+    kind = object_.get("kind") or resource.kind
+    if (api_version, kind) != (resource.group_version, resource.kind):
+        raise errors.BadRequest(
+            f"the data is of {api_version} {kind},"
+            f" which is not the expected {resource.group_version} {resource.kind}"
+        )
+    metadata = {k: v for k, v in object_.get("metadata", {}).items() if v is not None}
+    metadata.pop("managedFields", None)
+    metadata.pop("selfLink", None)
+    head = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+    return head | {k: v for k, v in object_.items() if k not in head}
+
+
+def _admitted(
+    resource: Resource,
+    object_: Object,
+    known: Iterable[Resource],
+    *,
+    tolerated: Object | None = None,
+) -> Object:
+    """Pruned, defaulted and checked.
+
+    Args:
+        tolerated: the object as it is stored; what was wrong with it before may stay wrong, so
+            that a CRD that became stricter blocks neither a status nor the end of a deletion
+    Raises: errors.Invalid, errors.BadRequest
+    """
+    try:
+        object_ = _with_defaults(resource, object_)
+        faults = _check(resource, object_, known)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # Nothing has decoded a built-in object into its type before, which would notice.
+        named = f'{resource.kind} in version "{resource.version}"'
+        raise errors.BadRequest(
+            f"{named} cannot be handled as a {resource.kind}: {error}"
+        ) from error
+    if faults and tolerated:
+        known_faults = _check(resource, tolerated, known)
+        faults = [fault for fault in faults if fault not in known_faults]
+    if faults:
+        raise errors.Invalid(resource, object_["metadata"]["name"], faults)
+    if resource is CUSTOMRESOURCEDEFINITIONS:
+        return {**object_, "spec": crds.with_defaults(object_["spec"])}
+    return object_
+
+
+def _with_defaults(resource: Resource, object_: Object) -> Object:
+    if resource.schema is None:
+        return defaults.with_defaults(resource, object_)
+    pruned, _ = schemas.prune(resource.schema, object_, root=True)
+    filled: Object = schemas.default(resource.schema, pruned)
+    return filled
+
+
+def _check(resource: Resource, object_: Object, known: Iterable[Resource]) -> list[FieldError]:
+    if resource is CUSTOMRESOURCEDEFINITIONS:
+        return crds.check(object_, known)
+    if resource.schema is None:
+        return validation.check(resource, object_)
+    judged = {**resource.schema, "properties": _properties(resource.schema)}
+    return schemas.validate(judged, object_)
+
+
+def _properties(schema: Object) -> Object:
+    """Those that the schema judges; metadata is judged here."""
+    properties = schema.get("properties") or {}
+    return {name: inner for name, inner in properties.items() if name != "metadata"}
+
+
+def _stamp(resource: Resource, created: Object, now: datetime) -> None:
+    """What the API itself writes into new objects of its own kinds."""
+    if resource is NAMESPACES:
+        created["spec"] = {"finalizers": ["kubernetes"]}
+        created["status"] = {"phase": "Active"}
+    elif resource is PODS:
+        created["status"] = {"phase": "Pending"}
+    elif resource is CUSTOMRESOURCEDEFINITIONS:
+        created["status"] = crds.status(created, now)
+        add_finalizer(created["metadata"], crds.CLEANUP_FINALIZER)
+
+
+def _propagate(metadata: Object, finalizer: str) -> None:
+    """Of the two finalizers that propagate a deletion only the latest asked for stays."""
+    if not finalizer:
+        return
+    present = metadata.get("finalizers") or []
+    metadata["finalizers"] = [name for name in present if name not in (FOREGROUND, ORPHAN)]
+    add_finalizer(metadata, finalizer)
+
+
+def _count_change(resource: Resource, metadata: Object) -> None:
+    if resource.has_generation:
+        metadata["generation"] = metadata.get("generation", 0) + 1
+
+
+def _content(resource: Resource, object_: Object) -> Object:
+    """What the generation counts the changes of."""
+    apart = ("metadata", "status") if resource.status else ("metadata",)
+    return {name: value for name, value in object_.items() if name not in apart}
+
+
+def _grace_period_s(resource: Resource, current: Object, asked_s: int | None) -> int:
+    """Seconds that a running pod gets, a negative number counting as one; nothing else waits.
+
+    Source: Kubernetes since 1.22; its API accepts negative numbers, too.
+    """
+    if resource is not PODS or not current["spec"].get("nodeName"):
+        return 0
+    if current.get("status", {}).get("phase") in ("Succeeded", "Failed") and asked_s is None:
+        return 0
+    given = current["spec"].get("terminationGracePeriodSeconds") if asked_s is None else asked_s
+    grace_s = given if isinstance(given, int) else DEFAULT_GRACE_S
+    return grace_s if grace_s >= 0 else 1
+
+
+def _check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
+    old, new = current["metadata"], updated["metadata"]
+    faults = validation.check_change(resource, current, updated)
+    if "deletionTimestamp" in old:
+        added = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
+        if added:
+            why = "no new finalizers can be added if the object is being deleted"
+            faults.append(errors.forbidden("metadata.finalizers", f"{why}: {sorted(added)}"))
+    return faults

@@ -1,0 +1,35 @@
+"""The collector: what it keeps of Events, and what it makes up for. What it collects is Kubernetes'
+word, so tests/conformance says it."""
+
+from localcluster.controllers.garbage_collector import Collector
+from localcluster.objects.resources import (
+    CONFIGMAPS,
+    EVENTS,
+)
+from localcluster.objects.store import Store
+from tests.localcluster.conftest import configmap
+
+
+def test_only_the_newest_events_are_kept(store: Store) -> None:
+    collector = Collector(store, max_events=10)
+    store.listen(collector.note)
+    for index in range(15):
+        metadata = {"name": f"e{index:02}", "namespace": "default"}
+        store.create(EVENTS, {"metadata": metadata, "involvedObject": {}})
+        collector.settle()
+    names = [event["metadata"]["name"] for event in store.list(EVENTS).items]
+    assert len(names) <= 11
+    assert names[-1] == "e14"
+    assert "e00" not in names
+
+
+async def test_what_happened_while_it_was_down_is_caught_up(store: Store) -> None:
+    owner = store.create(CONFIGMAPS, configmap("owner"))
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
+    reference["uid"] = owner["metadata"]["uid"]
+    store.create(CONFIGMAPS, configmap("child", ownerReferences=[reference]))
+    store.delete(CONFIGMAPS, "default", "owner")
+    collector = Collector(store)
+    collector.note_everything()
+    assert collector.settle()
+    assert store.list(CONFIGMAPS).items == []
