@@ -14,7 +14,7 @@ from rich.live import Live
 
 from common.errors import EdgeAIError
 from edgeai import environment, interrupts, status
-from localcluster.objects.errors import ClusterError
+from localcluster.errors import ClusterError
 
 app = typer.Typer(
     no_args_is_help=True,

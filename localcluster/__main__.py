@@ -18,8 +18,8 @@ from common import logs, settings
 from common.errors import SettingsError
 from common.settings import Setting
 from localcluster.cluster import Cluster, ClusterSettings
+from localcluster.errors import ClusterError, StateError
 from localcluster.kubelet.launch import Image
-from localcluster.objects.errors import ClusterError, StateError
 
 log = logs.get_logger(__name__)
 

@@ -21,6 +21,7 @@ from localcluster.clock import Clock, utcnow
 from localcluster.controllers.deployment_controller import DeploymentController
 from localcluster.controllers.garbage_collector import Collector
 from localcluster.controllers.scheduler import Scheduler
+from localcluster.errors import ClusterError, StateError
 from localcluster.kubelet.container import ContainerSettings
 from localcluster.kubelet.kubelet import Kubelet, KubeletLogs, sweep_pod_directories
 from localcluster.kubelet.launch import Image
@@ -29,7 +30,7 @@ from localcluster.kubelet.pod import PodHost
 from localcluster.kubelet.process import Reaper
 from localcluster.network.addresses import AddressPool, Network, claim_network
 from localcluster.network.service_proxy import ServiceProxy
-from localcluster.objects.errors import APIError, ClusterError, StateError
+from localcluster.objects.errors import APIError
 from localcluster.objects.store import Store
 from localcluster.state import Running, StateDirectory, hold, start_ticks
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from localcluster.objects.errors import ClusterError
+from localcluster.errors import ClusterError
 from localcluster.state import LOG_FILE, Running, StateDirectory, start_ticks
 
 START_TIMEOUT_S: Final = 20.0

@@ -26,7 +26,7 @@ from typing import Final
 
 import msgspec
 
-from localcluster.objects.errors import StateError
+from localcluster.errors import StateError
 
 RUNNING_FILE: Final = "cluster.json"
 LOG_FILE: Final = "cluster.log"

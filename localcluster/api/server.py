@@ -15,6 +15,7 @@ from common.logs import get_logger
 from localcluster.api import discovery, openapi
 from localcluster.api.handlers import API
 from localcluster.clock import Clock, utcnow
+from localcluster.errors import StateError
 from localcluster.objects import errors
 from localcluster.objects.podlogs import LogSource
 from localcluster.objects.resources import Object
@@ -93,10 +94,10 @@ async def serve(
             shared by all users of a machine
         now: UTC, for the ages in tables
         patience: with clients that send nothing
-    Raises: errors.StateError for a host that is not loopback, or a port that is taken
+    Raises: StateError for a host that is not loopback, or a port that is taken
     """
     if not ipaddress.ip_address(host).is_loopback:
-        raise errors.StateError(f"{host} is not a loopback address: the API has no TLS")
+        raise StateError(f"{host} is not a loopback address: the API has no TLS")
     api = API(store, now=now, bookmark_interval_s=bookmark_interval_s)
     front = _Front(store, api, token, body_s=patience.body_s)
     application = web.Application(client_max_size=MAX_BODY_BYTES)
@@ -114,7 +115,7 @@ async def serve(
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
         await runner.cleanup()
-        raise errors.StateError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise StateError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return Server(runner, api, f"http://{host}:{runner.addresses[0][1]}")
 
 

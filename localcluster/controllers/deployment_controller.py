@@ -17,8 +17,8 @@ from localcluster.controllers.deployments import (
 )
 from localcluster.controllers.events import EventRecorder
 from localcluster.controllers.workqueue import Worklist
-from localcluster.kubelet.status import is_ended
 from localcluster.objects import errors
+from localcluster.objects.pods import is_ended
 from localcluster.objects.resources import DEPLOYMENTS, PODS, Object
 from localcluster.objects.store import Change, Store
 

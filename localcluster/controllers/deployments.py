@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from localcluster import clock
-from localcluster.kubelet.status import is_ended, is_ready
+from localcluster.objects.pods import is_ended, is_ready
 from localcluster.objects.resources import DEPLOYMENTS, Object
 from localcluster.objects.selectors import from_label_selector
 

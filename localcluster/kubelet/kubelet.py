@@ -17,10 +17,10 @@ from localcluster.controllers.workqueue import Worklist
 from localcluster.kubelet.logs import LogWriter, read_log
 from localcluster.kubelet.pod import Pod, PodHost, log_path
 from localcluster.kubelet.process import DRAIN_S
-from localcluster.kubelet.status import is_ended
 from localcluster.kubelet.volumes import PodDirectory
 from localcluster.objects import errors
 from localcluster.objects.podlogs import LogQuery
+from localcluster.objects.pods import is_ended
 from localcluster.objects.resources import PODS, Object
 from localcluster.objects.store import Change, Store
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from localcluster.errors import ClusterError
 from localcluster.kubelet.expansion import HostRewriter, PathRewriter, ServiceHost, expand
-from localcluster.objects.errors import ClusterError
+from localcluster.objects.pods import is_selected
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
 Lookup = Callable[[Resource, str], Object | None]
@@ -243,15 +244,8 @@ def service_hosts(services: Iterable[Object], pods: Iterable[Object]) -> list[Se
 
 def _headless_address(service: Object, pods: Iterable[Object]) -> str:
     addresses = (
-        str((pod.get("status") or {}).get("podIP") or "") for pod in pods if selects(service, pod)
+        str((pod.get("status") or {}).get("podIP") or "")
+        for pod in pods
+        if is_selected(pod, service)
     )
     return next(filter(None, addresses), "")
-
-
-def selects(service: Object, pod: Object) -> bool:
-    """Whether a Service's selector matches a pod; no selector matches none."""
-    selector = service["spec"].get("selector") or {}
-    if not selector or service["metadata"]["namespace"] != pod["metadata"]["namespace"]:
-        return False
-    labels = pod["metadata"].get("labels") or {}
-    return all(labels.get(name) == value for name, value in selector.items())

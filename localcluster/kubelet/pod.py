@@ -33,13 +33,13 @@ from localcluster.kubelet.status import (
     DEADLINE_REASON,
     ContainerRecord,
     PodFacts,
-    is_ended,
     pod_status,
     waiting,
 )
 from localcluster.kubelet.volumes import MountError, PodDirectory, mount_volumes
 from localcluster.network.addresses import AddressPool
 from localcluster.objects import errors
+from localcluster.objects.pods import is_ended
 from localcluster.objects.resources import PODS, SERVICES, Object, Resource
 from localcluster.objects.store import Store
 

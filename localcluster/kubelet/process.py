@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
+from localcluster.errors import ClusterError
 from localcluster.kubelet.launch import Launch
-from localcluster.objects.errors import ClusterError
 
 _SHIM: Final = str(Path(__file__).with_name("shim.py"))
 _REAPER: Final = str(Path(__file__).with_name("reaper.py"))

@@ -185,22 +185,6 @@ def is_initialized(inits: Sequence[ContainerRecord]) -> bool:
     return all(record.exit_code == 0 for record in inits)
 
 
-def is_ready(pod: Object) -> bool:
-    return condition_status(pod, "Ready") == "True"
-
-
-def is_ended(pod: Object) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
-def condition_status(object_: Object, type_: str) -> str:
-    """ "True", "False" or "Unknown"; "" where the condition is not there."""
-    for condition in object_.get("status", {}).get("conditions") or []:
-        if condition["type"] == type_:
-            return str(condition["status"])
-    return ""
-
-
 def _conditions(
     phase: str, inits: Sequence[ContainerRecord], containers: Sequence[ContainerRecord]
 ) -> list[Object]:

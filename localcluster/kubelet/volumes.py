@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from localcluster.errors import ClusterError
 from localcluster.kubelet.launch import Lookup, field_value, object_data
-from localcluster.objects.errors import ClusterError
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
 SECRET_MODE = 0o600

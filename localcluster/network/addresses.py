@@ -15,7 +15,7 @@ import random
 import socket
 from collections.abc import Iterable, Iterator
 
-from localcluster.objects.errors import ClusterError
+from localcluster.errors import ClusterError
 
 FIRST_NETWORK, LAST_NETWORK = 64, 254
 CLAIM_HOST, CLAIM_PORT = "255.254", 6443

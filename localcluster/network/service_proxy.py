@@ -17,10 +17,9 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from localcluster.controllers.events import EventRecorder
 from localcluster.controllers.workqueue import Worklist
-from localcluster.kubelet.launch import selects
-from localcluster.kubelet.status import is_ended, is_ready
 from localcluster.network.addresses import AddressPool
 from localcluster.objects import errors
+from localcluster.objects.pods import is_ended, is_ready, is_selected
 from localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Object
 from localcluster.objects.store import Change, Store
 
@@ -45,7 +44,7 @@ class ServicePort(msgspec.Struct, frozen=True):
 
 def service_ports(service: Object, pods: Sequence[Object]) -> list[ServicePort]:
     """Args: pods: of the whole cluster. Pure."""
-    ready = [pod for pod in pods if selects(service, pod) and _is_serving(pod)]
+    ready = [pod for pod in pods if is_selected(pod, service) and _is_serving(pod)]
     ports = []
     for port in service["spec"].get("ports") or []:
         if port.get("protocol", "TCP") != "TCP":
@@ -77,7 +76,7 @@ def endpoints(service: Object, pods: Sequence[Object]) -> Object:
     subsets: dict[bytes, Object] = {}
     for pod in pods:
         status = pod.get("status") or {}
-        if not selects(service, pod) or is_ended(pod) or not status.get("podIP"):
+        if not is_selected(pod, service) or is_ended(pod) or not status.get("podIP"):
             continue
         ports = _endpoint_ports(service, pod)
         subset = subsets.setdefault(msgspec.json.encode(ports), {"ports": ports})
@@ -160,7 +159,7 @@ class ServiceProxy:
 
     def _add_services_of(self, pod: Object) -> None:
         for service in self._store.list(SERVICES, namespace=pod["metadata"]["namespace"]).items:
-            if selects(service, pod):
+            if is_selected(pod, service):
                 self._worklist.add(_key(service))
 
     async def _reconcile(self, key: _Key) -> float | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from localcluster.errors import StateError
 from localcluster.objects import errors
 
 _SCHEMA_VERSION = 1
@@ -51,19 +52,19 @@ class Row(msgspec.Struct, frozen=True):
 class Database:
     """Owns the connection and, exclusively, the file.
 
-    Raises: errors.StateError
+    Raises: StateError
     """
 
     def __init__(self, path: Path, *, max_bytes: int) -> None:
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=0)
         except sqlite3.Error as error:
-            raise errors.StateError(f"{path}: cannot be opened ({error})") from error
+            raise StateError(f"{path}: cannot be opened ({error})") from error
         try:
             self._configure(max_bytes)
-        except (sqlite3.Error, errors.StateError) as error:
+        except (sqlite3.Error, StateError) as error:
             self._connection.close()
-            raise errors.StateError(_unusable(path, error)) from error
+            raise StateError(_unusable(path, error)) from error
 
     def _configure(self, max_bytes: int) -> None:
         run = self._connection.execute
@@ -77,9 +78,7 @@ class Database:
         if version == 0:
             self._connection.executescript(_SCHEMA)
         elif version != _SCHEMA_VERSION:
-            raise errors.StateError(
-                f"it has format {version}, this program reads {_SCHEMA_VERSION}"
-            )
+            raise StateError(f"it has format {version}, this program reads {_SCHEMA_VERSION}")
         # Takes the lock, and finds out now whether the file can be written.
         run("UPDATE latest SET resource_version = resource_version")
 

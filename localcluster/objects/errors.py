@@ -1,39 +1,30 @@
-"""What can go wrong, as the API says it.
+"""Refusals of the API, in its own words.
 
-    ClusterError
-    ├── StateError             the state directory cannot be used; only at start
-    └── APIError               becomes a `Status` object with its code and reason
-        ├── BadRequest               400
-        ├── Unauthorized             401
-        ├── Forbidden                403
-        ├── NotFound                 404
-        ├── MethodNotAllowed         405
-        ├── RequestTimeout           408
-        ├── AlreadyExists, Conflict  409
-        ├── Gone                     410, reason Expired: list again
-        ├── TooLarge                 413
-        ├── UnsupportedMediaType     415
-        ├── Invalid                  422, with one cause per field
-        ├── Unprocessable            422
-        ├── InternalError            500
-        └── OutOfSpace               507, the state directory is full
+    APIError                     becomes a `Status` object with its code and reason
+    ├── BadRequest               400
+    ├── Unauthorized             401
+    ├── Forbidden                403
+    ├── NotFound                 404
+    ├── MethodNotAllowed         405
+    ├── RequestTimeout           408
+    ├── AlreadyExists, Conflict  409
+    ├── Gone                     410, reason Expired: list again
+    ├── TooLarge                 413
+    ├── UnsupportedMediaType     415
+    ├── Invalid                  422, with one cause per field
+    ├── Unprocessable            422
+    ├── InternalError            500
+    └── OutOfSpace               507, the state directory is full
 
-Raised by the store and what surrounds it, translated to HTTP by `server` alone.
+Raised by the store and by the API's handlers; `api.server` alone translates them to HTTP.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
+from localcluster.errors import ClusterError
 from localcluster.objects.resources import Object, Resource
-
-
-class ClusterError(Exception):
-    """Root of what this package raises on purpose."""
-
-
-class StateError(ClusterError):
-    """The state directory is unusable: read-only, full, corrupt, or held by another cluster."""
 
 
 class APIError(ClusterError):

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from localcluster.clock import Clock, utcnow
+from localcluster.errors import StateError
 from localcluster.objects import errors, patches, selectors, strategy
 from localcluster.objects.database import Database, Row
 from localcluster.objects.history import Event, EventType, History, Record, Watch
@@ -73,7 +74,7 @@ class Store:
         now: UTC, stamped on objects
         history: changes per resource that a watch can resume over
         max_bytes: size that the file never exceeds; a write beyond it is refused
-    Raises: errors.StateError when the file cannot be used.
+    Raises: StateError when the file cannot be used.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Store:
             self._create_initial_namespaces()
         except errors.APIError as error:
             self._database.close()
-            raise errors.StateError(f"{path}: {error.message}") from error
+            raise StateError(f"{path}: {error.message}") from error
 
     @property
     def resource_version(self) -> int:

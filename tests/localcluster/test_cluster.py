@@ -18,8 +18,8 @@ import pytest
 
 from localcluster import process
 from localcluster.cluster import Cluster, ClusterSettings
-from localcluster.network.addresses import AddressesExhausted, AddressPool, claim_network
-from localcluster.objects.errors import ClusterError, StateError
+from localcluster.errors import ClusterError, StateError
+from localcluster.network.addresses import claim_network
 from localcluster.objects.resources import NODES, PODS, Object
 from localcluster.process import ClusterProcess, StartFailed
 from localcluster.state import Running, StateDirectory, start_ticks
@@ -254,26 +254,14 @@ async def test_a_network_that_is_taken_is_left_to_its_owner(tmp_path: Path) -> N
         taken.close()
 
 
-def test_addresses_are_reused_last() -> None:
-    pool = AddressPool("pod", ["a", "b", "c"])
-    first = pool.take()
-    pool.release(first)
-    assert [pool.take() for _ in range(3)] == ["b", "c", "a"]
-    with pytest.raises(AddressesExhausted, match="one more pod"):
-        pool.take()
-
-
-@pytest.mark.parametrize(("address", "taken"), [("b", True), ("x", False), ("", False)])
-def test_only_free_addresses_of_the_range_are_reserved(address: str, *, taken: bool) -> None:
-    assert AddressPool("pod", ["a", "b"]).reserve(address) is taken
-
-
 # Ctrl-C in the moment in which the process is there and its number is not yet known.
 INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
 from localcluster import process
 
+# Whoever runs the tests in the background has them inherit SIGINT as ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 spawn = os.posix_spawn
 
 def spawn_and_interrupt(*arguments, **options):

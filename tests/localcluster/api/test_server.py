@@ -15,6 +15,7 @@ import pytest
 
 from localcluster import kubeconfig
 from localcluster.api.server import Patience, Server, serve
+from localcluster.errors import StateError
 from localcluster.objects import errors
 from localcluster.objects.podlogs import LogQuery
 from localcluster.objects.resources import (
@@ -60,7 +61,7 @@ async def test_health_and_version_are_public(client: Client, path: str) -> None:
 
 
 async def test_only_loopback_is_served(store: Store) -> None:
-    with pytest.raises(errors.StateError, match="not a loopback address"):
+    with pytest.raises(StateError, match="not a loopback address"):
         await serve(store, token=TOKEN, host="0.0.0.0")
 
 
@@ -122,7 +123,7 @@ async def test_a_quiet_watch_outlives_an_idle_connection(impatient: str, store: 
 
 async def test_a_port_that_is_taken_is_named(store: Store, api: Server) -> None:
     port = int(api.url.rpartition(":")[2])
-    with pytest.raises(errors.StateError, match=f"cannot listen on 127.0.0.1:{port}"):
+    with pytest.raises(StateError, match=f"cannot listen on 127.0.0.1:{port}"):
         await serve(store, token=TOKEN, port=port)
 
 

@@ -22,7 +22,7 @@ from localcluster.controllers.deployments import (
     template_hash,
 )
 from localcluster.controllers.scheduler import choose_node
-from localcluster.kubelet.status import is_ready
+from localcluster.objects.pods import is_ready
 from localcluster.objects.resources import DEPLOYMENTS, EVENTS, NODES, PODS, Object
 from localcluster.objects.store import Change, Store
 from tests.localcluster.conftest import eventually

@@ -12,11 +12,9 @@ import pytest
 from localcluster.kubelet.kubelet import Kubelet, KubeletLogs
 from localcluster.kubelet.pod import PodHost
 from localcluster.kubelet.process import Reaper
-from localcluster.kubelet.status import (
-    is_ready,
-)
 from localcluster.network.addresses import AddressPool, claim_network
 from localcluster.objects.podlogs import LogQuery
+from localcluster.objects.pods import is_ready
 from localcluster.objects.resources import CONFIGMAPS, EVENTS, PODS, SECRETS, SERVICES, Object
 from localcluster.objects.store import Store
 from tests.localcluster.nodeside import (

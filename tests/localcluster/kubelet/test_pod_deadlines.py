@@ -11,8 +11,8 @@ import pytest
 from localcluster.kubelet.kubelet import Kubelet
 from localcluster.kubelet.pod import PodHost
 from localcluster.kubelet.process import Reaper
-from localcluster.kubelet.status import is_ended, is_ready
 from localcluster.network.addresses import AddressPool, claim_network
+from localcluster.objects.pods import is_ended, is_ready
 from localcluster.objects.resources import EVENTS, PODS, Object
 from localcluster.objects.store import Store
 from tests.localcluster.conftest import Client, FakeClock, pod

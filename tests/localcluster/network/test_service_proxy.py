@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.kubelet.status import is_ready
 from localcluster.network.addresses import AddressPool, claim_network
 from localcluster.network.service_proxy import ServiceProxy, endpoints, service_ports, target_port
+from localcluster.objects.pods import is_ready
 from localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Object
 from localcluster.objects.store import Store
 from tests.localcluster.nodeside import (

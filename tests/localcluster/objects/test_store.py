@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from localcluster.errors import StateError
 from localcluster.objects import errors
 from localcluster.objects.resources import (
     CONFIGMAPS,
@@ -197,11 +198,11 @@ def test_a_full_disk_refuses_writes_and_serves_reads(tmp_path: Path) -> None:
 
 
 def test_an_unusable_file_is_named_at_start(tmp_path: Path) -> None:
-    with pytest.raises(errors.StateError, match=r"missing/state\.db"):
+    with pytest.raises(StateError, match=r"missing/state\.db"):
         Store(tmp_path / "missing" / "state.db")
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes(b"this is no database, by any stretch of imagination" * 100)
-    with pytest.raises(errors.StateError, match="damaged: move it away"):
+    with pytest.raises(StateError, match="damaged: move it away"):
         Store(damaged)
 
 
@@ -210,15 +211,15 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(errors.StateError, match="format 99"):
+    with pytest.raises(StateError, match="format 99"):
         Store(path)
 
 
 def test_one_cluster_at_a_time_uses_a_file(tmp_path: Path, store: Store) -> None:
-    with pytest.raises(errors.StateError, match="another cluster uses it"):
+    with pytest.raises(StateError, match="another cluster uses it"):
         Store(tmp_path / "state.db")
 
 
 def test_a_start_on_a_full_disk_says_so(tmp_path: Path) -> None:
-    with pytest.raises(errors.StateError, match="full"):
+    with pytest.raises(StateError, match="full"):
         Store(tmp_path / "state.db", max_bytes=4096)
