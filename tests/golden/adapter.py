@@ -1,0 +1,160 @@
+"""The only part of the golden files that knows the GlobalManager: plain JSON in, plain JSON out.
+
+When modules are renamed or `Observed` gets other fields this is what follows; the recorded files
+stay as they are.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from common.ids import NodeName, WorkerName
+from common.wire import ReportBody
+from globalmanager.kinds import KINDS
+from globalmanager.model import (
+    NODES,
+    Action,
+    Contact,
+    Create,
+    Delete,
+    Event,
+    Kind,
+    ObjectRef,
+    Observed,
+    PatchStatus,
+    Refusal,
+    Replace,
+    ResourceType,
+    WorkerReport,
+    WorkerSettings,
+    ref_of,
+)
+from tests.golden.world import Json, Object, World, identity
+
+SETTINGS: Final = WorkerSettings(
+    root_key=b"the golden files' fixed root key",
+    framework_images={
+        "tensorflow:1.18": "registry.test/tensorflow:1.18",
+        "pytorch:2.4": "registry.test/pytorch:2.4",
+    },
+)
+
+_TYPES: Final = {
+    (type_.api_version, type_.kind): type_
+    for kind in KINDS
+    for type_ in (*kind.types, *kind.owns, NODES)
+}
+
+
+def is_job(object_: Object) -> bool:
+    """Whether one of the kinds plans for it."""
+    return any(_type_of(object_) in kind.types for kind in KINDS)
+
+
+def references(job: Object) -> list[Object]:
+    """What the job refers to, as objects that have a name only, in order."""
+    type_ = _type_of(job)
+    assert type_ is not None
+    named = (_named(ref) for ref in _kind_of(job).references(type_, job))
+    return sorted(named, key=identity)
+
+
+def plan(world: World) -> dict[str, Json]:
+    made = _kind_of(world.job).plan(_observed(world), world.now)
+    return {
+        "actions": [_action(action) for action in made.actions],
+        "status": made.status,
+        "events": [_event(event) for event in made.events],
+        "requeueAfterSeconds": made.requeue_after_s,
+    }
+
+
+def assignments(world: World) -> dict[str, Json]:
+    """By node."""
+    made = _kind_of(world.job).assignments(_observed(world))
+    return {
+        node: {
+            "key": one.key,
+            "uid": one.uid,
+            "version": one.version,
+            "body": msgspec.to_builtins(one.body),
+        }
+        for node, one in made.items()
+    }
+
+
+def fold(world: World, report: Mapping[str, Any]) -> Json:
+    """Args: report: node, instance, worker, attempt, body"""
+    taken = WorkerReport(
+        node=NodeName(report["node"]),
+        instance=report["instance"],
+        worker=WorkerName(report["worker"]),
+        attempt=report["attempt"],
+        body=msgspec.convert(report["body"], ReportBody),
+    )
+    return _kind_of(world.job).fold(world.status, taken)
+
+
+def _type_of(object_: Object) -> ResourceType | None:
+    return _TYPES.get((object_["apiVersion"], object_["kind"]))
+
+
+def _kind_of(job: Object) -> Kind:
+    return next(kind for kind in KINDS if _type_of(job) in kind.types)
+
+
+def _ref(object_: Object) -> ObjectRef:
+    type_ = _type_of(object_)
+    assert type_ is not None, object_["kind"]
+    return ref_of(type_, object_)
+
+
+def _observed(world: World) -> Observed:
+    """In the order in which the engine lists: children by type and name, pods by name."""
+    kind, type_ = _kind_of(world.job), _type_of(world.job)
+    assert type_ is not None
+    children = {_ref(child): child for child in world.children}
+    order = sorted(children, key=lambda ref: (kind.owns.index(ref.type), ref.name))
+    wanted = kind.references(type_, world.job)
+    others = {_ref(other): other for other in world.others if _type_of(other)}
+    contacts = {NodeName(node): Contact(**entry) for node, entry in world.contacts.items()}
+    return Observed(
+        type=type_,
+        object=world.job,
+        children={ref: children[ref] for ref in order},
+        pods=world.pods,
+        references={ref: other for ref, other in others.items() if ref in wanted},
+        contacts=contacts,
+        settings=SETTINGS,
+        refusal=Refusal(**world.refusal) if world.refusal else None,
+    )
+
+
+def _named(ref: ObjectRef) -> Object:
+    namespace = {"namespace": ref.namespace} if ref.namespace else {}
+    return {
+        "apiVersion": ref.type.api_version,
+        "kind": ref.type.kind,
+        "metadata": {**namespace, "name": ref.name},
+    }
+
+
+def _action(action: Action) -> dict[str, Json]:
+    match action:
+        case Create(object=object_):
+            return {"create": object_}
+        case Replace(object=object_):
+            return {"replace": object_}
+        case Delete(ref=ref, uid=uid):
+            return {"delete": {**_named(ref), "uid": uid}}
+        case PatchStatus(ref=ref, uid=uid, status=status):
+            return {"patchStatus": {**_named(ref), "uid": uid, "status": status}}
+
+
+def _event(event: Event) -> dict[str, str]:
+    return {
+        "type": event.severity.value,
+        "reason": event.reason,
+        "message": event.message,
+    }

@@ -1,0 +1,82 @@
+"""Records a case as text and compares it with what was recorded before."""
+
+import difflib
+import json
+from pathlib import Path
+from typing import Final
+
+from tests.golden import adapter, moments
+from tests.golden.cases import Case
+from tests.golden.world import Json, World, identity
+
+RECORDED: Final = Path(__file__).parent / "recorded"
+_MAX_LINES: Final = 120
+_REMEDY: Final = (
+    "If this is meant: run `python -m tests.golden` and list the difference in CHANGELOG.md."
+)
+
+
+def path_of(case: Case) -> Path:
+    return RECORDED / f"{case.name}.json"
+
+
+def write(case: Case) -> bool:
+    """Whether the file is another than before."""
+    path, text = path_of(case), record(case)
+    if path.exists() and path.read_text() == text:
+        return False
+    RECORDED.mkdir(exist_ok=True)
+    path.write_text(text)
+    return True
+
+
+def difference(case: Case) -> str:
+    """What is not as recorded, as a diff for people; "" when every byte is the same."""
+    path = path_of(case)
+    before = path.read_text() if path.exists() else ""
+    after = record(case)
+    if before == after:
+        return ""
+    diff = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), f"recorded/{path.name}", "now", lineterm="", n=6
+    )
+    lines = list(diff)
+    more = [f"… {len(lines) - _MAX_LINES} lines more"] if len(lines) > _MAX_LINES else []
+    return "\n".join([f"{case.name}: {case.about}", *lines[:_MAX_LINES], *more, _REMEDY])
+
+
+def record(case: Case) -> str:
+    """Canonical JSON: keys in order, one entry a line, the same in every run."""
+    jobs = [_life(case, world) for world in moments.worlds(case)]
+    assert jobs, f"{case.name} has no job"
+    content = {"about": case.about, "jobs": jobs}
+    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _life(case: Case, world: World) -> dict[str, Json]:
+    seen: dict[str, str] = {}
+    recorded = []
+    for moment, at_that_moment in moments.life(case, world):
+        entry = {
+            **adapter.plan(at_that_moment),
+            "assignments": adapter.assignments(at_that_moment),
+        }
+        recorded.append({"moment": moment, **_shortened(entry, moment, seen)})
+    return {
+        "job": " ".join(identity(world.job)),
+        "references": adapter.references(world.job),
+        "moments": recorded,
+        "reports": moments.folds(case, world),
+    }
+
+
+def _shortened(entry: dict[str, Json], moment: str, seen: dict[str, str]) -> dict[str, Json]:
+    """What was recorded at an earlier moment of the job is named, not repeated."""
+    short = {}
+    for name, value in entry.items():
+        if value in (None, [], {}):
+            continue
+        key = name + json.dumps(value, sort_keys=True)
+        first = seen.setdefault(key, moment)
+        short[name] = value if first == moment else f"as when {first}"
+    return short
