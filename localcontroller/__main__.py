@@ -1,7 +1,7 @@
 """Starts a LocalController: `python -m localcontroller --help`.
 
 Exit codes: 0 stopped by a signal; 1 a defect; 2 a setting is wrong; 3 the state directory cannot
-be used.
+be used; 4 the files of the credential are lost, a restarted container finds them again.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from common import logs
 from common.errors import SettingsError, StateError
 from common.settings import load
 from localcontroller.app import run_until_signalled
+from localcontroller.credentials import CredentialLost
 from localcontroller.settings import Settings, check
 
 DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the GlobalManager."
@@ -35,6 +36,8 @@ def main() -> None:
         _exit(2, error)
     except StateError as error:
         _exit(3, error)
+    except CredentialLost as error:
+        _exit(4, error)
 
 
 def _exit(code: int, error: Exception) -> None:

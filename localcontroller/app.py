@@ -19,7 +19,7 @@ from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
-from localcontroller.credentials import Credentials
+from localcontroller.credentials import CredentialLost, Credentials
 from localcontroller.hooks.dataset import Datasets, Options
 from localcontroller.ledger import Ledger
 from localcontroller.link import Endpoint, Link, default_delays
@@ -41,7 +41,7 @@ LINGER_S: Final = 1.0  # for the rest of a body that nobody wants, so that its s
 
 
 async def run_until_signalled(settings: Settings) -> None:
-    """Raises: SettingsError, StateError"""
+    """Raises: SettingsError, StateError, CredentialLost"""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_ in (signal.SIGTERM, signal.SIGINT):
@@ -50,13 +50,16 @@ async def run_until_signalled(settings: Settings) -> None:
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
-    """Run until `stop`. Raises: SettingsError, StateError"""
+    """Run until `stop`. Raises: SettingsError, StateError, CredentialLost"""
     ledger = await _open_ledger(settings, stop)
     if ledger is None:
         return
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(ledger.close)
-        await _run_with(ledger, settings, stop, stack)
+        try:
+            await _run_with(ledger, settings, stop, stack)
+        except* CredentialLost as lost:
+            raise lost.exceptions[0] from None
     log.info("stopped")
 
 
@@ -124,6 +127,7 @@ def _link(settings: Settings, ledger: Ledger, metrics: Metrics) -> Link:
         timing=settings.timing,
         delays=delays,
         credential_check_s=settings.credential_check_s,
+        credential_lost_s=settings.credential_lost_s,
     )
 
 

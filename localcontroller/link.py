@@ -1,8 +1,9 @@
 """Keeps one WebSocket to the GlobalManager, for as long as the process lives.
 
 Started by `app`. It dials, lets a Conversation run, and dials again with full jitter. Whatever
-goes wrong is a reason to wait, never to end; losing the cloud stops nothing else on the node.
-A credential that is replaced on disk ends the session too, before the old one has expired.
+goes wrong is a reason to wait; losing the cloud stops nothing else on the node. A credential that
+is replaced on disk ends the session too, before the old one has expired. Only a credential whose
+files are lost for good, while the GlobalManager is there, ends the link and with it the process.
 """
 
 import asyncio
@@ -26,7 +27,13 @@ from common.logs import get_logger
 from common.session import Timing
 from common.tasks import TaskGroup
 from localcontroller.conversation import CLOSE_S, Conversation, HungUp
-from localcontroller.credentials import CredentialError, Credentials
+from localcontroller.credentials import (
+    CredentialError,
+    CredentialLost,
+    Credentials,
+    Defect,
+    Shown,
+)
 from localcontroller.ledger import Ledger, utc_now
 from localcontroller.metrics import Metrics
 from localcontroller.settings import is_loopback
@@ -43,7 +50,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     node: str
-    credentials: Credentials = Credentials()
+    credentials: Credentials = msgspec.field(default_factory=Credentials)
 
 
 class LinkState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -67,6 +74,10 @@ class Unwelcome(EdgeAIError):
     def __init__(self, problem: str, *, at_least_s: float = 0.0) -> None:
         self.at_least_s = at_least_s
         super().__init__(problem)
+
+
+class Rejected(Unwelcome):
+    """The GlobalManager, or this node, does not accept what the other side shows."""
 
 
 class Renewed(EdgeAIError):
@@ -94,9 +105,10 @@ def default_delays(*, min_s: float, max_s: float) -> Delays:
 class Link:
     """
     Args:
-        credential_check_s: a live session's credential files are looked at so often; once they
-            changed, a new session follows within as long again, for edges that were started
-            together are not to come together
+        credential_check_s: the credential files are looked at so often; once they changed, a new
+            session follows within as long again, for edges that were started together are not to
+            come together
+        credential_lost_s: the link ends once the files have been of no use for so long
         now: UTC, for people
         uniform: draws a float in [low, high]
     """
@@ -110,6 +122,7 @@ class Link:
         timing: Timing,
         delays: Delays,
         credential_check_s: float = 30.0,
+        credential_lost_s: float = 300.0,
         now: Callable[[], datetime] = utc_now,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -119,13 +132,25 @@ class Link:
         self._timing = timing
         self._delays = delays
         self._credential_check_s = credential_check_s
+        self._credential_lost_s = credential_lost_s
         self._now = now
         self._uniform = uniform
         self._shown = b""  # digest of the credential that was shown last
+        self._is_rejected = False  # since then no session came about
+        self._is_in_reach = False  # the last dial was answered, by a session or a rejection
+        self.lost = ""  # why the credential is lost for good; "" while it is not
         self.state = LinkState(connected=False, since=self._timestamp())
 
     async def run(self) -> None:
-        """Dial, talk, wait, again. Ends only by cancellation."""
+        """Dial, talk, wait, again. Raises: CredentialLost"""
+        try:
+            async with TaskGroup() as group:
+                group.create_task(self._stay_connected(), name="link-connect")
+                group.create_task(self._watch_files(), name="link-files")
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from problems
+
+    async def _stay_connected(self) -> NoReturn:
         while True:
             delay_s = await self._connect_once()
             await asyncio.sleep(delay_s)
@@ -168,12 +193,48 @@ class Link:
                 continue
             await asyncio.sleep(self._uniform(0.0, self._credential_check_s))
             try:
-                self._load_credentials()
+                self._endpoint.credentials.load(is_secure=self._is_secure)
             except CredentialError as error:  # half of a pair, perhaps: the rest is to come
                 log.warning("new credential cannot be used yet", problem=str(error))
                 refused = digest
             else:
                 raise Renewed("the credential of this node was replaced")
+
+    async def _watch_files(self) -> NoReturn:
+        """Raises: CredentialLost, once the files are of no use for too long and a restart can help.
+
+        Without an answer of the GlobalManager nothing ends: the link may be down, and then the
+        container could not be started again, and workers would find nobody to report to.
+        """
+        loop = asyncio.get_running_loop()
+        since_s: float | None = None
+        while True:
+            await asyncio.sleep(self._credential_check_s)
+            defect = self._defect()
+            if defect is None:
+                if since_s is not None:
+                    log.info("credential on disk can be used again")
+                since_s = None
+                continue
+            if since_s is None:
+                since_s = loop.time()
+                log.warning("credential on disk cannot be used", problem=defect.text)
+            if loop.time() - since_s >= self._credential_lost_s and self._is_in_reach:
+                self.lost = (
+                    f"{defect.text}, for {self._credential_lost_s:g} s by now; a restart of the "
+                    "container mounts its files anew"
+                )
+                raise CredentialLost(self.lost)
+
+    def _defect(self) -> Defect | None:
+        """What is wrong with the files; an expired token only where it is rejected, too.
+
+        Where a session with it is open, this node's clock is wrong.
+        """
+        defect = self._endpoint.credentials.defect(self._now())
+        if defect is not None and defect.is_by_clock and not self._is_rejected:
+            return None
+        return defect
 
     def _delay_s(self, error: Exception) -> float:
         match error:
@@ -194,14 +255,14 @@ class Link:
     async def _dial(self) -> ClientConnection:
         """Raises: Unwelcome; what websockets and sockets raise"""
         endpoint = self._endpoint
-        headers, tls = self._read_credentials()
+        shown = self._newest_credential()
         try:
             ws = await connect(
                 endpoint.url,
                 subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
                 compression=None,
-                additional_headers=headers,
-                ssl=tls,
+                additional_headers={NODE_HEADER: endpoint.node, **shown.headers},
+                ssl=shown.tls,
                 proxy=None if is_loopback(urlsplit(endpoint.url).hostname or "") else True,
                 open_timeout=self._timing.opening_s,
                 ping_interval=None,  # Beats watch both ways
@@ -211,7 +272,7 @@ class Link:
         except InvalidStatus as error:
             raise self._refused(error) from error
         except ssl.SSLError as error:
-            raise Unwelcome(_tls_problem(endpoint.url, error)) from error
+            raise Rejected(_tls_problem(endpoint.url, error)) from error
         except (InvalidMessage, ConnectionError) as error:
             raise self._cut(error) from error
         if ws.subprotocol != wire.SUBPROTOCOL:
@@ -219,21 +280,18 @@ class Link:
             raise Unwelcome(f"{endpoint.url} speaks no {wire.SUBPROTOCOL}; is it a GlobalManager?")
         return ws
 
-    def _read_credentials(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
-        """Headers and TLS, read for each connection: files are rotated. Raises: Unwelcome"""
+    def _newest_credential(self) -> Shown:
+        """Read for each connection: files are rotated. Raises: Unwelcome"""
         self._shown = self._endpoint.credentials.digest()
         try:
-            return self._load_credentials()
+            return self._endpoint.credentials.newest(is_secure=self._is_secure)
         except CredentialError as error:
             log.error("cannot use a credential of this node", problem=str(error))
             raise Unwelcome(str(error), at_least_s=self._delays.credential_s) from error
 
-    def _load_credentials(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
-        """Raises: CredentialError"""
-        endpoint = self._endpoint
-        headers = {NODE_HEADER: endpoint.node, **endpoint.credentials.headers()}
-        is_secure = urlsplit(endpoint.url).scheme == "wss"
-        return headers, endpoint.credentials.tls() if is_secure else None
+    @property
+    def _is_secure(self) -> bool:
+        return urlsplit(self._endpoint.url).scheme == "wss"
 
     def _credential_s(self) -> float:
         """How long to stay away after a rejection: not at all, should there be a new credential."""
@@ -244,7 +302,7 @@ class Link:
         status = error.response.status_code
         if status in (401, 403):
             log.error("GlobalManager rejects the credential of this node", status=status)
-            return Unwelcome(
+            return Rejected(
                 f"GlobalManager rejects the credential of this node with {status}; check "
                 "--token-file or the client certificate",
                 at_least_s=self._credential_s(),
@@ -259,7 +317,7 @@ class Link:
         url, certificate = self._endpoint.url, self._endpoint.credentials.client_certificate
         if certificate is None or not isinstance(error, InvalidMessage | ConnectionResetError):
             return Unwelcome(f"{url}: {error}")
-        return Unwelcome(
+        return Rejected(
             f"{url} ended the connection without an answer; it has too many at once, or does not "
             f"accept the client certificate {certificate}: see the log of the GlobalManager"
         )
@@ -274,6 +332,7 @@ class Link:
             protocol_version=welcomed.version,
         )
         self._metrics.connects.labels(outcome="welcomed").inc()
+        self._is_rejected, self._is_in_reach = False, True
         self._metrics.is_connected.set(1)
         self.state = msgspec.structs.replace(
             self.state,
@@ -301,6 +360,10 @@ class Link:
         log.warning("no session with GlobalManager", reason=problem, retry_in_s=round(delay_s, 1))
         if not self.state.connected:
             self._metrics.connects.labels(outcome="failed").inc()
+        self._is_in_reach = isinstance(error, Rejected) or (
+            isinstance(error, HungUp) and error.code == wire.Close.REVOKED
+        )
+        self._is_rejected = self._is_rejected or self._is_in_reach
         self._set_disconnected()
         self.state = msgspec.structs.replace(
             self.state,

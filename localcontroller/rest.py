@@ -1,7 +1,8 @@
 """The read-only REST API for people and probes on the node itself. Loopback only.
 
 No secret and no hash of one is in any answer. `/healthz` says that the process answers,
-`/readyz` that its ledger does; neither depends on the cloud.
+and that no restart is needed for its credential; `/readyz` that its ledger answers. Neither depends
+on the cloud.
 """
 
 from typing import Any
@@ -35,6 +36,8 @@ class StatusApi:
         return app
 
     async def _healthz(self, _request: web.Request) -> web.Response:
+        if self._link.lost:
+            return web.Response(status=503, text=self._link.lost)
         return web.Response(text="ok")
 
     async def _readyz(self, _request: web.Request) -> web.Response:

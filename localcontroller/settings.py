@@ -92,6 +92,14 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             "for a new session within as long again"
         ),
     ] = 30.0
+    credential_lost_s: Annotated[
+        float,
+        Setting(
+            "the process ends, for a restarted container to mount its files anew, once the "
+            "GlobalManager is in reach and a credential file has been gone, or its token expired "
+            "and rejected, for so long, seconds"
+        ),
+    ] = 300.0
 
     @property
     def global_manager_url(self) -> str:
@@ -108,6 +116,7 @@ _POSITIVE = (
     "reconnect_min_s",
     "reconnect_max_s",
     "credential_check_s",
+    "credential_lost_s",
 )
 
 

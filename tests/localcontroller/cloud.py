@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 
@@ -34,12 +35,14 @@ class Cloud:
         self.sessions: list[CloudSession] = []
         self.greeting: bytes | str | None = None  # sent instead of Welcome
         self.on_request: Callable[[], None] = lambda: None  # before it is answered
+        self.tls: ssl.SSLContext | None = None  # from the next start on
+        self.rejects = False  # 401 to every handshake
         self.port = 0
         self._server: Server | None = None
 
     @property
     def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}"
+        return f"{'ws' if self.tls is None else 'wss'}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
         self._server = await serve(
@@ -51,6 +54,7 @@ class Cloud:
             compression=None,
             ping_interval=None,
             close_timeout=1,
+            ssl=self.tls,
         )
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 
@@ -70,6 +74,8 @@ class Cloud:
     def _on_request(self, connection: ServerConnection, request: Request) -> Response | None:
         self.requests.append(dict(request.headers.raw_items()))
         self.on_request()
+        if self.rejects:
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "")
         if not self.answers:
             return None
         status, headers = self.answers.pop(0)
@@ -150,8 +156,9 @@ def _now() -> float:
 
 
 @contextlib.asynccontextmanager
-async def running_cloud() -> AsyncIterator[Cloud]:
+async def running_cloud(tls: ssl.SSLContext | None = None) -> AsyncIterator[Cloud]:
     cloud = Cloud()
+    cloud.tls = tls
     await cloud.start()
     try:
         yield cloud

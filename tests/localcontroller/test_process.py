@@ -59,8 +59,12 @@ class Controller:
             self.log += line.decode()
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self.log.splitlines()]
+        lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
+
+    def said(self) -> str:
+        """What it wrote to stderr beside its log: why it ended."""
+        return "\n".join(line for line in self.log.splitlines() if not line.startswith("{"))
 
     def port_of(self, setting: str) -> int | None:
         return next(
@@ -72,11 +76,15 @@ class Controller:
         return f"http://127.0.0.1:{port}/w/{secret}/v1/workers/{WORKER}/status"
 
     async def get(self, path: str) -> Any:
+        status, text = await self.probe(path)
+        assert status == 200
+        return json.loads(text)
+
+    async def probe(self, path: str) -> tuple[int, str]:
         port = await until(lambda: self.port_of("status"))
         url = f"http://127.0.0.1:{port}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as response:
-            assert response.status == 200
-            return await response.json()
+            return response.status, await response.text()
 
     async def say(self, seen: int, *, secret: str = SECRET, **fields: Any) -> int:
         message = {"status": "running", "output": {"taskInfo": {"seen": seen}}, **fields}

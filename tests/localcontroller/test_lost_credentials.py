@@ -1,0 +1,245 @@
+"""A LocalController whose mounted credential vanishes or freezes, as an edgecore restart does it.
+
+Real processes, a real TLS server, real files. What KubeEdge does to the volumes of a running pod
+is imitated: the directory is removed, or keeps a token that has expired.
+"""
+
+import asyncio
+import base64
+import json
+import shutil
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from localcontroller.app import http_server
+from localcontroller.credentials import CredentialLost, Credentials
+from localcontroller.ledger import Ledger
+from localcontroller.link import Endpoint, Link
+from localcontroller.metrics import Metrics
+from localcontroller.rest import StatusApi
+from tests.certificates import Authority
+from tests.localcontroller.builders import TIMING, WORKER, desired, key, until
+from tests.localcontroller.cloud import Cloud, running_cloud
+from tests.localcontroller.test_link import quick_delays
+from tests.localcontroller.test_process import Controller, running
+
+LOST: Final = 4  # exit code
+END_S: Final = 60.0  # generous: a busy machine
+
+
+def token(expires_in_s: float, subject: str = "node") -> str:
+    """A JSON Web Token as the kubelet mounts one; its signature is nobody's."""
+    claims = {"exp": int(time.time() + expires_in_s), "sub": subject}
+    parts = ({"alg": "RS256"}, claims, {"signature": "none"})
+    return ".".join(
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts
+    )
+
+
+class Mount:
+    """The directory with the token and the CA of the GlobalManager, as mounted into a pod."""
+
+    def __init__(self, directory: Path, authority: Authority) -> None:
+        self.directory = directory
+        self.token_file = directory / "token"
+        self.ca_file = directory / "ca.crt"
+        self._ca = authority.certificate.read_bytes()
+
+    def fill(self, token: str) -> None:
+        self.directory.mkdir(exist_ok=True)
+        self.ca_file.write_bytes(self._ca)
+        self.token_file.write_text(token)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.directory)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (
+            *("--token-file", str(self.token_file), "--ca-file", str(self.ca_file)),
+            *("--credential-check-s", "0.05", "--edge-plaintext", "refuse"),
+        )
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+async def cloud(authority: Authority) -> AsyncIterator[Cloud]:
+    certificate, key_file = authority.issue(
+        "server", alternative="IP:127.0.0.1", usage="serverAuth"
+    )
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key_file)
+    async with running_cloud(tls) as cloud:
+        cloud.desired = {key(): desired()}
+        yield cloud
+
+
+@pytest.fixture
+def mount(tmp_path: Path, authority: Authority) -> Mount:
+    mount = Mount(tmp_path / "mounted", authority)
+    mount.fill(token(expires_in_s=3600))
+    return mount
+
+
+def flags(cloud: Cloud, mount: Mount, *, lost_s: float) -> tuple[str, ...]:
+    return ("--global-manager", cloud.url, *mount.flags, "--credential-lost-s", str(lost_s))
+
+
+async def end_of(controller: Controller) -> tuple[int, str]:
+    """Exit code, and the line on stderr that is no log line."""
+    code = await asyncio.wait_for(controller.process.wait(), END_S)
+    await until(lambda: controller.said())
+    return code, controller.said()
+
+
+async def test_a_lost_mount_is_outlived_with_what_is_in_memory(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    async with running(state_dir, *flags(cloud, mount, lost_s=600)) as controller:
+        await cloud.until_synced()
+        mount.remove()
+        cloud.cut()
+        await cloud.until_synced(2)
+        assert await controller.say(3) == 200
+        await cloud.until_reported(WORKER, seen=3)
+        assert (await controller.probe("/healthz"))[0] == 200
+    shown = {request["Authorization"] for request in cloud.requests}
+    assert len(shown) == 1  # the token that was there before
+    assert "Traceback" not in controller.log
+
+
+async def test_a_mount_that_stays_lost_ends_the_process(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    """In a new container the files are there again."""
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.5)) as controller:
+        await cloud.until_synced()
+        mount.remove()
+        code, line = await end_of(controller)
+    assert code == LOST
+    assert str(mount.directory) in line
+    assert "No such file" in line
+    assert "restart" in line
+    assert "Traceback" not in controller.log
+
+
+async def test_a_mount_that_comes_back_in_time_ends_nothing(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    async with running(state_dir, *flags(cloud, mount, lost_s=600)) as controller:
+        await cloud.until_synced()
+        mount.remove()
+        await until(lambda: controller.logged("credential on disk cannot be used"))
+        mount.fill(token(expires_in_s=3600, subject="renewed"))
+        await until(lambda: controller.logged("credential on disk can be used again"))
+        await until(lambda: len({r["Authorization"] for r in cloud.requests}) == 2)
+        await cloud.until_synced(2)
+
+
+async def test_a_frozen_token_that_is_rejected_ends_the_process(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    mount.fill(token(expires_in_s=-60))
+    cloud.rejects = True
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.5)) as controller:
+        code, line = await end_of(controller)
+    assert code == LOST
+    assert f"token file {mount.token_file}" in line
+    assert "expired" in line
+
+
+async def test_a_token_that_only_this_nodes_clock_calls_expired_ends_nothing(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    """The GlobalManager accepts it, so the clock of this node is wrong."""
+    mount.fill(token(expires_in_s=-60))
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.2)) as controller:
+        for sessions in range(1, 12):  # each at least 0.05 s after the one before
+            await cloud.until_synced(sessions)
+            cloud.cut()
+        await cloud.until_synced(12)
+        assert await controller.say(3) == 200
+        await cloud.until_reported(WORKER, seen=3)
+
+
+async def test_a_static_token_that_is_rejected_ends_nothing(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    """No restart would bring another one: a person must."""
+    mount.fill("a-secret-of-this-node")
+    cloud.rejects = True
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.2)) as controller:
+        await until(lambda: len(cloud.requests) >= 15)
+        cloud.rejects = False
+        await cloud.until_synced()
+        assert controller.process.returncode is None
+
+
+async def test_without_the_cloud_a_lost_mount_ends_nothing(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    """A container could not be started again before the link is back, and workers must be heard."""
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.2)) as controller:
+        await cloud.until_synced()
+        await cloud.stop()
+        mount.remove()
+        await until(lambda: len(controller.logged("no session with GlobalManager")) >= 15)
+        assert await controller.say(3) == 200
+        await cloud.start()
+        code, _ = await end_of(controller)
+    assert code == LOST
+
+
+async def test_files_that_were_never_there_are_waited_for(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    """A ConfigMap may come after the pod: its volume is empty until then."""
+    mount.remove()
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.2)) as controller:
+        await until(lambda: len(controller.logged("no session with GlobalManager")) >= 5)
+        mount.fill(token(expires_in_s=3600))
+        await cloud.until_synced()
+
+
+async def test_liveness_fails_once_the_credential_is_lost(
+    ledger: Ledger, cloud: Cloud, mount: Mount
+) -> None:
+    credentials = Credentials(token_file=mount.token_file, ca_file=mount.ca_file)
+    endpoint = Endpoint(url=cloud.url, node="edge-1", credentials=credentials)
+    metrics = Metrics()
+    link = Link(
+        endpoint,
+        ledger,
+        metrics,
+        timing=TIMING,
+        delays=quick_delays(),
+        credential_check_s=0.02,
+        credential_lost_s=0.1,
+    )
+    runner = http_server(StatusApi(ledger, link, metrics).app())
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/healthz"
+    running_link = asyncio.create_task(link.run(), name="link")
+    async with aiohttp.ClientSession() as session:
+        await cloud.until_synced()
+        async with session.get(url) as response:
+            assert response.status == 200
+        mount.remove()
+        with pytest.raises(CredentialLost):
+            await asyncio.wait_for(running_link, END_S)
+        async with session.get(url) as response:
+            assert response.status == 503
+            assert str(mount.token_file) in await response.text()
+    await runner.cleanup()
