@@ -18,9 +18,11 @@ What the API does not do, on purpose:
   and says so in its status. What was wrong with an object before its CRD became stricter may stay
   wrong until it is changed.
 - One token, which may do everything: no RBAC, no admission webhooks, no quotas. Role objects,
-  NetworkPolicies, Ingresses, PodDisruptionBudgets and the like are stored and have no effect.
-  ReplicaSets, DaemonSets, StatefulSets, Jobs and autoscalers are stored, too, and nothing acts on
-  them: Deployments own their pods directly.
+  NetworkPolicies, Ingresses, PodDisruptionBudgets, autoscalers and the like are stored and have no
+  effect. ReplicaSets, DaemonSets, StatefulSets, Jobs and CronJobs are not served: a Deployment owns
+  its pods directly.
+- A rolling update of a Deployment replaces one pod after the other: a new one is ready before an
+  old one goes. maxSurge, maxUnavailable and minReadySeconds are kept and not read.
 - A namespace begins empty: no default ServiceAccount, no kube-root-ca.crt. No object is created by
   an update, a Lease neither. The status of a pod is written without its metadata.
 - A volume that cannot be mounted is named in the waiting state of the containers
@@ -28,8 +30,8 @@ What the API does not do, on purpose:
 - `kubectl get --raw` does not get in: kubectl shows the token, which is in the server's path, with
   everything but raw requests.
 - No exec, attach, port-forward, cp or top; no TLS; no service account tokens; no events.k8s.io.
-- Protobuf bodies are understood for the few kinds that `kubectl create <kind>` sends so
-  (Namespace, ConfigMap, Secret, ServiceAccount, Deployment, Service); others are refused with 415.
+- Protobuf bodies are refused (415). `kubectl create configmap`, `create secret` and the like send
+  protobuf; with `--dry-run=client -o yaml` they print what `kubectl apply -f -` takes.
 - A watch from a version that has not come yet is of another cluster: it is told to list again.
 - The pages of one list show objects as they are when the page is read; watching from the list's
   resource version brings a reader to the present.

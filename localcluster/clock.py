@@ -26,7 +26,3 @@ def parse(text: str) -> datetime:
     """
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def from_unix(seconds: int) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

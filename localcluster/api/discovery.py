@@ -6,7 +6,7 @@ form (apidiscovery.k8s.io/v2), older ones the lists per group and version.
 
 from collections.abc import Iterable
 
-from localcluster.objects.resources import Object, Resource
+from localcluster.objects.resources import VERBS, Object, Resource
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _SUBRESOURCE_KINDS = {"scale": ("autoscaling", "v1", "Scale")}
@@ -101,7 +101,7 @@ def _entries(resource: Resource) -> list[Object]:
         "singularName": _singular(resource),
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": list(resource.verbs),
+        "verbs": list(VERBS),
     }
     if resource.short_names:
         main["shortNames"] = list(resource.short_names)
@@ -138,7 +138,7 @@ def _discovered(resource: Resource) -> Object:
         "responseKind": _kind(resource.group, resource.version, resource.kind),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": _singular(resource),
-        "verbs": list(resource.verbs),
+        "verbs": list(VERBS),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

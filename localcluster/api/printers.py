@@ -158,17 +158,6 @@ def _deployment(deployment: Object, now: datetime) -> Cells:
     ]
 
 
-def _replicaset(replicaset: Object, now: datetime) -> Cells:
-    status = _status(replicaset)
-    return [
-        str(replicaset["spec"].get("replicas", 1)),
-        str(status.get("replicas", 0)),
-        str(status.get("readyReplicas", 0)),
-        object_age(replicaset, now),
-        *_template_cells(replicaset),
-    ]
-
-
 def _node(node: Object, now: datetime) -> Cells:
     status = _status(node)
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or []}
@@ -227,9 +216,6 @@ PRINTERS: dict[str, Printer] = {
     "deployments.apps": Printer(
         _columns("Ready,Up-to-date,Available,Age", "Containers,Images,Selector"), _deployment
     ),
-    "replicasets.apps": Printer(
-        _columns("Desired,Current,Ready,Age", "Containers,Images,Selector"), _replicaset
-    ),
     "nodes": Printer(
         _columns("Status,Roles,Age,Version", "Internal-IP,OS-Image,Container-Runtime"), _node
     ),
@@ -248,10 +234,6 @@ PRINTERS: dict[str, Printer] = {
     "secrets": Printer(
         _columns("Type,Data,Age"),
         lambda object_, now: [object_["type"], _count(object_, "data"), object_age(object_, now)],
-    ),
-    "serviceaccounts": Printer(
-        _columns("Secrets,Age"),
-        lambda object_, now: [_count(object_, "secrets"), object_age(object_, now)],
     ),
     "leases.coordination.k8s.io": Printer(
         _columns("Holder,Age"),

@@ -12,7 +12,6 @@ from urllib.parse import unquote
 import msgspec
 import yaml
 
-from localcluster.api import protobuf
 from localcluster.objects import errors
 from localcluster.objects.patches import PatchType
 from localcluster.objects.registry import Registry
@@ -23,6 +22,11 @@ MAX_YAML_BYTES = 512 << 10
 
 _NO_SUCH_PATH = "the server could not find the requested resource"
 _YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", PatchType.APPLY)
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_NO_PROTOBUF = (
+    "the local cluster reads JSON and YAML, not protobuf: add --dry-run=client -o yaml to your"
+    " kubectl create, and pipe what it prints into kubectl apply -f -"
+)
 _TRUE = ("true", "True", "1", "t")
 _VERBS = {"POST": "Create", "PUT": "Update", "PATCH": "Patch", "DELETE": "Delete"}
 _OWN_NAMESPACE_SUBRESOURCES = ("status", "finalize")
@@ -116,13 +120,13 @@ class Body(msgspec.Struct, frozen=True):
 
 
 def decode(body: bytes, content_type: str) -> Body:
-    """Read JSON, YAML or, for a few kinds, protobuf.
+    """Read JSON or YAML.
 
     Raises: errors.BadRequest, errors.TooLarge, errors.UnsupportedMediaType
     """
     media_type = content_type.partition(";")[0].strip().lower()
-    if media_type == protobuf.MEDIA_TYPE:
-        return Body(protobuf.decode(body), [])
+    if media_type == PROTOBUF:
+        raise errors.UnsupportedMediaType(_NO_PROTOBUF)
     if media_type in _YAML_TYPES and not body.lstrip().startswith((b"{", b"[")):
         return _decode_yaml(body)
     if media_type in _YAML_TYPES or media_type in ("", "application/octet-stream", "text/plain"):

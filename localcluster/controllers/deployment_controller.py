@@ -66,7 +66,7 @@ class DeploymentController:
         if "deletionTimestamp" in deployment["metadata"]:
             return None
         self._claim(deployment)
-        step = plan(deployment, self._pods(deployment), self._now())
+        step = plan(deployment, self._pods(deployment))
         self._carry_out(deployment, step)
         return self._write_status(deployment)
 
@@ -124,7 +124,7 @@ class DeploymentController:
             names = {name: deployment["metadata"][name] for name in ("namespace", "name", "uid")}
             written = {"metadata": names, "status": status}
             deployment = self._store.update(DEPLOYMENTS, written, subresource="status")
-        return next_look_s(deployment, pods, self._now())
+        return next_look_s(deployment, self._now())
 
 
 def _controller(pod: Object) -> Object | None:

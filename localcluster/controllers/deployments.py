@@ -8,7 +8,6 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -28,13 +27,6 @@ class Plan(msgspec.Struct, frozen=True):
     """Pods of the present template."""
     delete: tuple[str, ...] = ()
     """Names of pods."""
-
-
-class Bounds(msgspec.Struct, frozen=True):
-    """How many pods there may and must be during a rolling update."""
-
-    most: int
-    least_available: int
 
 
 class _Census(msgspec.Struct, frozen=True):
@@ -61,42 +53,27 @@ def template_hash(deployment: Object) -> str:
     return "".join(letters)
 
 
-def bounds(spec: Object) -> Bounds:
-    """From strategy.rollingUpdate: numbers or percentages, surge rounded up, the other down."""
-    replicas = int(spec.get("replicas", 1))
-    rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-    surge = _share(rolling.get("maxSurge", "25%"), replicas, round_up=True)
-    unavailable = _share(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
-    if surge == 0 and unavailable == 0:
-        unavailable = 1  # or nothing could ever be replaced
-    return Bounds(replicas + surge, max(0, replicas - unavailable))
+SURGE = 1
+"""How many pods more than wanted a rolling update may run: Kubernetes' default for few replicas."""
 
 
-def _share(value: Any, replicas: int, *, round_up: bool) -> int:
-    if isinstance(value, int):
-        return value
-    hundredths = int(str(value).removesuffix("%")) * replicas
-    return -(-hundredths // 100) if round_up else hundredths // 100
-
-
-def plan(deployment: Object, pods: Sequence[Object], now: datetime) -> Plan:
+def plan(deployment: Object, pods: Sequence[Object]) -> Plan:
     """The next step, given the pods that the Deployment owns. An empty plan: nothing to do now.
 
-    During a RollingUpdate there are never more live pods than replicas + maxSurge, and available
-    ones are deleted only while replicas - maxUnavailable others stay. Recreate waits until every
-    old pod is gone.
+    A rolling update adds one new pod, waits until it is ready, then deletes an old one; maxSurge
+    and maxUnavailable are not read. Recreate waits until every old pod is gone.
     """
     spec = deployment["spec"]
     census = _census(deployment, pods)
     replicas = int(spec.get("replicas", 1))
-    dead = tuple(pod["metadata"]["name"] for pod in census.dead)
+    dead = _names(census.dead)
     if spec.get("paused"):
         return Plan(delete=dead)
     if (spec.get("strategy") or {}).get("type") == "Recreate":
         step = _recreate(census, replicas, template_hash(deployment))
     else:
-        step = _roll(census, spec, now)
-    surplus = _names(_expendable(census.new, spec, now)[: max(0, len(census.new) - replicas)])
+        step = _roll(census, replicas)
+    surplus = _names(_expendable(census.new)[: max(0, len(census.new) - replicas)])
     return Plan(step.create, dead + step.delete + surplus)
 
 
@@ -108,36 +85,13 @@ def _recreate(census: _Census, replicas: int, hash_: str) -> Plan:
     return Plan(create=max(0, replicas - len(census.new)))
 
 
-def _roll(census: _Census, spec: Object, now: datetime) -> Plan:
-    limits = bounds(spec)
-    missing = int(spec.get("replicas", 1)) - len(census.new)
-    room = limits.most - len(census.new) - len(census.old)
-    create = max(0, min(missing, room))
-    if not census.old:
-        return Plan(create=create)
-    old_available = [pod for pod in census.old if is_available(pod, spec, now)]
-    useless = [pod for pod in census.old if not is_available(pod, spec, now)]
-    # Pods that are new and do not serve yet are counted on, so others wait for them.
-    kept = sum(is_available(pod, spec, now) for pod in census.new) - limits.least_available
-    delete = (
-        useless[: max(0, kept + len(census.old))]
-        + old_available[: max(0, kept + len(old_available))]
-    )
-    return Plan(create, _names(delete))
-
-
-def is_available(pod: Object, spec: Object, now: datetime) -> bool:
-    """Ready, for at least minReadySeconds."""
-    return is_ready(pod) and _ready_for(pod, now) >= timedelta(
-        seconds=int(spec.get("minReadySeconds") or 0)
-    )
-
-
-def _ready_for(pod: Object, now: datetime) -> timedelta:
-    for condition in pod["status"]["conditions"]:
-        if condition["type"] == "Ready":
-            return now - clock.parse(condition["lastTransitionTime"])
-    return timedelta()
+def _roll(census: _Census, replicas: int) -> Plan:
+    room = replicas + SURGE - len(census.new) - len(census.old)
+    create = max(0, min(replicas - len(census.new), room))
+    ready = sum(is_ready(pod) for pod in census.new)
+    # Each ready new pod replaces an old one, whether or not the old one was ready.
+    spare = max(0, ready + len(census.old) - replicas)
+    return Plan(create, _names(_expendable(census.old)[:spare]))
 
 
 def _census(deployment: Object, pods: Sequence[Object]) -> _Census:
@@ -155,12 +109,12 @@ def _census(deployment: Object, pods: Sequence[Object]) -> _Census:
     return census
 
 
-def _expendable(pods: Sequence[Object], spec: Object, now: datetime) -> list[Object]:
-    """Those that do not serve first, then the youngest."""
+def _expendable(pods: Sequence[Object]) -> list[Object]:
+    """Sorted: pods that are not ready first, then the youngest."""
     youngest = sorted(
         pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True
     )
-    return sorted(youngest, key=lambda pod: is_available(pod, spec, now))
+    return sorted(youngest, key=is_ready)
 
 
 def _names(pods: Sequence[Object]) -> tuple[str, ...]:
@@ -191,24 +145,24 @@ def new_pod(deployment: Object) -> Object:
 
 def deployment_status(deployment: Object, pods: Sequence[Object], now: datetime) -> Object:
     """The status as Kubernetes states it; what did not change keeps its times. Pure."""
-    spec, before = deployment["spec"], deployment.get("status") or {}
+    before = deployment.get("status") or {}
     census = _census(deployment, pods)
     alive = census.new + census.old
-    available = sum(is_available(pod, spec, now) for pod in alive)
-    wanted = int(spec.get("replicas", 1))
+    ready = sum(is_ready(pod) for pod in alive)
+    wanted = int(deployment["spec"].get("replicas", 1))
     counts = {
         "replicas": len(alive),
         "updatedReplicas": len(census.new),
-        "readyReplicas": sum(is_ready(pod) for pod in alive),
-        "availableReplicas": available,
-        "unavailableReplicas": max(0, wanted - available),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "unavailableReplicas": max(0, wanted - ready),
     }
-    is_complete = (len(census.new), len(alive), available) == (wanted, wanted, wanted)
+    is_complete = (len(census.new), len(alive), ready) == (wanted, wanted, wanted)
     progressed = any(before.get(name, 0) != count for name, count in counts.items())
     progressed |= before.get("observedGeneration") != deployment["metadata"]["generation"]
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = [
-        _available_condition(available=available >= bounds(spec).least_available),
+        _available_condition(available=ready >= wanted),
         _progressing_condition(
             deployment, old.get("Progressing"), now, complete=is_complete, progressed=progressed
         ),
@@ -284,19 +238,12 @@ def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: 
     }
 
 
-def next_look_s(deployment: Object, pods: Sequence[Object], now: datetime) -> float | None:
-    """When time alone will change something: a pod becomes available, or the deadline passes."""
-    spec = deployment["spec"]
-    ready_s = int(spec.get("minReadySeconds") or 0)
-    waits = [
-        ready_s - _ready_for(pod, now).total_seconds()
-        for pod in pods
-        if is_ready(pod) and not is_available(pod, spec, now)
-    ]
+def next_look_s(deployment: Object, now: datetime) -> float | None:
+    """Seconds until the deadline of a rollout that has not finished; None: no rollout runs."""
     for condition in (deployment.get("status") or {}).get("conditions") or []:
         if condition["type"] == "Progressing" and condition["reason"] == "ReplicaSetUpdated":
-            waits.append((_deadline(deployment, condition) - now).total_seconds())
-    return max(0.1, min(waits)) if waits else None
+            return max(0.1, (_deadline(deployment, condition) - now).total_seconds())
+    return None
 
 
 def is_matched(deployment: Object, pod: Object) -> bool:

@@ -8,19 +8,14 @@ import copy
 from typing import Any
 
 from localcluster.objects.resources import (
-    DAEMONSETS,
     DEPLOYMENTS,
-    JOBS,
     PODS,
-    REPLICASETS,
     SECRETS,
     SERVICES,
-    STATEFULSETS,
     Object,
     Resource,
 )
 
-_WITH_TEMPLATE = (DEPLOYMENTS, REPLICASETS, DAEMONSETS, STATEFULSETS, JOBS)
 DEFAULT_GRACE_S = 30
 _POD_DEFAULTS: Object = {
     "restartPolicy": "Always",
@@ -44,9 +39,6 @@ _SPEC_DEFAULTS: dict[str, Object] = {
             "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
         },
     },
-    REPLICASETS.group_resource: {"replicas": 1},
-    STATEFULSETS.group_resource: {"replicas": 1},
-    JOBS.group_resource: {"parallelism": 1, "completions": 1, "backoffLimit": 6},
     SERVICES.group_resource: {"type": "ClusterIP", "sessionAffinity": "None"},
 }
 
@@ -63,7 +55,7 @@ def with_defaults(resource: Resource, object_: Object) -> Object:
         spec = _pod_spec(spec)
     elif resource is SERVICES:
         spec = _service_spec(spec)
-    elif resource in _WITH_TEMPLATE:
+    elif resource is DEPLOYMENTS:
         spec = _templated_spec(spec)
     return {**object_, "spec": spec}
 

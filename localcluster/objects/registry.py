@@ -32,16 +32,6 @@ class Registry:
         """Every kind of object once, whatever the number of its versions."""
         return tuple(self._stored.values())
 
-    def in_group(self, group: str) -> list[Resource]:
-        return [resource for resource in self._served.values() if resource.group == group]
-
-    def of_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The resource of an object or of a reference by apiVersion and kind."""
-        for resource in self._served.values():
-            if resource.kind == kind and resource.group_version == api_version:
-                return resource
-        return None
-
     def define(self, crd: Object) -> None:
         """Serve what a CustomResourceDefinition says now, and nothing that it said before."""
         self.withdraw(crd)

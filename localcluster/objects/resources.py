@@ -13,7 +13,6 @@ Object = dict[str, Any]
 _GROUPS_WITH_GENERATION = (
     "apiextensions.k8s.io",
     "apps",
-    "batch",
     "networking.k8s.io",
     "policy",
 )
@@ -22,7 +21,7 @@ _NEVER_REPLACED_BLINDLY = (
     "leases.coordination.k8s.io",
     "poddisruptionbudgets.policy",
 )
-ALL_VERBS = (
+VERBS = (
     "create",
     "delete",
     "deletecollection",
@@ -70,7 +69,6 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     extra_subresources: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     """What a field selector may name, besides metadata.name and metadata.namespace."""
-    verbs: tuple[str, ...] = ALL_VERBS
     columns: tuple[Column, ...] = ()
     schema: dict[str, Any] | None = None
     """Structural schema of a custom resource; None: a built-in, whose fields are not checked."""
@@ -125,7 +123,6 @@ _EVENT_FIELDS = (
     "type",
 )
 _ALL = ("all",)
-_REPLICAS = ScalePaths(selector="spec.selector")
 
 NAMESPACES = Resource(
     version="v1",
@@ -181,39 +178,7 @@ DEPLOYMENTS = Resource(
     short_names=("deploy",),
     categories=_ALL,
     status=True,
-    scale=_REPLICAS,
-)
-REPLICASETS = Resource(
-    group="apps",
-    version="v1",
-    plural="replicasets",
-    kind="ReplicaSet",
-    short_names=("rs",),
-    categories=_ALL,
-    status=True,
-    scale=_REPLICAS,
-)
-DAEMONSETS = Resource(
-    group="apps",
-    version="v1",
-    plural="daemonsets",
-    kind="DaemonSet",
-    short_names=("ds",),
-    categories=_ALL,
-    status=True,
-)
-STATEFULSETS = Resource(
-    group="apps",
-    version="v1",
-    plural="statefulsets",
-    kind="StatefulSet",
-    short_names=("sts",),
-    categories=_ALL,
-    status=True,
-    scale=_REPLICAS,
-)
-JOBS = Resource(
-    group="batch", version="v1", plural="jobs", kind="Job", categories=_ALL, status=True
+    scale=ScalePaths(selector="spec.selector"),
 )
 HORIZONTALPODAUTOSCALERS = Resource(
     group="autoscaling",
@@ -234,14 +199,6 @@ CUSTOMRESOURCEDEFINITIONS = Resource(
     short_names=("crd", "crds"),
     categories=("api-extensions",),
     status=True,
-)
-SELFSUBJECTACCESSREVIEWS = Resource(
-    group="authorization.k8s.io",
-    version="v1",
-    plural="selfsubjectaccessreviews",
-    kind="SelfSubjectAccessReview",
-    namespaced=False,
-    verbs=("create",),
 )
 
 
@@ -270,7 +227,6 @@ _INERT = (
     _Inert("", "persistentvolumeclaims", "PersistentVolumeClaim", ("pvc",)),
     _Inert("", "resourcequotas", "ResourceQuota", ("quota",)),
     _Inert("", "limitranges", "LimitRange", ("limits",)),
-    _Inert("batch", "cronjobs", "CronJob", ("cj",)),
     _Inert("discovery.k8s.io", "endpointslices", "EndpointSlice"),
     _Inert("networking.k8s.io", "ingresses", "Ingress", ("ing",)),
     _Inert("networking.k8s.io", "networkpolicies", "NetworkPolicy", ("netpol",)),
@@ -293,13 +249,8 @@ BUILTINS: tuple[Resource, ...] = (
     EVENTS,
     NODES,
     DEPLOYMENTS,
-    REPLICASETS,
-    DAEMONSETS,
-    STATEFULSETS,
-    JOBS,
     HORIZONTALPODAUTOSCALERS,
     LEASES,
     CUSTOMRESOURCEDEFINITIONS,
-    SELFSUBJECTACCESSREVIEWS,
     *(inert.resource() for inert in _INERT),
 )

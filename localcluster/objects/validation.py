@@ -14,21 +14,16 @@ from localcluster.objects import errors
 from localcluster.objects.errors import FieldError
 from localcluster.objects.resources import (
     CONFIGMAPS,
-    DAEMONSETS,
     DEPLOYMENTS,
-    JOBS,
     LEASES,
     PODS,
-    REPLICASETS,
     SECRETS,
     SERVICES,
-    STATEFULSETS,
     Object,
     Resource,
 )
 from localcluster.objects.selectors import from_label_selector
 
-_WITH_SELECTOR = (DEPLOYMENTS, REPLICASETS, DAEMONSETS, STATEFULSETS)
 _POLICIES = ("Always", "OnFailure", "Never")
 _MAX_DEADLINE_S = 2**31 - 1
 _CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -49,7 +44,7 @@ def check(resource: Resource, object_: Object) -> list[FieldError]:
 def check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
     """What must not change once an object is there."""
     old, new = current.get("spec") or {}, updated.get("spec") or {}
-    if resource in _WITH_SELECTOR and old.get("selector") != new.get("selector"):
+    if resource is DEPLOYMENTS and old.get("selector") != new.get("selector"):
         return [errors.invalid("spec.selector", new.get("selector"), "field is immutable")]
     if resource is PODS and _fixed(old) != _fixed(new | _binding(old)):
         why = "pod updates may not change fields other than `image` and an unset `nodeName`"
@@ -176,22 +171,15 @@ def _check_parts(container: Object, mountable: set[Any], path: str) -> list[Fiel
     return faults
 
 
-# What makes pods
+# Deployments
 
 
-def _check_template(spec: Any) -> list[FieldError]:
+def _check_deployment(spec: Any) -> list[FieldError]:
     if not isinstance(spec, dict):
         return [errors.required("spec")]
-    template = spec.get("template")
-    if not isinstance(template, dict):
+    if not isinstance(spec.get("template"), dict):
         return [errors.required("spec.template")]
-    return _check_pod_spec(template.get("spec"), "spec.template.spec")
-
-
-def _check_replicated(spec: Any) -> list[FieldError]:
-    faults = _check_template(spec)
-    if not isinstance(spec, dict) or not isinstance(spec.get("template"), dict):
-        return faults
+    faults = _check_pod_spec(spec["template"].get("spec"), "spec.template.spec")
     _demand(spec, "replicas", int, "an integer", "spec")
     if spec.get("replicas", 0) < 0:
         why = "must be greater than or equal to 0"
@@ -278,8 +266,5 @@ _CHECKS: Mapping[str, Callable[[Object], list[FieldError]]] = {
     CONFIGMAPS.group_resource: _check_configmap,
     SECRETS.group_resource: _check_secret,
     LEASES.group_resource: lambda lease: _check_lease(lease.get("spec") or {}),
-    JOBS.group_resource: lambda job: _check_template(job.get("spec")),
-} | {
-    replicated.group_resource: lambda object_: _check_replicated(object_.get("spec"))
-    for replicated in _WITH_SELECTOR
+    DEPLOYMENTS.group_resource: lambda deployment: _check_deployment(deployment.get("spec")),
 }

@@ -382,10 +382,3 @@ def test_there_is_no_node_in_a_namespace(space: Space) -> None:
 def test_a_namespace_is_there_from_the_start(cluster: Cluster, name: str) -> None:
     namespace = cluster.client("GET", f"/api/v1/namespaces/{name}").ok()
     assert namespace["status"]["phase"] == "Active"
-
-
-def test_who_may_everything_is_told_so(cluster: Cluster) -> None:
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}
-    answer = cluster.client("POST", path, review)
-    assert (answer.status, answer.body["status"]["allowed"]) == (201, True)

@@ -8,7 +8,6 @@ from tests.conformance.client import JSON, Client
 from tests.conformance.objects import configmap
 from tests.conformance.space import Space
 
-PROTOBUF = "application/vnd.kubernetes.protobuf"
 REFUSED: dict[str, tuple[str, str, Any, str, tuple[int, str]]] = {
     "no such resource": ("GET", "/api/v1/gadgets", None, JSON, (404, "NotFound")),
     "no such group": ("GET", "/apis/x.test/v1/gadgets", None, JSON, (404, "NotFound")),
@@ -21,7 +20,6 @@ REFUSED: dict[str, tuple[str, str, Any, str, tuple[int, str]]] = {
     "no object": ("POST", "{all}", b"[]", JSON, (400, "BadRequest")),
     "media type": ("POST", "{all}", b"x", "image/png", (415, "UnsupportedMediaType")),
     "dry run": ("POST", "{all}?dryRun=Some", configmap(), JSON, (422, "Invalid")),
-    "protobuf cut off": ("POST", "{all}", b"k8s\x00\x0a\x7f\x0a", PROTOBUF, (400, "BadRequest")),
     "too large": (
         "POST",
         "{all}",
@@ -48,16 +46,3 @@ def test_a_request_is_refused(space: Space, case: str) -> None:
 def test_who_does_not_say_who_he_is_may_not(space: Space) -> None:
     nobody = Client(space.client.url, token="wrong", context=space.client.context)
     assert nobody("GET", space.path("configmaps")).refusal == (401, "Unauthorized")
-
-
-def field(number: int, value: bytes) -> bytes:
-    return bytes([number << 3 | 2, len(value)]) + value
-
-
-def test_a_secret_can_be_created_in_protobuf(space: Space) -> None:
-    type_meta = field(1, field(1, b"v1") + field(2, b"Secret"))
-    metadata = field(1, field(1, b"s") + field(11, field(1, b"k") + field(2, b"v")))
-    data = field(2, field(1, b"key") + field(2, b"\x00\xff"))
-    body = b"k8s\x00" + type_meta + field(2, metadata + data)
-    created = space.post("secrets", body, content_type=PROTOBUF).ok()
-    assert (created["data"], created["metadata"]["labels"]) == ({"key": "AP8="}, {"k": "v"})

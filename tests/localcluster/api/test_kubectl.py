@@ -156,7 +156,7 @@ async def test_each_item_of_a_list_is_checked(kubectl: Kubectl, store: Store) ->
 
 
 async def test_what_is_not_served_is_said(kubectl: Kubectl) -> None:
-    output = await kubectl.run("create", "job", "j", "--image=x")
-    assert "not understood as protobuf" in output.err
+    output = await kubectl.run("create", "configmap", "c", "--from-literal=a=b")
+    assert "--dry-run=client -o yaml" in output.err
     output = await kubectl.run("get", "gadgets")
     assert "doesn't have a resource type" in output.err

@@ -177,10 +177,10 @@ REFUSED: dict[str, tuple[str, str, Any, str, int, str]] = {
         413,
         "RequestEntityTooLarge",
     ),
-    "protobuf of another kind": (
+    "protobuf": (
         "POST",
         CONFIGMAPS_PATH,
-        b"k8s\x00\x0a\x0b\x0a\x02v1\x12\x05Event",
+        b"k8s\x00\x0a\x0b\x0a\x02v1\x12\x09ConfigMap",
         "application/vnd.kubernetes.protobuf",
         415,
         "UnsupportedMediaType",

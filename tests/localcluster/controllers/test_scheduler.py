@@ -1,0 +1,59 @@
+"""The scheduler: which node a pod gets, and what becomes of a pod that fits nowhere."""
+
+from pathlib import Path
+
+import pytest
+
+from localcluster.controllers.scheduler import choose_node
+from localcluster.objects.resources import EVENTS, NODES, PODS, Object
+from tests.localcluster.nodeside import container, new_pod, running_cluster
+
+
+def node_object(name: str, **labels: str) -> Object:
+    role = "cloud" if name.startswith("cloud") else "edge"
+    return {"metadata": {"name": name, "labels": {f"node-role.kubernetes.io/{role}": ""} | labels}}
+
+
+NODE_OBJECTS = [node_object("edge0", zone="a"), node_object("edge1"), node_object("cloud0")]
+ZONE_A = {"key": "zone", "operator": "In", "values": ["a"]}
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [ZONE_A]}]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "node"),
+    [
+        ({}, "cloud0"),
+        ({"nodeSelector": {"node-role.kubernetes.io/edge": ""}}, "edge0"),
+        ({"nodeSelector": {"zone": "a"}}, "edge0"),
+        ({"nodeSelector": {"zone": "b"}}, None),
+        ({"affinity": AFFINITY}, "edge0"),
+    ],
+)
+def test_scheduling(spec: Object, node: str | None) -> None:
+    assert choose_node({"spec": spec}, NODE_OBJECTS) == node
+
+
+async def test_a_pod_that_fits_nowhere_says_so_until_it_does(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as node:
+        spec = {"nodeName": "", "nodeSelector": {"zone": "a"}, "restartPolicy": "Never"}
+        node.store.create(PODS, new_pod("p", container("true"), **spec))
+        found = await node.until_pod("p", lambda pod: pod["status"].get("conditions"))
+        condition = found["status"]["conditions"][0]
+        assert (condition["type"], condition["reason"]) == ("PodScheduled", "Unschedulable")
+        assert any(e["reason"] == "FailedScheduling" for e in node.store.list(EVENTS).items)
+        node.store.patch(NODES, "", "edge0", {"metadata": {"labels": {"zone": "a"}}})
+        await node.until_phase("p", "Succeeded")
+
+
+async def test_a_pod_of_an_unknown_node_stays_pending_and_can_be_deleted(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as node:
+        node.store.create(PODS, new_pod("p", container("true"), nodeName="elsewhere"))
+        assert (await node.until_phase("p", "Pending"))["spec"]["nodeName"] == "elsewhere"
+        node.store.delete(PODS, "default", "p")
+        await node.until_gone("p")
