@@ -4,6 +4,7 @@
 `full`: all that can become of its pods, its edges, its children and what it refers to.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -212,10 +213,35 @@ def _children(base: World) -> Iterator[Moment]:
     yield "a child is being deleted", replace(base, children=ending)
     other = {**first, "metadata": {**first["metadata"], "name": "left-over", "uid": "left-over"}}
     yield "it has a child too many", replace(base, children=(*base.children, other))
+    yield "its children were made by an older manager", _each_child(base, _older)
+    yield "somebody has changed its children", _each_child(base, _tampered)
     for replicas in (0, 3):
         scaled = base.changed_children("Deployment", _scaled(replicas))
         if scaled.children != base.children:
             yield f"its Deployments are scaled to {replicas}", scaled.deployed_pods()
+
+
+def _each_child(base: World, change: Callable[[Object], Object]) -> World:
+    return replace(base, children=tuple(change(child) for child in base.children))
+
+
+def _older(child: Object) -> Object:
+    """Another hash and another label of ours, and what others have added."""
+    known = child["metadata"]["annotations"]
+    annotations = {**dict.fromkeys(known, "older"), "deployment.kubernetes.io/revision": "3"}
+    metadata = {"annotations": annotations, "labels": {"added": "by-others", "edgeai.io/name": "x"}}
+    return patched(child, {"metadata": metadata})
+
+
+def _tampered(child: Object) -> Object:
+    """Fields of ours have other values, but the hash of what was wished is still there."""
+    spec = copy.deepcopy(child["spec"])
+    if child["kind"] == "Service":
+        spec["ports"][0]["port"] = 1
+    if child["kind"] in ("Deployment", "Pod"):
+        pod = spec["template"]["spec"] if child["kind"] == "Deployment" else spec
+        pod["containers"][0]["image"] = "registry.test/tampered:1"
+    return patched(child, {"spec": spec, "metadata": {"labels": {"edgeai.io/role": "other"}}})
 
 
 def _scaled(replicas: int) -> Callable[[Object], Object]:

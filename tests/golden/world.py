@@ -159,7 +159,13 @@ class World:
         if made["kind"] == "Deployment":
             spec.setdefault("replicas", 1)
         if made["kind"] == "Service":
-            spec |= {"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"], "ipFamilies": ["IPv4"]}
+            spec |= {
+                "clusterIP": "10.0.0.9",
+                "clusterIPs": ["10.0.0.9"],
+                "ipFamilies": ["IPv4"],
+                "ipFamilyPolicy": "SingleStack",
+                "type": "ClusterIP",
+            }
         made["metadata"] |= {
             "uid": uid_of(made, self.revision),
             "resourceVersion": str(self.revision + 1),
