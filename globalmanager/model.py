@@ -8,7 +8,7 @@ report means. Nothing here does I/O, reads a clock or logs.
 import enum
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -51,9 +51,13 @@ PODS = ResourceType("", "v1", "pods", "Pod")
 SERVICES = ResourceType("", "v1", "services", "Service")
 SECRETS = ResourceType("", "v1", "secrets", "Secret")
 DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
+REPLICASETS = ResourceType("apps", "v1", "replicasets", "ReplicaSet")
 AUTOSCALERS = ResourceType(
     "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"
 )
+
+POD_CONTROLLERS: Final[Mapping[ResourceType, ResourceType]] = {DEPLOYMENTS: REPLICASETS}
+"""Owned type -> type of what Kubernetes makes for it, and which controls the pods in its place."""
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=False):
@@ -116,9 +120,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     object: Object
     """The job resource itself: metadata, spec, status."""
     children: Mapping[ObjectRef, Object]
-    """What it owns, by controller owner reference; of the kind's `owns` types."""
+    """Objects of its namespace of which it is the controller; of the kind's `owns` types."""
     pods: tuple[Object, ...]
-    """All pods that carry its uid in label edgeai.io/uid, whoever created them, by name."""
+    """Pods of its namespace of which it is the controller, or one of its children is, or what
+    Kubernetes made for one of them (a Deployment's ReplicaSet); ordered by name."""
     references: Mapping[ObjectRef, Object]
     """Those of `Kind.references` that exist now."""
     contacts: Mapping[NodeName, Contact]
@@ -261,7 +266,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Struct that describes .status, for the schema."""
     columns: tuple[Column, ...]
     owns: tuple[ResourceType, ...] = ()
-    """Types of the objects it creates; the engine watches these and no others."""
+    """Types of the objects it creates."""
     references: Callable[[ResourceType, Object], frozenset[ObjectRef]] = lambda _type, _object: (
         frozenset()
     )
@@ -272,6 +277,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """What each node must hold; depends on the spec, pods' nodes and settings only. Total."""
     fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None]
     """(.status, report) -> merge patch for .status, None when it changes nothing. Total."""
+
+    @property
+    def watched(self) -> tuple[ResourceType, ...]:
+        """Types of what leads from a resource to its pods: without one of them pods are missed."""
+        between = (POD_CONTROLLERS[type_] for type_ in self.owns if type_ in POD_CONTROLLERS)
+        return tuple(dict.fromkeys((*self.owns, *between, PODS)))
 
     @property
     def plural(self) -> str:

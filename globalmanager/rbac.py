@@ -32,9 +32,10 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
     """Rights in every namespace, since job resources may be in any."""
     kinds = tuple(kinds)
     owned = {type_ for kind in kinds for type_ in kind.owns}
+    watched = {type_ for kind in kinds for type_ in kind.watched}
     return [
         *(rule for kind in kinds for rule in _job_rules(kind)),
-        *(_rule([type_], _verbs(type_, owned)) for type_ in sorted({*owned, PODS, NODES}, key=str)),
+        *(_rule([type_], _verbs(type_, owned)) for type_ in sorted({*watched, NODES}, key=str)),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
         _rule([TOKEN_REVIEWS], ("create",)),
     ]

@@ -18,9 +18,9 @@ What the API does not do, on purpose:
   and says so in its status. What was wrong with an object before its CRD became stricter may stay
   wrong until it is changed.
 - One token, which may do everything: no RBAC, no admission webhooks, no quotas. Role objects,
-  NetworkPolicies, Ingresses, PodDisruptionBudgets, autoscalers and the like are stored and have no
-  effect. ReplicaSets, DaemonSets, StatefulSets, Jobs and CronJobs are not served: a Deployment owns
-  its pods directly.
+  NetworkPolicies, Ingresses, PodDisruptionBudgets, autoscalers, ReplicaSets and the like are stored
+  and have no effect: a Deployment owns its pods directly, and the GlobalManager watches ReplicaSets
+  in vain. DaemonSets, StatefulSets, Jobs and CronJobs are not served.
 - A rolling update of a Deployment replaces one pod after the other: a new one is ready before an
   old one goes. maxSurge, maxUnavailable and minReadySeconds are kept and not read.
 - A namespace begins empty: no default ServiceAccount, no kube-root-ca.crt. No object is created by

@@ -12,7 +12,7 @@ from common.tasks import TaskGroup
 from globalmanager.engine.informer import Informer, InformerSettings
 from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
-from globalmanager.model import Object, ResourceType
+from globalmanager.model import POD_CONTROLLERS, Object, ResourceType
 
 log = logs.get_logger(__name__)
 
@@ -78,7 +78,8 @@ class Informers:
         return self.get(type_).store
 
     def _open(self, scope: Scope) -> Informer:
-        store = Store(scope.type)
+        # Of what links pods to a job only the owner references are read, and there are many.
+        store = Store(scope.type, metadata_only=scope.type in POD_CONTROLLERS.values())
         store.subscribe(lambda old, new: self._on_change(scope, old, new))
         informer = Informer(
             self._client,

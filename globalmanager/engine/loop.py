@@ -27,17 +27,17 @@ from globalmanager.engine.index import Relation
 from globalmanager.engine.informer import InformerSettings
 from globalmanager.engine.informers import ALL, MANAGED, Informers, Scope
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.observe import observe
+from globalmanager.engine.observe import find_owned, observe
 from globalmanager.engine.ports import AssignmentSink, ContactBook, Health
 from globalmanager.engine.status import StatusWriter
-from globalmanager.engine.store import Store, by_controller_uid, by_uid_label
+from globalmanager.engine.store import Store, by_controller, controller_of
 from globalmanager.engine.workqueue import QueueClosed, WorkQueue
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotLeading
 from globalmanager.kube.fence import Fence
 from globalmanager.model import (
     NODES,
-    PODS,
+    POD_CONTROLLERS,
     Assignment,
     Kind,
     Object,
@@ -109,6 +109,7 @@ class Engine:
         self._kinds = served_types(kinds, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
         self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> what it refers to
+        self._controllers: Relation[ObjectRef, str] = Relation()  # job -> `Owned.controllers`
         self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> where it is assigned
         self._parked: set[ObjectRef] = set()  # wait for an informer to settle
         self._unseen: set[ObjectRef] = set()  # jobs not yet given to the sink; until all were
@@ -208,12 +209,13 @@ class Engine:
     def _open_informers(self) -> None:
         for type_, kind in self._kinds.items():
             self._informers.get(type_)
-            for owned in kind.owns:
-                self._informers.get(owned, MANAGED)
-        self._informers.get(PODS, MANAGED)
+            for watched in kind.watched:
+                self._informers.get(watched, MANAGED)
         self._informers.get(NODES)
 
     def _changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
+        if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
+            return
         for object_ in (old, new):
             if object_ is None:
                 continue
@@ -231,15 +233,17 @@ class Engine:
             self._queue.add(referrer)
 
     def _managed_changed(self, object_: Object) -> None:
-        for uid in {*by_controller_uid(object_), *by_uid_label(object_)}:
-            served = self.by_uid(Uid(uid)) or self._successor(object_)
-            if served is not None:
-                self._queue.add(served.ref)
+        """Look at the job whose pods or children it changes. Both are of one namespace."""
+        owners = {ref for key in by_controller(object_) for ref in self._controllers.of(key)}
+        for ref in owners or self._namesake(object_):
+            self._queue.add(ref)
 
-    def _successor(self, object_: Object) -> Served | None:
-        """Who has the name of the job it was made for, and may wait for the name that it takes."""
+    def _namesake(self, object_: Object) -> set[ObjectRef]:
+        """The job that the labels name. It may wait until this object frees a name."""
         kind, name = label_of(object_, LABEL_KIND), label_of(object_, LABEL_NAME)
-        return self.find(TaskKey(f"{kind}/{object_['metadata'].get('namespace', '')}/{name}"))
+        namespace = object_["metadata"].get("namespace", "")
+        served = self.find(TaskKey(f"{kind}/{namespace}/{name}"))
+        return set() if served is None else {served.ref}
 
     def _settled(self) -> None:
         for ref in self._parked:
@@ -341,7 +345,7 @@ class Engine:
 
     def _can_observe(self, kind: Kind) -> bool:
         """Whether what the kind owns is known; a child that is not seen would be made twice."""
-        return all(self._informers.get(type_, MANAGED).settled for type_ in (*kind.owns, PODS))
+        return all(self._informers.get(type_, MANAGED).settled for type_ in kind.watched)
 
     def _can_plan(self, ref: ObjectRef) -> bool:
         """Whether what the resource refers to is known, be it present or not."""
@@ -349,12 +353,13 @@ class Engine:
         return all(self._informers.get(type_).settled for type_ in types)
 
     def _observe(self, kind: Kind, ref: ObjectRef, object_: Object) -> Observed:
+        owned = find_owned(kind, ref, object_, self._informers.managed)
+        self._controllers.set(ref, owned.controllers)
         return observe(
-            kind,
             ref,
             object_,
+            owned,
             references=self._references.targets(ref),
-            managed=self._informers.managed,
             all_of=self._informers.all_of,
             contacts=self._contacts.contacts(),
             settings=self._workers,
@@ -366,6 +371,7 @@ class Engine:
 
     def _forget(self, ref: ObjectRef) -> None:
         self._references.drop(ref)
+        self._controllers.drop(ref)
         self._nodes.drop(ref)
         self._sink.forget(task_key(ref))
         self._seen(ref)
@@ -377,6 +383,11 @@ class Engine:
 
     def _store(self, type_: ResourceType) -> Store:
         return self._informers.all_of(type_)
+
+
+def _is_same_link(old: Object | None, new: Object | None) -> bool:
+    """Whether an object still leads from the same pods to the same controller."""
+    return old is not None and new is not None and controller_of(old) == controller_of(new)
 
 
 def served_types(kinds: Sequence[Kind], groups: Sequence[str] | None) -> dict[ResourceType, Kind]:

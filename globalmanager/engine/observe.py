@@ -1,10 +1,12 @@
 """Builds what a plan sees, from the stores alone: no request, so it costs microseconds."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from common.ids import NodeName
-from globalmanager.engine.store import Store
+from globalmanager.engine.store import Store, controller_key, uid_of
 from globalmanager.model import (
+    POD_CONTROLLERS,
     PODS,
     Contact,
     Kind,
@@ -19,13 +21,50 @@ from globalmanager.model import (
 StoreOf = Callable[[ResourceType], Store]
 
 
+class Owned(NamedTuple):
+    """What belongs to one job resource.
+
+    An object belongs to a job when it is in the job's namespace and its controllers lead to the
+    job's uid. Labels are no proof: anybody who may create a pod in any namespace can copy them.
+    """
+
+    controllers: frozenset[str]
+    """Keys of index "controller" for the job, its children, and what Kubernetes made for them."""
+    children: Mapping[ObjectRef, Object]
+    pods: tuple[Object, ...]
+    """Ordered by name."""
+
+
+def find_owned(kind: Kind, ref: ObjectRef, object_: Object, managed: StoreOf) -> Owned:
+    """Args: managed: stores of what carries the label of what edgeai created"""
+
+    def key(controller: Object) -> str:
+        return controller_key(ref.namespace, uid_of(controller))
+
+    job = key(object_)
+    children = {
+        ref_of(type_, child): child
+        for type_ in kind.owns
+        for child in managed(type_).find("controller", job)
+    }
+    between = (
+        made
+        for child_ref, child in children.items()
+        if (type_ := POD_CONTROLLERS.get(child_ref.type)) is not None
+        for made in managed(type_).find("controller", key(child))
+    )
+    controllers = frozenset({job, *map(key, children.values()), *map(key, between)})
+    pods = (pod for each in controllers for pod in managed(PODS).find("controller", each))
+    by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+    return Owned(controllers, children, tuple(by_name))
+
+
 def observe(
-    kind: Kind,
     ref: ObjectRef,
     object_: Object,
+    owned: Owned,
     *,
     references: Iterable[ObjectRef],
-    managed: StoreOf,
     all_of: StoreOf,
     contacts: Mapping[NodeName, Contact],
     settings: WorkerSettings,
@@ -33,19 +72,13 @@ def observe(
     """Snapshot of the job resource `ref`.
 
     Args:
-        managed: stores of what edgeai created (children, pods)
         all_of: stores of everything of a type (references)
     """
-    uid = object_["metadata"]["uid"]
     return Observed(
         type=ref.type,
         object=object_,
-        children={
-            ref_of(type_, child): child
-            for type_ in kind.owns
-            for child in managed(type_).find("controller", uid)
-        },
-        pods=managed(PODS).find("label", uid),
+        children=owned.children,
+        pods=owned.pods,
         references={
             reference: found
             for reference in references

@@ -13,7 +13,6 @@ from globalmanager.model import Object, ObjectRef, ResourceType, ref_of
 
 log = logs.get_logger(__name__)
 
-UID_LABEL: Final = "edgeai.io/uid"
 _MAX_TOMBSTONES: Final = 4096
 
 Indexer = Callable[[Object], Iterable[str]]
@@ -35,20 +34,20 @@ def by_uid(object_: Object) -> Iterable[str]:
     return (uid_of(object_),)
 
 
-def by_controller_uid(object_: Object) -> Iterable[str]:
+def controller_key(namespace: str, uid: str) -> str:
+    """Key of index "controller". An owner reference is valid only within its own namespace."""
+    return f"{namespace}/{uid}"
+
+
+def by_controller(object_: Object) -> Iterable[str]:
     owner = controller_of(object_)
-    return (owner["uid"],) if owner else ()
-
-
-def by_uid_label(object_: Object) -> Iterable[str]:
-    uid = (object_["metadata"].get("labels") or {}).get(UID_LABEL)
-    return (uid,) if uid else ()
+    namespace = object_["metadata"].get("namespace", "")
+    return (controller_key(namespace, owner["uid"]),) if owner else ()
 
 
 INDEXERS: Final[Mapping[str, Indexer]] = {
     "uid": by_uid,
-    "controller": by_controller_uid,
-    "label": by_uid_label,
+    "controller": by_controller,
 }
 
 
@@ -63,10 +62,21 @@ def is_newer(candidate: Object, known: Object) -> bool:
 
 
 class Store:
-    """Objects of one type by name, and by each index. Change in O(indices), list in O(found)."""
+    """Objects of one type by name, and by each index. Change in O(indices), list in O(found).
 
-    def __init__(self, type_: ResourceType, indexers: Mapping[str, Indexer] = INDEXERS) -> None:
+    Args:
+        metadata_only: keep nothing else of an object
+    """
+
+    def __init__(
+        self,
+        type_: ResourceType,
+        indexers: Mapping[str, Indexer] = INDEXERS,
+        *,
+        metadata_only: bool = False,
+    ) -> None:
         self.type = type_
+        self._metadata_only = metadata_only
         self._indexers = dict(indexers)
         self._objects: dict[ObjectRef, Object] = {}
         self._index: dict[str, dict[str, set[ObjectRef]]] = {name: {} for name in indexers}
@@ -134,6 +144,8 @@ class Store:
 
     def _put(self, ref: ObjectRef, object_: Object) -> None:
         object_["metadata"].pop("managedFields", None)  # half of a pod's memory, read by nobody
+        if self._metadata_only:
+            object_ = {"metadata": object_["metadata"]}
         keys = self._keys(object_)  # first: an object of odd form must leave no trace
         old = self._objects.get(ref)
         if old is not None:

@@ -227,6 +227,7 @@ _INERT = (
     _Inert("", "persistentvolumeclaims", "PersistentVolumeClaim", ("pvc",)),
     _Inert("", "resourcequotas", "ResourceQuota", ("quota",)),
     _Inert("", "limitranges", "LimitRange", ("limits",)),
+    _Inert("apps", "replicasets", "ReplicaSet", ("rs",)),
     _Inert("discovery.k8s.io", "endpointslices", "EndpointSlice"),
     _Inert("networking.k8s.io", "ingresses", "Ingress", ("ing",)),
     _Inert("networking.k8s.io", "networkpolicies", "NetworkPolicy", ("netpol",)),

@@ -61,12 +61,18 @@ class Cluster:
         write_kubeconfig(self.kubeconfig, self._server.url, TOKEN)
 
     async def stop(self) -> None:
-        if self._server is None or self._collector is None:
+        if self._server is None:
             return
-        self._collector.cancel()
-        await asyncio.gather(self._collector, return_exceptions=True)
+        await self.stop_collector()
         await self._server.close()
         self._server = None
+
+    async def stop_collector(self) -> None:
+        """From now on nothing is collected, as by a garbage collector that is behind."""
+        if self._collector is not None:
+            self._collector.cancel()
+            await asyncio.gather(self._collector, return_exceptions=True)
+            self._collector = None
 
     async def close(self) -> None:
         await self.stop()

@@ -10,7 +10,7 @@ from aiohttp import web
 from common.backoff import Backoff
 from common.ids import NodeName, Uid
 from globalmanager.engine.loop import EngineSettings
-from globalmanager.model import NODES, PODS, Kind, Object, ObjectRef, ResourceType
+from globalmanager.model import NODES, Kind, Object, ObjectRef, ResourceType
 from tests.globalmanager.engine.cluster import (
     FAST,
     Cluster,
@@ -179,25 +179,6 @@ async def test_a_resource_waits_for_what_it_refers_to_and_proceeds_when_it_appea
     await until(lambda: manager.phase("a") == "Waiting")
     await user.create(PARTS, {"metadata": {"name": "p", "namespace": "default"}})
     await until(lambda: manager.phase("a") == "Ready")
-
-
-async def test_pods_of_a_resource_are_seen_by_label_whoever_made_them(
-    manager: Manager, user: User
-) -> None:
-    made = await user.create(GADGETS, gadget("a"))
-    labels = {
-        "app.kubernetes.io/managed-by": "edgeai",
-        "edgeai.io/uid": made["metadata"]["uid"],
-    }
-    container = {"name": "c", "image": "busybox:1"}
-    await user.create(
-        PODS,
-        {
-            "metadata": {"name": "p", "namespace": "default", "labels": labels},
-            "spec": {"containers": [container]},
-        },
-    )
-    await until(lambda: manager.status("a").get("pods") == 1)
 
 
 async def test_contact_with_a_node_concerns_what_is_assigned_there(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from globalmanager.engine.store import Store
+from globalmanager.engine.store import Store, controller_key
 from globalmanager.model import Object, ObjectRef
 from tests.globalmanager.engine.objects import GADGETS, make
 
@@ -126,15 +126,33 @@ def test_a_failing_listener_does_not_stop_the_others() -> None:
     assert len(store) == 1
 
 
-def test_objects_are_found_by_controller_label_and_uid() -> None:
+def test_metadata_alone_is_kept_where_nothing_else_is_read() -> None:
+    store = Store(GADGETS, metadata_only=True)
+    store.upsert(make("a", spec={"template": {}}, status={"replicas": 1}))
+    [kept] = store.list()
+    assert kept.keys() == {"metadata"}
+
+
+def names(found: tuple[Object, ...]) -> list[str]:
+    return [object_["metadata"]["name"] for object_ in found]
+
+
+def test_objects_are_found_by_uid() -> None:
+    store = Store(GADGETS)
+    store.upsert(make("a"))
+    assert names(store.find("uid", "uid-a")) == ["a"]
+    assert names(store.find("uid", "a")) == []
+
+
+def test_objects_are_found_by_their_controller_within_one_namespace() -> None:
     store = Store(GADGETS)
     owner = {"uid": "boss", "controller": True}
     store.upsert(make("b", metadata={"ownerReferences": [{"uid": "other"}, owner]}))
+    store.upsert(make("c", namespace="mallory", metadata={"ownerReferences": [owner]}))
     store.upsert(make("a", metadata={"labels": {"edgeai.io/uid": "boss"}}))
-    found = {index: store.find(index, "boss") for index in ("controller", "label", "uid")}
-    names = {index: [o["metadata"]["name"] for o in found[index]] for index in found}
-    assert names == {"controller": ["b"], "label": ["a"], "uid": []}
-    assert store.find("uid", "uid-a")
+    assert names(store.find("controller", controller_key("ns", "boss"))) == ["b"]
+    assert names(store.find("controller", controller_key("mallory", "boss"))) == ["c"]
+    assert names(store.find("controller", controller_key("ns", "other"))) == []
 
 
 def test_a_namespace_is_listed_by_name() -> None:
@@ -158,9 +176,9 @@ STEPS = st.lists(
 @given(STEPS)
 def test_an_index_always_equals_a_search(steps: list[tuple[str, str, str | None]]) -> None:
     store = Store(GADGETS)
-    for number, (step, name, label) in enumerate(steps, start=1):
-        labels = {} if label is None else {"edgeai.io/uid": label}
-        object_ = make(name, version=number, metadata={"labels": labels})
+    for number, (step, name, uid) in enumerate(steps, start=1):
+        owners = [] if uid is None else [{"uid": uid, "controller": True}]
+        object_ = make(name, version=number, metadata={"ownerReferences": owners})
         if step == "put":
             store.upsert(object_)
         elif step == "drop":
@@ -168,7 +186,6 @@ def test_an_index_always_equals_a_search(steps: list[tuple[str, str, str | None]
         else:
             store.replace([object_], str(number), rewound=False)
         for key in "uv":
-            expected = [
-                o for o in store.list() if o["metadata"]["labels"].get("edgeai.io/uid") == key
-            ]
-            assert list(store.find("label", key)) == expected
+            owner = [{"uid": key, "controller": True}]
+            expected = [o for o in store.list() if o["metadata"]["ownerReferences"] == owner]
+            assert list(store.find("controller", controller_key("ns", key))) == expected
