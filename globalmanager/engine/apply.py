@@ -1,7 +1,7 @@
 """Carries out a Plan: its actions in order, each an Event, then its status, then its events.
 
 Called by loop, with the plan of one job resource at a time. What the API answers goes into the
-stores, so that the next plan sees it. Decides nothing.
+stores, so that the next plan sees it. Decides nothing, but creates only for an owner that lives.
 """
 
 import http
@@ -10,10 +10,10 @@ from typing import Final
 from common import logs
 from common.errors import EdgeAIError
 from globalmanager.engine.events import Recorder
-from globalmanager.engine.observe import StoreOf
+from globalmanager.engine.live import Live
+from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.engine.store import controller_of
-from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from globalmanager.model import (
     Action,
@@ -78,21 +78,23 @@ class Applier:
     """Executes plans of any kind.
 
     Args:
-        store_of: stores of what edgeai created and of the job resources themselves
+        live: writes what the jobs own
+        owners: says for which jobs something may be created
     """
 
     def __init__(
-        self, client: KubeClient, store_of: StoreOf, status: StatusWriter, recorder: Recorder
+        self, live: Live, owners: Owners, status: StatusWriter, recorder: Recorder
     ) -> None:
-        self._client = client
-        self._store_of = store_of
+        self._live = live
+        self._owners = owners
         self._status = status
         self._recorder = recorder
 
     async def apply(self, observed: Observed, plan: Plan) -> None:
         """Stops at the first failure: status and events are those of a plan that was carried out.
 
-        Raises: ApiError, Overloaded, NameConflict, StillThere; the next round plans anew
+        Raises: ApiError, Overloaded, NameConflict, StillThere; the next round plans anew. Conflict
+            and NotFound also when the job was deleted meanwhile
         """
         terminating = "deletionTimestamp" in observed.object["metadata"]
         for action in plan.actions:
@@ -123,41 +125,37 @@ class Applier:
 
     async def _create(self, observed: Observed, action: Create) -> None:
         ref = ref_of(action.type, action.object)
+        await self._owners.confirm(observed)
         try:
-            created = await self._client.create(action.type, action.object)
-            self._done(observed, "Created", ref)
+            await self._live.create(
+                action.type, action.object, check=lambda: self._owners.check(observed)
+            )
         except AlreadyExists:
-            created = await self._find_own(observed, ref)
-        self._store_of(ref.type).observe_write(created)
+            await self._find_own(observed, ref)
+        else:
+            self._done(observed, "Created", ref)
 
-    async def _find_own(self, observed: Observed, ref: ObjectRef) -> Object:
-        """The object that has the name, if it is ours: created before a crash or a lost answer."""
+    async def _find_own(self, observed: Observed, ref: ObjectRef) -> None:
+        """See that the object that has the name is ours: created before a lost answer."""
         try:
-            existing = await self._client.get(ref)
+            existing = await self._live.get(ref)
         except NotFound:
             raise StillThere(ref) from None  # and has just gone
         owner = controller_of(existing) or {}
         terminating = "deletionTimestamp" in existing["metadata"]
         if owner.get("uid") == observed.uid and not terminating:
-            return existing
+            return
         if terminating or _is_predecessor(owner, observed):
             raise StillThere(ref)
         raise NameConflict(ref, _described(owner))
 
     async def _replace(self, observed: Observed, action: Replace) -> None:
-        ref = ref_of(action.type, action.object)
-        replaced = await self._client.replace(action.type, action.object)
-        self._done(observed, "Replaced", ref)
-        self._store_of(ref.type).observe_write(replaced)
+        await self._live.replace(action.type, action.object)
+        self._done(observed, "Replaced", ref_of(action.type, action.object))
 
     async def _delete(self, observed: Observed, action: Delete) -> None:
-        try:
-            answer = await self._client.delete(action.ref, uid=action.uid)
-        except NotFound:
-            return
-        self._done(observed, "Deleted", action.ref)
-        if answer is not None:  # it ends gracefully and is still there
-            self._store_of(action.ref.type).observe_write(answer)
+        if await self._live.delete(action.ref, action.uid):
+            self._done(observed, "Deleted", action.ref)
 
     def _done(self, observed: Observed, word: str, ref: ObjectRef) -> None:
         """Only what was done is an Event: a plan may be refused half-way."""

@@ -131,13 +131,13 @@ class Informer:
 
     async def _list(self) -> None:
         self._owed_at = _now()
+        asked = self.store.moment
         listing = await self._client.list(
             self.type, namespace=self._namespace, label_selector=self.label_selector
         )
         version = int(listing.resource_version) if listing.resource_version.isdecimal() else 0
-        self.store.replace(
-            listing.items, listing.resource_version, rewound=version < self._newest_listed
-        )
+        rewound = version < self._newest_listed
+        self.store.replace(listing.items, listing.resource_version, asked=asked, rewound=rewound)
         self._newest_listed = version
         self._resource_version = listing.resource_version
         self._succeeded()

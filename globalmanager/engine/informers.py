@@ -78,8 +78,12 @@ class Informers:
         return self.get(type_).store
 
     def _open(self, scope: Scope) -> Informer:
-        # Of what links pods to a job only the owner references are read, and there are many.
-        store = Store(scope.type, metadata_only=scope.type in POD_CONTROLLERS.values())
+        store = Store(
+            scope.type,
+            label=scope.label_selector,
+            # Of what links pods to a job only the owner references are read, and there are many.
+            metadata_only=scope.type in POD_CONTROLLERS.values(),
+        )
         store.subscribe(lambda old, new: self._on_change(scope, old, new))
         informer = Informer(
             self._client,

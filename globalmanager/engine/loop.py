@@ -26,8 +26,10 @@ from globalmanager.engine.health import health_of
 from globalmanager.engine.index import Relation
 from globalmanager.engine.informer import InformerSettings
 from globalmanager.engine.informers import ALL, MANAGED, Informers, Scope
+from globalmanager.engine.live import Live
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import find_owned, observe
+from globalmanager.engine.owners import Owners
 from globalmanager.engine.ports import AssignmentSink, ContactBook, Health
 from globalmanager.engine.status import StatusWriter
 from globalmanager.engine.store import Store, by_controller, controller_of
@@ -130,9 +132,10 @@ class Engine:
         """Records Events; also for others, e.g. two LocalControllers of one name."""
         self.status_writer = StatusWriter(client, self._informers.all_of)
         """Writes .status by merge patch, of exactly one uid; what edges report, on any replica."""
+        self._owners = Owners(Live(leading, self._informers.all_of), now)
         self._applier = Applier(
-            leading,
-            self._informers.managed,
+            Live(leading, self._informers.managed),
+            self._owners,
             self.status_writer.through(leading),
             self.recorder,
         )
@@ -216,6 +219,7 @@ class Engine:
     def _changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
             return
+        self._tell_owners(scope, old, new)
         for object_ in (old, new):
             if object_ is None:
                 continue
@@ -223,6 +227,13 @@ class Engine:
                 self._resource_changed(ref_of(scope.type, object_))
             else:
                 self._managed_changed(object_)
+
+    def _tell_owners(self, scope: Scope, old: Object | None, new: Object | None) -> None:
+        if scope.label_selector == ALL:
+            if scope.type in self._kinds:
+                self._owners.changed(old, new)
+        elif old is not None and new is None and (owner := controller_of(old)) is not None:
+            self._owners.lost_child(owner["uid"])
 
     def _resource_changed(self, ref: ObjectRef) -> None:
         if ref.type in self._kinds:
@@ -332,6 +343,8 @@ class Engine:
         try:
             await self._applier.apply(observed, plan)
         except EdgeAIError as error:
+            if self.by_uid(observed.uid) is None:
+                return None  # deleted meanwhile; the store's change has queued the key
             await self._tell_refusal(kind, observed, error)
             raise
         return plan.requeue_after_s

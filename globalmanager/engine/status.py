@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from common.errors import EdgeAIError
 from common.ids import Uid
+from globalmanager.engine.live import Live
 from globalmanager.engine.observe import StoreOf
 from globalmanager.engine.patch import diff
 from globalmanager.engine.store import uid_of
@@ -85,7 +86,7 @@ class StatusWriter:
     """One writer per object at a time; the answer goes into the store."""
 
     def __init__(self, client: KubeClient, store_of: StoreOf) -> None:
-        self._client = client
+        self._live = Live(client, store_of)
         self._store_of = store_of
         self._unkept = _Unkept()
         self._locks: WeakValueDictionary[ObjectRef, asyncio.Lock] = WeakValueDictionary()
@@ -137,7 +138,7 @@ class StatusWriter:
     async def _update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
         object_ = self._store_of(ref.type).get(ref)
         if object_ is None or uid_of(object_) != uid:
-            object_ = await self._fresh(ref, uid)
+            object_ = await self._live.get(ref, uid=uid)
         for _ in range(_ATTEMPTS):
             patch = patch_of(status_of(object_))
             if patch is None:
@@ -153,7 +154,7 @@ class StatusWriter:
                 self._unkept.add(subject, error)
                 raise
             except Conflict:
-                object_ = await self._fresh(ref, uid)
+                object_ = await self._live.get(ref, uid=uid)
             else:
                 self._unkept.discard(subject)
                 return
@@ -163,24 +164,15 @@ class StatusWriter:
         version = object_["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch}
         try:
-            answer = await self._client.merge_patch(ref, body, subresource="status")
+            answer = await self._live.patch_status(ref, body)
         except NotFound as error:
-            await self._fresh(ref, Uid(uid_of(object_)))  # or else it is the object that is gone
+            await self._live.get(ref, uid=uid_of(object_))  # NotFound when the object is gone
             raise NotKept(ref, "has no status subresource") from error
         except Invalid as error:
             raise NotKept(ref, "refuses status fields", f" ({error.message})") from error
-        self._store_of(ref.type).observe_write(answer)
         dropped = diff(status_of(answer), patch)
         if dropped is not None:
             raise NotKept(ref, "drops " + ", ".join(f"status.{key}" for key in sorted(dropped)))
-
-    async def _fresh(self, ref: ObjectRef, uid: Uid) -> Object:
-        object_ = await self._client.get(ref)
-        if uid_of(object_) != uid:
-            problem = f"uid {uid} is gone, the name was taken by {uid_of(object_)}"
-            raise NotFound("patch", str(ref), code=404, message=problem)
-        self._store_of(ref.type).observe_write(object_)
-        return object_
 
 
 def _now() -> float:

@@ -26,6 +26,13 @@ from globalmanager.model import Object, ObjectRef, ResourceType, ref_of
 MERGE_PATCH: Final = "application/merge-patch+json"
 RequestHook = Callable[[str, str, float], None]
 """(verb, HTTP code or "none", seconds) after each request; for metrics."""
+Check = Callable[[], None]
+"""Called immediately before a request is sent, after all waiting for the rate; raises what ends the
+request."""
+
+
+def _no_check() -> None:
+    pass
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +155,9 @@ class KubeClient:
                 return Listing(items, resource_version)
             query["continue"] = metadata["continue"]
 
-    async def create(self, type_: ResourceType, object_: Object) -> Object:
+    async def create(
+        self, type_: ResourceType, object_: Object, *, check: Check = _no_check
+    ) -> Object:
         metadata = object_["metadata"]
         ref = ObjectRef(type_, metadata.get("namespace", ""), metadata.get("name", ""))
         attempt = Attempt(
@@ -158,7 +167,7 @@ class KubeClient:
             path=type_.path(ref.namespace),
             body=_typed(type_, object_),
         )
-        return await self._object(attempt)
+        return await self._object(attempt, check=check)
 
     async def replace(self, type_: ResourceType, object_: Object) -> Object:
         """PUT; conditional on metadata.resourceVersion and metadata.uid where they are set."""
@@ -243,9 +252,12 @@ class KubeClient:
         )
         return await self._object(attempt, self._settings.list_deadline_s)
 
-    async def _object(self, attempt: Attempt, deadline_s: float | None = None) -> Object:
+    async def _object(
+        self, attempt: Attempt, deadline_s: float | None = None, *, check: Check = _no_check
+    ) -> Object:
         """The JSON object that answers."""
-        async with self._answered(attempt, deadline_s or self._settings.deadline_s) as response:
+        deadline_s = deadline_s or self._settings.deadline_s
+        async with self._answered(attempt, deadline_s, check=check) as response:
             body = await response.read()
         try:
             return msgspec.json.decode(body, type=dict[str, Any])
@@ -255,7 +267,12 @@ class KubeClient:
 
     @asynccontextmanager
     async def _answered(
-        self, attempt: Attempt, deadline_s: float, *, is_stream: bool = False
+        self,
+        attempt: Attempt,
+        deadline_s: float,
+        *,
+        is_stream: bool = False,
+        check: Check = _no_check,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A successful answer, its body unread. Raises: ApiError.
 
@@ -263,6 +280,7 @@ class KubeClient:
             is_stream: the deadline ends with the headers; else it covers the whole `with` body
         """
         await self._bucket.acquire()
+        check()
         try:
             async with (
                 self._passage(attempt),

@@ -47,6 +47,7 @@ class ApiError(EdgeAIError):
         message: the server's, or what went wrong
         retry_after_s: how long the server asks to stay away, seconds
         remedy: what a person can do about it; "" when that is not known
+        about: the object that the server names, which may be another than the target's
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class ApiError(EdgeAIError):
         message: str = "",
         retry_after_s: float = 0.0,
         remedy: str = "",
+        about: "Details | None" = None,
     ) -> None:
         self.verb, self.target = verb, target
         self.code, self.reason, self.message = code, reason, message
         self.retry_after_s = retry_after_s
         self.remedy = remedy
+        self.about = about
         status = f" ({code} {reason})".replace(" )", ")") if code else ""
         super().__init__(f"{verb} {target}: {message}{status}" + (remedy and f"; {remedy}"))
 
@@ -131,12 +134,20 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
 }
 
 
+class Details(msgspec.Struct, frozen=True):
+    """Which object a meta/v1 Status is about; `kind` is the plural, as in "configmaps"."""
+
+    name: str = ""
+    kind: str = ""
+
+
 class Status(msgspec.Struct, frozen=True):
     """The part of a meta/v1 Status that tells a failure."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
+    details: Details | None = None
 
 
 def from_answer(
@@ -163,7 +174,7 @@ def from_answer(
     return from_status(
         verb,
         target,
-        Status(code=code, reason=status.reason, message=message),
+        msgspec.structs.replace(status, code=code, message=message),
         retry_after_s=_retry_after_s(code, retry_after),
         remedy=_remedy(code, body, source),
     )
@@ -181,6 +192,7 @@ def from_status(
         message=status.message[:_MAX_MESSAGE_CHARS],
         retry_after_s=retry_after_s,
         remedy=_GRANT_IT if _is_missing_right(status) else remedy,
+        about=status.details,
     )
 
 

@@ -1,7 +1,7 @@
 """A Kubernetes API on a real socket for tests of the engine, and who plays the edge to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,12 +51,14 @@ class Cluster:
         self._store = Store(directory / "state.db")
         self._server: Server | None = None
         self._port = 0
+        self.url = ""
         self._collector: asyncio.Task[None] | None = None
         self.kubeconfig = directory / "kubeconfig"
 
     async def start(self) -> None:
         self._server = await serve(self._store, token=TOKEN, port=self._port)
-        self._port = urlsplit(self._server.url).port or 0
+        self.url = self._server.url
+        self._port = urlsplit(self.url).port or 0
         self._collector = asyncio.create_task(Collector(self._store).run(), name="collector")
         write_kubeconfig(self.kubeconfig, self._server.url, TOKEN)
 
@@ -168,6 +170,7 @@ async def run_manager(
     kinds: Sequence[Kind] = (GADGET,),
     settings: EngineSettings | None = None,
     fence: Fence | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[Manager]:
     requests: list[tuple[str, str]] = []
     async with await KubeClient.from_kubeconfig(
@@ -184,6 +187,7 @@ async def run_manager(
             settings=settings or EngineSettings(informer=FAST, workers=4),
             fence=fence,
             metrics=EngineMetrics(registry),
+            now=now,
         )
         task = asyncio.create_task(engine.run(), name="engine")
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from common.ids import Uid
 from globalmanager.engine.apply import Applier, NameConflict, StillThere, refusal_of
 from globalmanager.engine.events import EVENTS, Recorder
+from globalmanager.engine.live import Live
+from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter
 from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
@@ -44,7 +47,11 @@ class Bench:
         self.made = made
         self.stores: dict[ResourceType, Store] = {}
         self.recorder = Recorder(client)
-        self.applier = Applier(client, self.store, StatusWriter(client, self.store), self.recorder)
+        live = Live(client, self.store)
+        self.owners = Owners(live, lambda: datetime.now(UTC))
+        self.owners.changed(None, made)
+        status = StatusWriter(client, self.store)
+        self.applier = Applier(live, self.owners, status, self.recorder)
 
     def store(self, type_: ResourceType) -> Store:
         return self.stores.setdefault(type_, Store(type_))
@@ -139,6 +146,7 @@ async def test_the_child_of_a_predecessor_is_waited_for_without_alarm(
 ) -> None:
     made = await user.create(CONFIGMAPS, bench.config())
     bench.made = {**bench.made, "metadata": {**bench.made["metadata"], "uid": "successor"}}
+    bench.owners.changed(None, bench.made)
     with pytest.raises(StillThere, match="a-config is still being deleted"):
         await bench.apply(Create(CONFIGMAPS, bench.config()))
     assert await bench.recorded() == []

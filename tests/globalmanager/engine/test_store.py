@@ -53,7 +53,7 @@ def test_versions_that_are_no_numbers_are_newer_when_they_differ() -> None:
 
 def test_the_answer_to_a_write_is_seen_at_once() -> None:
     watched = Watched()
-    watched.store.observe_write(make("a", version=3))
+    watched.store.observe(make("a", version=3))
     watched.store.upsert(make("a", version=3))  # the watch tells it too
     assert watched.changes == [(None, "3")]
 
@@ -62,13 +62,105 @@ def test_the_answer_to_a_write_after_the_deletion_does_not_bring_the_object_back
     watched = Watched()
     watched.store.upsert(make("a", version=3))
     watched.store.remove(make("a", version=5))
-    watched.store.observe_write(make("a", version=4))
+    watched.store.observe(make("a", version=4))
     assert watched.version is None
+
+
+def test_what_an_answer_told_to_be_gone_is_gone_at_once() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=3))
+    watched.store.observe_gone(A, "uid-a")
+    assert watched.changes == [(None, "3"), ("3", None)]
+
+
+def test_late_news_do_not_bring_back_what_is_gone() -> None:
+    watched = Watched()
+    watched.store.observe_gone(A, "uid-a")
+    watched.store.upsert(make("a", version=3))
+    watched.store.observe(make("a", version=4))
+    watched.store.remove(make("a", version=5))
+    watched.store.observe(make("a", version=4))
+    assert watched.changes == []
+
+
+def test_the_absence_of_a_predecessor_spares_the_successor() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=7, uid="new"))
+    watched.store.observe_gone(A, "old")
+    assert watched.version == "7"
+
+
+def test_an_answer_of_another_uid_tells_that_the_older_one_is_gone() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=3, uid="old"))
+    watched.store.observe(make("a", version=7, uid="new"))
+    watched.store.observe(make("a", version=4, uid="old"))  # asked for before
+    watched.store.upsert(make("a", version=5, uid="old"))
+    watched.store.remove(make("a", version=6, uid="old"))
+    assert watched.changes == [(None, "3"), ("3", None), (None, "7")]
+
+
+def test_a_list_that_was_asked_for_before_an_absence_was_told_does_not_bring_back() -> None:
+    watched = Watched()
+    asked = watched.store.moment
+    watched.store.observe_gone(A, "uid-a")
+    watched.store.replace([make("a", version=3)], "4", asked=asked, rewound=False)
+    assert watched.version is None
+
+
+def test_a_list_that_was_asked_for_later_is_believed() -> None:
+    """The cluster was restored from a backup, and what was gone lives again."""
+    watched = Watched()
+    watched.store.upsert(make("a", version=3))
+    watched.store.observe_gone(A, "uid-a")
+    asked = watched.store.moment
+    watched.store.replace([make("a", version=3)], "9", asked=asked, rewound=False)
+    watched.store.upsert(make("a", version=10))
+    watched.store.observe(make("a", version=11))
+    assert watched.version == "11"
+
+
+def test_what_was_gone_before_a_list_needs_no_memory_after_it() -> None:
+    store = Store(GADGETS)
+    for number in range(100):
+        store.observe_gone(A, f"uid-{number}")
+    store.replace([], "9", asked=60, rewound=False)
+    assert len(store._gone) == 40
+    store.replace([], "9", asked=100, rewound=False)
+    assert len(store._gone) == 0
+
+
+def test_what_the_watch_has_told_needs_no_memory_and_the_rest_is_bounded() -> None:
+    store = Store(GADGETS)
+    for number in range(20_000):
+        store.observe_gone(A, f"uid-{number}")
+    assert len(store._gone) == 16_384
+    for number in range(20_000):
+        store.remove(make("a", uid=f"uid-{number}"))
+    assert len(store._gone) == 0
+    assert len(store._deleted) == 4096
+
+
+def test_an_object_that_got_its_label_back_is_there_again() -> None:
+    """For a watch with a label selector it was deleted and added."""
+    watched = Watched()
+    watched.store.upsert(make("a", version=3))
+    watched.store.remove(make("a", version=4))
+    watched.store.upsert(make("a", version=5))
+    watched.store.observe(make("a", version=6))
+    assert watched.version == "6"
+
+
+def test_an_answer_about_what_the_watch_does_not_cover_is_not_kept() -> None:
+    store = Store(GADGETS, label="mine=yes")
+    store.observe(make("a", version=3))
+    store.observe(make("b", version=3, metadata={"labels": {"mine": "yes"}}))
+    assert [object_["metadata"]["name"] for object_ in store.list()] == ["b"]
 
 
 def test_the_deletion_of_a_predecessor_spares_the_successor() -> None:
     watched = Watched()
-    watched.store.observe_write(make("a", version=7, uid="new"))
+    watched.store.observe(make("a", version=7, uid="new"))
     watched.store.remove(make("a", version=5, uid="old"))
     assert watched.version == "7"
 
@@ -77,15 +169,15 @@ def test_a_list_deletes_what_it_no_longer_has() -> None:
     watched = Watched()
     for name in "ab":
         watched.store.upsert(make(name, version=1))
-    watched.store.replace([make("b", version=2)], "5", rewound=False)
+    watched.store.replace([make("b", version=2)], "5", asked=0, rewound=False)
     assert [object_["metadata"]["name"] for object_ in watched.store.list()] == ["b"]
     assert ("1", None) in watched.changes
 
 
 def test_a_list_spares_what_was_written_after_it_was_made() -> None:
     watched = Watched()
-    watched.store.observe_write(make("a", version=8))
-    watched.store.replace([], "5", rewound=False)
+    watched.store.observe(make("a", version=8))
+    watched.store.replace([], "5", asked=0, rewound=False)
     assert watched.version == "8"
 
 
@@ -93,7 +185,7 @@ def test_a_list_tells_only_what_changed() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=1))
     watched.changes.clear()
-    watched.store.replace([make("a", version=1)], "5", rewound=False)
+    watched.store.replace([make("a", version=1)], "5", asked=0, rewound=False)
     assert watched.changes == []
 
 
@@ -101,7 +193,7 @@ def test_a_server_that_went_back_in_time_is_believed() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=90))
     watched.store.upsert(make("b", version=91))
-    watched.store.replace([make("a", version=3, spec="restored")], "5", rewound=True)
+    watched.store.replace([make("a", version=3, spec="restored")], "5", asked=0, rewound=True)
     assert watched.version == "3"
     assert len(watched.store) == 1
 
@@ -184,7 +276,7 @@ def test_an_index_always_equals_a_search(steps: list[tuple[str, str, str | None]
         elif step == "drop":
             store.remove(object_)
         else:
-            store.replace([object_], str(number), rewound=False)
+            store.replace([object_], str(number), asked=0, rewound=False)
         for key in "uv":
             owner = [{"uid": key, "controller": True}]
             expected = [o for o in store.list() if o["metadata"]["ownerReferences"] == owner]

@@ -239,3 +239,26 @@ async def test_a_line_of_a_few_mebibytes_passes_and_one_beyond_the_bound_does_no
         assert [len(await anext(lines)) for _ in range(2)] == [0, len(large) - 1]
         with pytest.raises(errors.Malformed, match="a line of more than"):
             await anext(lines)
+
+
+async def test_a_creation_is_checked_after_all_waiting_for_the_rate(
+    scripted: ScriptedApi, tmp_path: Path
+) -> None:
+    """What forbids it may become known while it waits."""
+    scripted.others = [scripted.json(POD)]
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
+    still_wanted = True
+
+    def check() -> None:
+        if not still_wanted:
+            raise errors.Conflict("create", "pods ns/a", message="not any more")
+
+    slow = ClientSettings(qps=2.0, burst=1)
+    async with await KubeClient.from_kubeconfig(path, slow) as client:
+        await client.create(PODS, POD, check=check)
+        waiting = asyncio.create_task(client.create(PODS, POD, check=check))
+        await asyncio.sleep(0)
+        still_wanted = False
+        with pytest.raises(errors.Conflict, match="not any more"):
+            await waiting
+    assert len(scripted.seen) == 1

@@ -69,3 +69,19 @@ def test_a_page_of_a_proxy_is_an_error_of_its_code() -> None:
 )
 def test_retry_after_is_read_and_bounded(code: int, header: str | None, expected_s: float) -> None:
     assert refusal(code, retry_after=header).retry_after_s == expected_s
+
+
+@pytest.mark.parametrize(
+    ("details", "about"),
+    [
+        ({"name": "a", "kind": "pods", "group": "x"}, errors.Details("a", "pods")),
+        ({}, errors.Details()),
+        (None, None),
+    ],
+    ids=["an object", "no object", "nothing"],
+)
+def test_a_refusal_tells_which_object_it_is_about(
+    details: object, about: errors.Details | None
+) -> None:
+    body = msgspec.json.encode({"kind": "Status", "code": 404, "details": details})
+    assert errors.from_answer("get", "pods ns/a", 404, body).about == about

@@ -1,0 +1,121 @@
+"""A way to the API on which the watch of one resource is late and everything else is not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from globalmanager.model import Object
+
+_HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "content-length"})
+
+
+class Created(NamedTuple):
+    """One POST of an object that has an owner."""
+
+    plural: str
+    owner: str  # uid
+    owner_name: str
+
+
+class Gone(NamedTuple):
+    """One answer that an object is not there."""
+
+    name: str
+
+
+class LateWatch:
+    """A reverse proxy on loopback in front of the API server at `upstream`.
+
+    It passes every request on. Lines of the watch of `plural` wait until `flowing` is set.
+    """
+
+    def __init__(self, upstream: str, plural: str, session: aiohttp.ClientSession) -> None:
+        self._upstream, self._plural, self._session = upstream, plural, session
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+        self.one_by_one = False
+        """Whether `flowing` is cleared again after each line."""
+        self.waiting = 0
+        """Lines that arrived while the watch was held back."""
+        self.told: list[Created | Gone] = []
+        """Creations as they were asked for, and absences of `plural` as they were answered."""
+        self.url = ""
+
+    @property
+    def created(self) -> list[Created]:
+        return [each for each in self.told if isinstance(each, Created)]
+
+    def created_after_gone(self, owner: str) -> list[Created]:
+        """What was created for the uid after an answer that nothing had its name."""
+        gone: set[str] = set()
+        found = []
+        for each in self.told:
+            if isinstance(each, Gone):
+                gone.add(each.name)
+            elif each.owner == owner and each.owner_name in gone:
+                found.append(each)
+        return found
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        plural = request.path.split("/")[-1]
+        if request.method == "POST":
+            self._note_creation(plural, body)
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in _HOP_BY_HOP
+        }
+        async with self._session.request(
+            request.method, self._upstream + request.path_qs, data=body or None, headers=headers
+        ) as answer:
+            if "watch" in request.query:
+                return await self._stream(request, answer, held=plural == self._plural)
+            if answer.status == 404 and f"/{self._plural}/" in request.path:
+                self.told.append(Gone(request.path.split(f"/{self._plural}/")[1].split("/")[0]))
+            return web.Response(
+                status=answer.status, body=await answer.read(), content_type=answer.content_type
+            )
+
+    def _note_creation(self, plural: str, body: bytes) -> None:
+        metadata: Object = msgspec.json.decode(body)["metadata"]
+        for owner in metadata.get("ownerReferences") or ():
+            self.told.append(Created(plural, owner["uid"], owner["name"]))
+
+    async def _stream(
+        self, request: web.Request, answer: aiohttp.ClientResponse, *, held: bool
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(status=answer.status)
+        response.content_type = answer.content_type
+        await response.prepare(request)
+        async for line in answer.content:
+            if held and not self.flowing.is_set():
+                self.waiting += 1
+                await self.flowing.wait()
+            await response.write(line)
+            if held and self.one_by_one:
+                self.flowing.clear()
+        return response
+
+
+@asynccontextmanager
+async def serve_late_watch(upstream: str, plural: str) -> AsyncIterator[LateWatch]:
+    async with aiohttp.ClientSession() as session:
+        late = LateWatch(upstream, plural, session)
+        app = web.Application(client_max_size=16 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", late.handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        late.url = f"http://{host}:{port}"
+        try:
+            yield late
+        finally:
+            late.flowing.set()
+            await runner.cleanup()

@@ -1,0 +1,217 @@
+"""A job that the API says is gone gets no child again, however late the watch tells its end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from common.ids import Uid
+from globalmanager.kube.errors import NotFound
+from globalmanager.kube.fence import Fence
+from globalmanager.model import Object, ObjectRef
+from tests.globalmanager.engine.cluster import (
+    TOKEN,
+    Cluster,
+    Manager,
+    User,
+    key_of,
+    run_manager,
+)
+from tests.globalmanager.engine.gadgets import CONFIGMAPS, gadget
+from tests.globalmanager.engine.late_watch import LateWatch, serve_late_watch
+from tests.globalmanager.engine.objects import GADGETS
+from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.globalmanager.waiting import until
+
+A = ObjectRef(GADGETS, "default", "a")
+
+
+@pytest.fixture
+async def late(cluster: Cluster) -> AsyncIterator[LateWatch]:
+    async with serve_late_watch(cluster.url, GADGETS.plural) as late:
+        yield late
+
+
+@pytest.fixture
+async def late_manager(late: LateWatch, tmp_path: Path) -> AsyncIterator[Manager]:
+    """Sees gadgets as late as the test wants, and all else at once."""
+    kubeconfig = write_kubeconfig(tmp_path / "late-kubeconfig", late.url, TOKEN)
+    async with run_manager(kubeconfig) as manager:
+        yield manager
+
+
+async def make_ready(manager: Manager, user: User, name: str = "a", **spec: str) -> Object:
+    made = await user.create(GADGETS, gadget(name, node="n1", **spec))
+    await until(lambda: manager.phase(name) == "Ready")
+    return made
+
+
+async def settle(manager: Manager) -> None:
+    """Wait until the engine has asked for nothing for a while."""
+    before = -1
+    while before != len(manager.requests):
+        before = len(manager.requests)
+        await asyncio.sleep(0.3)
+
+
+async def test_a_dead_jobs_children_are_not_made_again(
+    late: LateWatch, late_manager: Manager, user: User
+) -> None:
+    made = await make_ready(late_manager, user)
+    late.flowing.clear()
+    late.told.clear()
+    await user.delete(GADGETS, "a")
+    await until(lambda: late_manager.edge.forgotten == [key_of("a")])
+    await settle(late_manager)
+    assert late.waiting > 0, "the watch was to be late"
+    assert late.created == []
+    assert await user.get(CONFIGMAPS, "a-config") is None
+    late.flowing.set()
+    await settle(late_manager)
+    assert late_manager.engine.by_uid(made["metadata"]["uid"]) is None
+    assert late.created == []
+
+
+async def test_late_news_of_a_dead_job_do_not_bring_it_back(
+    late: LateWatch, late_manager: Manager, user: User
+) -> None:
+    """The watch has its last changes yet to tell when the API says that it is gone."""
+    made = await make_ready(late_manager, user)
+    late.flowing.clear()
+    await user.change_spec("a", data="changed")
+    await user.change_spec("a", data="changed again")
+    late.told.clear()
+    await user.delete(GADGETS, "a")
+    await until(lambda: late_manager.edge.forgotten == [key_of("a")])
+    seen: list[bool] = []
+    store = late_manager.engine._store(GADGETS)
+    store.subscribe(lambda _old, new: seen.append(new is not None))
+    late.flowing.set()
+    await settle(late_manager)
+    assert seen == []
+    assert late.created_after_gone(made["metadata"]["uid"]) == []
+
+
+async def test_a_job_that_lives_gets_its_deleted_child_again_though_its_watch_is_late(
+    late: LateWatch, late_manager: Manager, user: User
+) -> None:
+    await make_ready(late_manager, user)
+    late.flowing.clear()
+    before = await user.get(CONFIGMAPS, "a-config")
+    await user.delete(CONFIGMAPS, "a-config")
+    assert before is not None
+    await until(lambda: len(late.created) == 2)
+    await settle(late_manager)
+    after = await user.get(CONFIGMAPS, "a-config")
+    assert after is not None
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+async def test_a_job_that_is_being_deleted_gets_no_child_again_though_its_watch_is_late(
+    late: LateWatch, late_manager: Manager, user: User
+) -> None:
+    """As with `kubectl delete --cascade=foreground`: the children go first."""
+    held = {"name": "a", "namespace": "default", "finalizers": ["test.edgeai.io/held"]}
+    await user.create(GADGETS, {**gadget("a"), "metadata": held})
+    await until(lambda: late_manager.phase("a") == "Ready")
+    late.flowing.clear()
+    late.told.clear()
+    await user.delete(GADGETS, "a")
+    await user.delete(CONFIGMAPS, "a-config")
+    await until(lambda: ("get", "200") in late_manager.requests)
+    await settle(late_manager)
+    assert late.created == []
+
+
+async def test_the_first_children_of_a_new_job_cost_no_question(
+    late: LateWatch, late_manager: Manager, user: User
+) -> None:
+    await make_ready(late_manager, user)
+    assert ("get", "200") not in late_manager.requests
+
+
+async def test_a_dead_jobs_beginning_that_is_told_late_makes_nothing(
+    late: LateWatch, tmp_path: Path, user: User
+) -> None:
+    """By the clock the job is a minute old when the watch tells of it, so the API is asked."""
+    kubeconfig = write_kubeconfig(tmp_path / "late-kubeconfig", late.url, TOKEN)
+    minute = timedelta(minutes=1)
+    async with run_manager(kubeconfig, now=lambda: datetime.now(UTC) + minute) as manager:
+        await manager.engine.initially_reconciled.wait()
+        late.flowing.clear()
+        await user.create(GADGETS, gadget("a", node="n1"))
+        await user.delete(GADGETS, "a")
+        await until(lambda: late.waiting == 1)
+        late.one_by_one = True
+        late.flowing.set()
+        await until(lambda: manager.edge.forgotten == [key_of("a")])
+        assert late.waiting == 2, "the watch has told of the beginning only"
+        assert late.created == []
+
+
+async def test_who_takes_a_dead_jobs_name_gets_children_and_the_dead_one_none(
+    late: LateWatch, late_manager: Manager, user: User
+) -> None:
+    old = await make_ready(late_manager, user, data="old")
+    late.flowing.clear()
+    late.told.clear()
+    await user.delete(GADGETS, "a")
+    new = await user.create(GADGETS, gadget("a", node="n1", data="new"))
+    uid = new["metadata"]["uid"]
+    await until(lambda: any(each.owner == uid for each in late.created))
+    await until(lambda: late_manager.phase("a") == "Ready")
+    assert late.waiting > 0, "the watch was to be late"
+    late.flowing.set()
+    await settle(late_manager)
+    owners = {each.owner for each in late.created}
+    assert owners == {uid}, old["metadata"]["uid"]
+    config = await user.get(CONFIGMAPS, "a-config")
+    assert config is not None
+    assert config["data"] == {"data": "new"}
+    assert late_manager.engine.by_uid(uid) is not None
+
+
+async def test_what_an_edge_reports_of_a_dead_job_withdraws_it(
+    late: LateWatch, cluster: Cluster, tmp_path: Path, user: User
+) -> None:
+    """On a follower, too: it does not plan, but its edges must not keep what is gone."""
+    kubeconfig = write_kubeconfig(tmp_path / "follower-kubeconfig", late.url, TOKEN)
+    async with run_manager(kubeconfig, fence=Fence()) as follower:
+        made = await user.create(GADGETS, gadget("a", node="n1"))
+        await until(lambda: follower.edge.nodes_of("a") == ["n1"])
+        late.flowing.clear()
+        await user.delete(GADGETS, "a")
+        uid = Uid(made["metadata"]["uid"])
+        with pytest.raises(NotFound):
+            await follower.engine.status_writer.update(A, uid, lambda _: {"workers": {"w": 1}})
+        await until(lambda: follower.edge.forgotten == [key_of("a")])
+
+
+async def test_jobs_that_come_and_go_leave_nothing_behind(
+    late: LateWatch, late_manager: Manager, user: User
+) -> None:
+    """A hundred at once, the watch late by turns; whoever was said to be gone gets nothing."""
+    uids: list[str] = []
+    for number in range(100):
+        made = await user.create(GADGETS, gadget(f"g{number}", node="n1"))
+        uids.append(made["metadata"]["uid"])
+        if number % 10 == 5:
+            late.flowing.clear()
+        if number % 10 == 9:
+            late.flowing.set()
+        if number >= 10:
+            await user.delete(GADGETS, f"g{number - 10}")
+    late.flowing.set()
+    for number in range(90, 100):
+        await user.delete(GADGETS, f"g{number}")
+    await until(lambda: len(late_manager.edge.desired) == 0)
+    listing = await user.client.list(CONFIGMAPS)
+    async with asyncio.timeout(20):
+        while listing.items:
+            await asyncio.sleep(0.1)
+            listing = await user.client.list(CONFIGMAPS)
+    for uid in uids:
+        assert late.created_after_gone(uid) == []
+        assert len([each for each in late.created if each.owner == uid]) <= 1
