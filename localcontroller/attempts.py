@@ -97,8 +97,10 @@ def heard(worker: Worker, message: Message) -> Worker:
     process = worker.processes.get(message.instance)
     if process is None or _is_unnamed_successor(worker, message):
         return _adopt(_begin(worker, message), message)
-    if _is_stale(process, message) or (_is_current(worker, process) and worker.is_finished):
+    if _is_stale(process, message):
         return worker
+    if _is_current(worker, process) and worker.is_finished:
+        return _revive(worker, message) if _is_alive_after_all(worker, message) else worker
     updated = _count(worker, message, process.attempt)
     if _is_current(worker, process):
         updated = _adopt(updated, message)
@@ -130,6 +132,21 @@ def _begin(worker: Worker, message: Message) -> Worker:
     return msgspec.structs.replace(
         worker, attempt=attempt, instance=message.instance, settled=settled, processes=processes
     )
+
+
+def _is_alive_after_all(worker: Worker, message: Message) -> bool:
+    """Its end was seen from outside, and it speaks and promises to go on: what was seen is wrong.
+
+    Without the promise it may be the last word of a process that has ended since.
+    """
+    return bool(worker.reason) and message.heartbeat_s > 0
+
+
+def _revive(worker: Worker, message: Message) -> Worker:
+    """As a new attempt, because the cloud keeps the final state of this one for good."""
+    attempt = worker.attempt + 1
+    revived = msgspec.structs.replace(_count(worker, message, attempt), attempt=attempt)
+    return _adopt(revived, message)
 
 
 def _count(worker: Worker, message: Message, attempt: int) -> Worker:

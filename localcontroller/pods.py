@@ -1,13 +1,17 @@
 """Watches the pods of this node, where a cluster API or KubeEdge's MetaServer is configured.
 
 Started by `app`. A worker whose pod died without a word is reported. Only what is seen counts:
-that the API cannot be reached means nothing for any worker. Plain HTTP, because the Kubernetes
-client would triple the memory of this process.
+that the API cannot be reached, or lists nothing at all, means nothing for any worker. Plain HTTP,
+because the Kubernetes client would triple the memory of this process.
+
+A pod speaks for a worker only if it is on this node, in the namespace of the worker's job, and has
+a controller that the job may have. A worker that still reports by its secret is believed before
+any pod: who may create pods in the namespace can create one that looks like the worker's.
 """
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -16,9 +20,9 @@ import msgspec
 
 from common.backoff import Backoff
 from common.errors import EdgeAIError, Unavailable
-from common.ids import NodeName, Uid, WorkerName
+from common.ids import NodeName, TaskKey, Uid, WorkerName, parse_task_key
 from common.logs import get_logger
-from common.wire import WorkerStatus
+from common.wire import Held, WorkerStatus
 from localcontroller.ledger import Ledger
 from localcontroller.tables import NotGranted
 from localcontroller.workers import Heartbeats
@@ -27,6 +31,9 @@ log = get_logger(__name__)
 
 UID_LABEL: Final = "edgeai.io/uid"
 WORKER_LABEL: Final = "edgeai.io/worker"
+APPS: Final = "apps"
+_WORKERS: Final = {"labelSelector": f"{UID_LABEL},{WORKER_LABEL}"}
+POD_OWNERS: Final = frozenset({"ReplicaSet", "Deployment"})  # the latter in the local cluster
 WATCH_S: Final = 300  # then everything is listed again, so what was missed is found
 MIN_ROUND_S: Final = 5.0  # from one list to the next
 CONNECT_S: Final = 10.0
@@ -63,25 +70,52 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     container_statuses: list[_ContainerStatus] | None = None
 
 
+class _Owner(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    uid: str
+    api_version: str = ""
+    controller: bool | None = None
+
+
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
+    namespace: str = ""
     uid: str = ""
     creation_timestamp: str | None = ""
     labels: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str | None = ""
 
 
 class Pod(msgspec.Struct, frozen=True):
     """What of a pod matters here; the API's other fields are passed over."""
 
     metadata: _Metadata
+    spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
 
     @property
     def worker_key(self) -> "WorkerKey | None":
+        """The worker that its labels name, which bind nothing by themselves."""
         labels = self.metadata.labels or {}
         if UID_LABEL not in labels or WORKER_LABEL not in labels:
             return None
         return WorkerKey(Uid(labels[UID_LABEL]), WorkerName(labels[WORKER_LABEL]))
+
+    def may_be_controlled_by(self, job: Uid) -> bool:
+        """Whether its controller is the job, or what a Deployment of the job's may have made.
+
+        The owner of a ReplicaSet is not looked up: that would take the right to read ReplicaSets.
+        """
+        controllers = [owner for owner in self.metadata.owner_references or () if owner.controller]
+        return any(
+            owner.uid == job
+            or (owner.kind in POD_OWNERS and owner.api_version.startswith(f"{APPS}/"))
+            for owner in controllers
+        )
 
 
 class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -177,7 +211,10 @@ class PodWatch:
         self._ledger = ledger
         self._heartbeats = heartbeats
         self._backoff = backoff
-        self._pods: dict[str, Pod] = {}  # by uid
+        self._pods: dict[str, Pod] = {}  # of this node, by uid
+        self._params: dict[str, str] = {}  # that the last list was made with
+        self._held: Mapping[TaskKey, Held] = {}  # tasks of which the next line is made
+        self._namespaces: dict[Uid, str] = {}  # by job
 
     async def run(self) -> None:
         """List, watch, and again. Ends only by cancellation."""
@@ -216,6 +253,8 @@ class PodWatch:
         if event.type == "ERROR":
             raise Unavailable(f"watch ended: {bytes(event.object)[:200].decode(errors='replace')}")
         pod = msgspec.json.decode(event.object, type=Pod)
+        if pod.spec.node_name != self._source.node:
+            return
         if event.type == "DELETED":
             await self._forget(pod)
         else:
@@ -224,12 +263,12 @@ class PodWatch:
 
     async def _forget(self, pod: Pod) -> None:
         self._pods.pop(pod.metadata.uid, None)
-        key = pod.worker_key
+        key = self._worker_of(pod)
         if key is not None and self._newest(key) is None:
             await self._observe(key, Verdict("lost", f"pod {pod.metadata.name} was deleted"))
 
     async def _tell(self, pods: Iterable[Pod]) -> None:
-        for key in {pod.worker_key for pod in pods} - {None}:
+        for key in {self._worker_of(pod) for pod in pods} - {None}:
             assert key is not None
             newest = self._newest(key)
             verdict = None if newest is None else judge(newest)
@@ -238,67 +277,109 @@ class PodWatch:
 
     def _newest(self, key: WorkerKey) -> Pod | None:
         """While a worker's pod is replaced there are two; the younger speaks for it."""
-        pods = [pod for pod in self._pods.values() if pod.worker_key == key]
+        pods = [pod for pod in self._pods.values() if self._worker_of(pod) == key]
         return max(pods, key=_age, default=None)
 
+    def _worker_of(self, pod: Pod) -> WorkerKey | None:
+        """The worker whose pod it is; None: of no task that this node holds."""
+        key = pod.worker_key
+        if key is None or not pod.may_be_controlled_by(key.uid):
+            return None
+        return key if self._namespace_of(key.uid) == pod.metadata.namespace else None
+
+    def _namespace_of(self, job: Uid) -> str | None:
+        """None: no task of this job is held."""
+        held = self._ledger.view.held
+        if held is not self._held:
+            self._held = held
+            self._namespaces = {
+                Uid(task.uid): parse_task_key(key).namespace for key, task in held.items()
+            }
+        return self._namespaces.get(job)
+
     async def _observe(self, key: WorkerKey, verdict: Verdict) -> None:
+        """Note the verdict; as final only where no word of the worker is due any more."""
+        status, is_dead = verdict.status, verdict.status != "running"
+        if is_dead and self._heartbeats.suspect(*key, verdict.status, verdict.reason):
+            status = "lost"
         try:
-            worker = await self._ledger.observe(*key, verdict.status, verdict.reason)
+            worker = await self._ledger.observe(*key, status, verdict.reason)
         except NotGranted:
             return  # not assigned yet, or any more; the next list tells again
-        if verdict.status != "running" and worker.reason == verdict.reason:
+        if is_dead and worker.reason == verdict.reason:
             log.warning("worker seen dead", uid=key.uid, worker=key.worker, reason=verdict.reason)
-            self._heartbeats.forget(*key)
 
     # ---- the API --------------------------------------------------------------------------------
 
     async def _list(self, session: aiohttp.ClientSession) -> str:
         """Replace what is known by what is. Returns: the version from which to watch."""
-        pods: dict[str, Pod] = {}
-        page = _ListMetadata()
-        while True:
-            params = {**self._params(), "limit": str(PAGE)}
-            if page.continue_:
-                params["continue"] = page.continue_
-            body = await _get(session, self._url, params)
-            result = msgspec.json.decode(body, type=_PodList)
-            pods.update((pod.metadata.uid, pod) for pod in result.items or [])
-            page = result.metadata
-            if not page.continue_:
-                break
-        gone = [pod for uid, pod in self._pods.items() if uid not in pods]
+        self._params = {**_WORKERS, "fieldSelector": f"spec.nodeName={self._source.node}"}
+        pods, version = await self._read_all(session)
+        if not pods and self._ledger.view.grants:
+            # KubeEdge's MetaServer has no pods for this selector while the cloud is away.
+            self._params = {**_WORKERS}
+            pods, version = await self._read_all(session)
+        missing = [pod for uid, pod in self._pods.items() if uid not in pods]
+        # An API that has lost its pods lists none either, so each is asked for by its name.
+        gone = missing if pods else [pod for pod in missing if await self._is_gone(session, pod)]
+        for pod in missing:
+            if pod not in gone:
+                pods[pod.metadata.uid] = pod
         self._pods = pods
         for pod in gone:
             await self._forget(pod)
         await self._tell(pods.values())
-        return page.resource_version
+        return version
+
+    async def _read_all(self, session: aiohttp.ClientSession) -> tuple[dict[str, Pod], str]:
+        """This node's pods by uid, and the version from which to watch."""
+        pods: dict[str, Pod] = {}
+        page = _ListMetadata()
+        while True:
+            params = {**self._params, "limit": str(PAGE)}
+            if page.continue_:
+                params["continue"] = page.continue_
+            body = await _get(session, self._url("/api/v1/pods"), params)
+            result = msgspec.json.decode(body, type=_PodList)
+            pods.update(
+                (pod.metadata.uid, pod)
+                for pod in result.items or []
+                if pod.spec.node_name == self._source.node
+            )
+            page = result.metadata
+            if not page.continue_:
+                return pods, page.resource_version
+
+    async def _is_gone(self, session: aiohttp.ClientSession, pod: Pod) -> bool:
+        """Whether the API says that it has no such pod. Any other answer proves nothing."""
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+        timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
+        async with session.get(self._url(path), timeout=timeout) as response:
+            if response.status != 200:
+                return response.status == 404
+            body = await _read_body(response)
+        return msgspec.json.decode(body, type=Pod).metadata.uid != pod.metadata.uid
 
     async def _watch(
         self, session: aiohttp.ClientSession, resource_version: str
     ) -> AsyncIterator[_WatchEvent]:
         params = {
-            **self._params(),
+            **self._params,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(WATCH_S),
         }
         timeout = aiohttp.ClientTimeout(total=2 * WATCH_S, sock_connect=CONNECT_S)
-        async with session.get(self._url, params=params, timeout=timeout) as response:
+        url = self._url("/api/v1/pods")
+        async with session.get(url, params=params, timeout=timeout) as response:
             _check(response)
             self._backoff.reset()
             async for line in _lines(response.content):
                 yield msgspec.json.decode(line, type=_WatchEvent)
 
-    @property
-    def _url(self) -> str:
-        return self._source.url.rstrip("/") + "/api/v1/pods"
-
-    def _params(self) -> dict[str, str]:
-        return {
-            "fieldSelector": f"spec.nodeName={self._source.node}",
-            "labelSelector": f"{UID_LABEL},{WORKER_LABEL}",
-        }
+    def _url(self, path: str) -> str:
+        return self._source.url.rstrip("/") + path
 
 
 async def _get(session: aiohttp.ClientSession, url: str, params: dict[str, str]) -> bytes:
@@ -306,12 +387,17 @@ async def _get(session: aiohttp.ClientSession, url: str, params: dict[str, str])
     timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
     async with session.get(url, params=params, timeout=timeout) as response:
         _check(response)
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise Unavailable(f"list of pods exceeds {MAX_BYTES} bytes")
-        return bytes(body)
+        return await _read_body(response)
+
+
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+    """Raises: Unavailable, ClientError"""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise Unavailable(f"{response.url.path} has more than {MAX_BYTES} bytes")
+    return bytes(body)
 
 
 def _check(response: aiohttp.ClientResponse) -> None:

@@ -50,7 +50,10 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     log_level: Annotated[LogLevel, Setting("least severe level that is logged")] = "info"
     pods_api: Annotated[
         str,
-        Setting("URL of the cluster API or KubeEdge's MetaServer to watch pods; empty: off"),
+        Setting(
+            "URL of the cluster API or KubeEdge's MetaServer to watch pods, with rights to get, "
+            "list and watch them; empty: off"
+        ),
     ] = ""
     pods_token_file: Annotated[Path | None, Setting("file with the bearer token of pods-api")] = (
         None

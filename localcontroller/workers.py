@@ -1,5 +1,7 @@
 """Watches for workers that promised to speak and fell silent.
 
+A worker that is seen dead meanwhile is so only once it has fallen silent: its own word wins.
+
 Heartbeats are kept in memory alone: a message that changes nothing writes nothing. After a
 restart every running worker that had promised heartbeats gets a fresh deadline.
 """
@@ -14,6 +16,7 @@ import msgspec
 from common.errors import EdgeAIError, Unavailable
 from common.ids import Uid, WorkerName
 from common.logs import get_logger
+from common.wire import WorkerStatus
 from localcontroller.ledger import Ledger
 from localcontroller.tables import NotGranted
 
@@ -27,7 +30,12 @@ class Promise(msgspec.Struct, frozen=True):
     """A worker said that it speaks at least every `period_s`."""
 
     period_s: float
-    due_s: float  # on the monotonic clock
+    due_s: float
+    """On the monotonic clock."""
+    status: WorkerStatus = "lost"
+    """What to say of the worker once it has broken the promise."""
+    reason: str = ""
+    """Why; "": its silence."""
 
 
 class Heartbeats:
@@ -44,7 +52,8 @@ class Heartbeats:
         if period_s <= 0:
             self.forget(uid, worker)
             return
-        self._set(uid, worker, period_s, self._now() + period_s * self.silence_factor)
+        due_s = self._now() + period_s * self.silence_factor
+        self._set(uid, worker, Promise(period_s, due_s))
 
     def touch(self, uid: Uid, worker: WorkerName) -> None:
         """The worker spoke; what it promised holds on."""
@@ -55,10 +64,21 @@ class Heartbeats:
     def forget(self, uid: Uid, worker: WorkerName) -> None:
         self._promises.pop((uid, worker), None)
 
+    def suspect(self, uid: Uid, worker: WorkerName, status: WorkerStatus, reason: str) -> bool:
+        """Say this of the worker once its promise is broken; its next word takes that back.
+
+        Returns: False where it has promised nothing
+        """
+        promise = self._promises.get((uid, worker))
+        if promise is None:
+            return False
+        self._promises[uid, worker] = msgspec.structs.replace(promise, status=status, reason=reason)
+        return True
+
     def postpone(self, uid: Uid, worker: WorkerName, promise: Promise, delay_s: float) -> None:
         """Find `promise` broken again after `delay_s`, unless the worker has spoken since."""
         if (uid, worker) not in self._promises:
-            self._set(uid, worker, promise.period_s, self._now() + delay_s)
+            self._set(uid, worker, msgspec.structs.replace(promise, due_s=self._now() + delay_s))
 
     def take_broken(self) -> list[tuple[Uid, WorkerName, Promise]]:
         """Promises that were broken by now; each is handed out once."""
@@ -73,10 +93,10 @@ class Heartbeats:
         due_s = min((p.due_s for p in self._promises.values()), default=float("inf"))
         return min(MAX_SLEEP_S, max(0.0, due_s - self._now()))
 
-    def _set(self, uid: Uid, worker: WorkerName, period_s: float, due_s: float) -> None:
+    def _set(self, uid: Uid, worker: WorkerName, promise: Promise) -> None:
         known = self._promises.get((uid, worker))
-        self._promises[uid, worker] = Promise(period_s, due_s)
-        if known is None or due_s < known.due_s:
+        self._promises[uid, worker] = promise
+        if known is None or promise.due_s < known.due_s:
             self.changed.set()
 
 
@@ -109,13 +129,14 @@ async def _report_lost(
     ledger: Ledger, heartbeats: Heartbeats, uid: Uid, worker: WorkerName, promise: Promise
 ) -> None:
     silent_s = promise.period_s * heartbeats.silence_factor
+    reason = promise.reason or f"no heartbeat for {silent_s:g} s"
     try:
-        known = await ledger.observe(uid, worker, "lost", f"no heartbeat for {silent_s:g} s")
+        known = await ledger.observe(uid, worker, promise.status, reason)
     except NotGranted:
         return  # its task was withdrawn
     except EdgeAIError as error:
         log.warning("cannot note lost worker yet", uid=uid, worker=worker, reason=str(error))
         heartbeats.postpone(uid, worker, promise, RETRY_S)
         return
-    if not known.is_finished:
-        log.warning("worker lost", uid=uid, worker=worker, silent_s=silent_s)
+    if known.reason == reason:
+        log.warning("worker lost", uid=uid, worker=worker, silent_s=silent_s, status=known.status)

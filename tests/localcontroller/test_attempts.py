@@ -94,6 +94,28 @@ def test_a_lost_worker_is_back_with_its_next_message() -> None:
     assert (worker.status, worker.reason, worker.attempt) == ("running", "", 1)
 
 
+def test_a_living_process_takes_back_the_end_that_was_seen_of_it() -> None:
+    """Its own word wins; as a new attempt, for the cloud keeps a final state of an older one."""
+    first = said(3, sequence=1, heartbeat_s=10.0)
+    worker = after(first, ("failed", "pod spoofed failed"), said(4, sequence=2, heartbeat_s=10.0))
+    assert (worker.status, worker.reason, worker.attempt) == ("running", "", 2)
+    assert worker.totals == {"seen": 4}
+    worker = heard(worker, said(5, sequence=3, heartbeat_s=10.0))
+    assert (worker.attempt, worker.totals) == (2, {"seen": 5})
+
+
+LATE: dict[str, Message] = {
+    "sent before its end was seen": said(3, sequence=1, heartbeat_s=10.0),
+    "that promises no other": said(4, sequence=2),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_a_late_word_takes_back_no_end(case: str) -> None:
+    worker = after(said(3, sequence=1, heartbeat_s=10.0), ("completed", "pod succeeded"))
+    assert heard(worker, LATE[case]) is worker
+
+
 def test_a_finished_worker_cannot_be_lost() -> None:
     worker = after(said(1, status="completed"))
     assert observed(worker, "lost", "pod gone") is worker

@@ -15,7 +15,7 @@ from common.ids import NodeName
 from localcontroller import pods
 from localcontroller.ledger import Ledger
 from localcontroller.pods import PodsSource, PodWatch
-from localcontroller.workers import Heartbeats
+from localcontroller.workers import Heartbeats, watch_heartbeats
 from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, until
 
 Manifest = dict[str, Any]
@@ -31,6 +31,8 @@ class ClusterApi:
         self.status = 200
         self.page_size = 100
         self.can_watch = True
+        self.knows_selector = True  # False: as a MetaServer without the cloud, nothing has a node
+        self.forgets = False  # lists nothing, whatever there is
         self.port = 0
         self._watchers: list[asyncio.Queue[bytes | None]] = []
         self._runner: web.AppRunner | None = None
@@ -41,11 +43,16 @@ class ClusterApi:
 
     @property
     def lists(self) -> int:
-        return sum("watch" not in query for query in self.requests)
+        """Each begins with the pods of the node."""
+        return sum(
+            "watch" not in query and "fieldSelector" in query and "continue" not in query
+            for query in self.requests
+        )
 
     async def start(self) -> None:
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._on_request)
+        app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}", self._on_get)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
@@ -66,9 +73,22 @@ class ClusterApi:
             return await self._watch(request)
         start = int(request.query.get("continue", 0))
         end = start + self.page_size
-        items = list(self.pods.values())
+        items = [pod for pod in self.pods.values() if self._is_selected(pod, request)]
         metadata = {"resourceVersion": "7", "continue": str(end) if end < len(items) else ""}
         return web.json_response({"metadata": metadata, "items": items[start:end]})
+
+    def _is_selected(self, pod: Manifest, request: web.Request) -> bool:
+        selector = request.query.get("fieldSelector", "")
+        if self.forgets or (selector and not self.knows_selector):
+            return False
+        return not selector or selector == f"spec.nodeName={pod.get('spec', {}).get('nodeName')}"
+
+    async def _on_get(self, request: web.Request) -> web.Response:
+        wanted = (request.match_info["namespace"], request.match_info["name"])
+        for pod in self.pods.values():
+            if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == wanted:
+                return web.json_response(pod)
+        return web.Response(status=404)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -120,9 +140,14 @@ async def tasks(ledger: Ledger) -> Ledger:
 
 
 @contextlib.asynccontextmanager
-async def watching(ledger: Ledger, url: str, token_file: Path | None = None) -> AsyncIterator[None]:
+async def watching(
+    ledger: Ledger,
+    url: str,
+    token_file: Path | None = None,
+    heartbeats: Heartbeats | None = None,
+) -> AsyncIterator[None]:
     source = PodsSource(url=url, node=NodeName("edge-1"), token_file=token_file)
-    heartbeats = Heartbeats(silence_factor=3.0, now=Clock())
+    heartbeats = heartbeats or Heartbeats(silence_factor=3.0, now=Clock())
     watch = PodWatch(source, ledger, heartbeats, Backoff(base_s=0.01, max_s=0.02))
     task = asyncio.create_task(watch.run(), name="pods")
     try:
@@ -134,10 +159,22 @@ async def watching(ledger: Ledger, url: str, token_file: Path | None = None) -> 
             await task
 
 
+REPLICA_SET = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "name": "digits-edge-5d",
+    "uid": "uid of a ReplicaSet",
+    "controller": True,
+}
+
+
 def pod(
     name: str = "pod-a",
     *,
     worker: str = WORKER,
+    namespace: str = "default",
+    node: str = "edge-1",
+    owner: Manifest | None = REPLICA_SET,
     phase: str = "Running",
     containers: list[Manifest] | None = None,
     created: str = "2026-01-01T00:00:00Z",
@@ -145,12 +182,14 @@ def pod(
 ) -> Manifest:
     return {
         "metadata": {
+            "namespace": namespace,
             "name": name,
             "uid": f"uid of {name}",
+            "ownerReferences": [owner] if owner else None,
             "creationTimestamp": created,
             "labels": {"edgeai.io/uid": UID, "edgeai.io/worker": worker},
         },
-        "spec": {"nodeName": "edge-1"},
+        "spec": {"nodeName": node},
         "status": {"phase": phase, "containerStatuses": containers, **status},
     }
 
@@ -243,20 +282,11 @@ ALIVE = {
     "running": pod(containers=[RUNNING]),
     "image not pulled": pod(phase="Pending", containers=[PULLING]),
     "not scheduled long": pod(phase="Pending"),
-    "of another operator": {"metadata": {"name": "x", "uid": "x", "labels": None}, "status": {}},
-    "of a task that is not held": {
-        **pod(phase="Failed"),
-        "metadata": {
-            "name": "x",
-            "uid": "x",
-            "labels": {"edgeai.io/uid": "ghost", "edgeai.io/worker": WORKER},
-        },
-    },
 }
 
 
 @pytest.mark.parametrize("case", ALIVE)
-async def test_what_says_nothing_of_a_worker_changes_nothing(
+async def test_a_pod_that_is_not_over_changes_nothing(
     case: str, tasks: Ledger, api: ClusterApi
 ) -> None:
     await tasks.record(UID, WORKER, [said(3)])
@@ -264,6 +294,65 @@ async def test_what_says_nothing_of_a_worker_changes_nothing(
     async with watching(tasks, api.url):
         await api.until_watched()
         api.tell("ADDED", ALIVE[case])
+        api.tell("ADDED", pod("marker", worker="other", phase="Failed"))
+        await until_state(tasks, "failed", "other")
+    assert tasks.view.revision == revision + 1  # the marker's
+
+
+FOREIGN = {
+    "of another operator": {"metadata": {"name": "x", "uid": "x", "labels": None}, "status": {}},
+    "of a task that is not held": {
+        **pod(phase="Failed"),
+        "metadata": {
+            **pod()["metadata"],
+            "labels": {"edgeai.io/uid": "ghost", "edgeai.io/worker": WORKER},
+        },
+    },
+    "in another namespace": pod(phase="Failed", namespace="stranger"),
+    "on another node": pod(phase="Failed", node="edge-2"),
+    "on no node": {**pod(phase="Failed"), "spec": {}},
+    "of nobody": pod(phase="Failed", owner=None),
+    "of a stranger": pod(phase="Failed", owner={**REPLICA_SET, "kind": "Job"}),
+    "of the job's Deployment of another group": pod(
+        phase="Failed", owner={**REPLICA_SET, "apiVersion": "stranger.io/v1"}
+    ),
+    "of what does not control it": pod(phase="Failed", owner={**REPLICA_SET, "controller": False}),
+}
+
+OWNERS = {
+    "a ReplicaSet": REPLICA_SET,
+    "a Deployment, as in the local cluster": {**REPLICA_SET, "kind": "Deployment"},
+    "the job itself": {
+        "apiVersion": "edgeai.io/v1alpha1",
+        "kind": "FederatedLearningJob",
+        "name": "digits",
+        "uid": UID,
+        "controller": True,
+    },
+}
+
+
+@pytest.mark.parametrize("case", OWNERS)
+async def test_a_pod_that_is_controlled_for_the_job_counts(
+    case: str, tasks: Ledger, api: ClusterApi
+) -> None:
+    api.pods["a"] = pod(phase="Failed", owner=OWNERS[case])
+    async with watching(tasks, api.url):
+        await until_state(tasks, "failed")
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+async def test_a_pod_that_is_not_a_workers_changes_nothing(
+    case: str, tasks: Ledger, api: ClusterApi
+) -> None:
+    """Neither seen nor gone, neither in a watch nor in a list."""
+    await tasks.record(UID, WORKER, [said(3)])
+    revision = tasks.view.revision
+    api.pods["listed"] = FOREIGN[case]
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.tell("ADDED", FOREIGN[case])
+        api.tell("DELETED", FOREIGN[case])
         api.tell("ADDED", pod("marker", worker="other", phase="Failed"))
         await until_state(tasks, "failed", "other")
     assert tasks.view.revision == revision + 1  # the marker's
@@ -290,6 +379,44 @@ async def test_a_worker_without_heartbeats_is_back_once_its_containers_run(
         await until_state(tasks, "running")
 
 
+# ---- the worker's own word -----------------------------------------------------------------------
+
+
+async def test_a_worker_that_still_speaks_is_not_failed_by_what_is_seen_of_a_pod(
+    tasks: Ledger, api: ClusterApi
+) -> None:
+    """Who may make pods in the namespace can make one that looks like the worker's."""
+    heartbeats = Heartbeats(silence_factor=3.0, now=Clock())
+    await tasks.record(UID, WORKER, [said(3, sequence=1, heartbeat_s=10.0)])
+    heartbeats.promise(UID, WORKER, 10.0)
+    async with watching(tasks, api.url, heartbeats=heartbeats):
+        await api.until_watched()
+        api.tell("ADDED", pod("spoofed", phase="Failed"))
+        assert await until_state(tasks, "lost") == "pod spoofed failed: no reason given"
+        await tasks.record(UID, WORKER, [said(4, sequence=2, heartbeat_s=10.0)])
+        heartbeats.promise(UID, WORKER, 10.0)
+        assert await until_state(tasks, "running") == ""
+    assert (await tasks.workers())[0].worker.totals == {"seen": 4}
+
+
+async def test_a_worker_that_falls_silent_has_failed_as_it_was_seen(
+    tasks: Ledger, api: ClusterApi
+) -> None:
+    clock = Clock()
+    heartbeats = Heartbeats(silence_factor=3.0, now=clock)
+    await tasks.record(UID, WORKER, [said(3, sequence=1, heartbeat_s=10.0)])
+    heartbeats.promise(UID, WORKER, 10.0)
+    listening = asyncio.create_task(watch_heartbeats(tasks, heartbeats), name="heartbeats")
+    async with watching(tasks, api.url, heartbeats=heartbeats):
+        await api.until_watched()
+        api.tell("ADDED", pod(phase="Failed"))
+        await until_state(tasks, "lost")
+        clock.now += 31
+        heartbeats.changed.set()
+        assert await until_state(tasks, "failed") == "pod pod-a failed: no reason given"
+    listening.cancel()
+
+
 # ---- deletion and replacement --------------------------------------------------------------------
 
 
@@ -308,6 +435,57 @@ async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     async with watching(tasks, api.url):
         await api.until_watched()
+        api.pods.clear()
+        api.end_watches()
+        assert await until_state(tasks, "lost") == "pod pod-a was deleted"
+
+
+async def test_no_living_worker_is_called_deleted_by_an_api_that_knows_no_field_selector(
+    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KubeEdge's MetaServer without the cloud: a list by spec.nodeName is empty."""
+    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.01)
+    api.pods["uid of pod-a"] = pod(containers=[RUNNING])
+    api.pods["uid of elsewhere"] = pod("elsewhere", node="edge-2", phase="Failed")
+    await tasks.record(UID, WORKER, [said(3)])
+    revision = tasks.view.revision
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.knows_selector = False
+        lists = api.lists
+        api.end_watches()
+        await until(lambda: api.lists > lists)
+        await api.until_watched()
+        assert tasks.view.revision == revision
+        api.tell("MODIFIED", pod(containers=[TERMINATED]))
+        await until_state(tasks, "lost")
+        assert "fieldSelector" not in api.requests[-1]
+
+
+async def test_a_death_is_found_by_an_api_that_knows_no_field_selector(
+    tasks: Ledger, api: ClusterApi
+) -> None:
+    api.knows_selector = False
+    api.pods["a"] = pod(phase="Failed")
+    async with watching(tasks, api.url):
+        await until_state(tasks, "failed")
+
+
+async def test_an_empty_list_alone_proves_nobodys_death(
+    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.01)
+    api.pods["uid of pod-a"] = pod(containers=[RUNNING])
+    await tasks.record(UID, WORKER, [said(3)])
+    revision = tasks.view.revision
+    async with watching(tasks, api.url):
+        await api.until_watched()
+        api.forgets = True
+        lists = api.lists
+        api.end_watches()
+        await until(lambda: api.lists > lists)
+        await api.until_watched()
+        assert tasks.view.revision == revision
         api.pods.clear()
         api.end_watches()
         assert await until_state(tasks, "lost") == "pod pod-a was deleted"
@@ -336,6 +514,7 @@ async def test_the_younger_pod_speaks_for_a_worker_that_is_replaced(
 
 
 async def test_only_workers_of_this_node_are_asked_for(tasks: Ledger, api: ClusterApi) -> None:
+    api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     async with watching(tasks, api.url):
         await api.until_watched()
     for query in api.requests:
