@@ -121,14 +121,14 @@ def wait_for_image(plane: ControlPlane, namespace: str) -> None:
     wait_until("the other image", missing, timeout_s=SETTLE_S)
 
 
-def leave_what_nobody_wants(plane: ControlPlane, job: Object) -> None:
-    """As an earlier version might have made it for the job."""
+def leave_what_nobody_wants(plane: ControlPlane, job: Object, *, namespace: str = "") -> Object:
+    """As an earlier version might have made it for the job. Args: namespace: not the job's"""
     metadata = job["metadata"]
     owner = {key: job[key] for key in ("apiVersion", "kind")}
     owner |= {key: metadata[key] for key in ("name", "uid")}
     left = {
         "name": "digits-old",
-        "namespace": metadata["namespace"],
+        "namespace": namespace or metadata["namespace"],
         "labels": {
             "app.kubernetes.io/managed-by": "edgeai",
             "edgeai.io/uid": metadata["uid"],
@@ -136,7 +136,8 @@ def leave_what_nobody_wants(plane: ControlPlane, job: Object) -> None:
         "ownerReferences": [{**owner, "controller": True}],
     }
     spec = {"ports": [{"port": 80}]}
-    plane.client.create({"apiVersion": "v1", "kind": "Service", "metadata": left, "spec": spec})
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": left, "spec": spec}
+    return plane.client.create(service)
 
 
 def wait_for_deployment(plane: ControlPlane, namespace: str) -> None:

@@ -1,0 +1,153 @@
+"""Two tenants on a real control plane: pods of one, made to look like those of the other's jobs."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from edgeai.api import Object, path_of, wait_until
+from tests.cluster.client import Client
+from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import model, service
+from tests.cluster.test_federated_learning import dataset
+from tests.globalmanager.kinds.samples import federated
+
+SETTLE_S: Final = 60.0
+SPY: Final = "edge1"
+LAST: Final = "edge2"
+CRASHED: Final = {
+    "phase": "Running",
+    "containerStatuses": [
+        {
+            "name": "main",
+            "image": "registry.test/forged:1",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 9,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "forged"}},
+        }
+    ],
+}
+EXPIRED: Final = {"phase": "Failed", "reason": "DeadlineExceeded", "message": "forged"}
+
+
+@pytest.fixture
+def mallory(client: Client) -> str:
+    """Namespace of the other tenant; it lasts as long as the control plane."""
+    metadata = {"generateName": "mallory-"}
+    made = client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    name: str = made["metadata"]["name"]
+    return name
+
+
+def pods_of(client: Client, namespace: str) -> dict[str, Object]:
+    found = client.list(f"/api/v1/namespaces/{namespace}/pods")
+    return {pod["metadata"]["name"]: pod for pod in found}
+
+
+def wait_for_pods(client: Client, namespace: str, count: int) -> dict[str, Object]:
+    def missing() -> str:
+        found = len(pods_of(client, namespace))
+        return "" if found == count else f"{found} of {count} pods"
+
+    wait_until("the pods of the workers", missing, timeout_s=SETTLE_S)
+    return pods_of(client, namespace)
+
+
+def owner(object_: Object, *, controller: bool = True) -> Object:
+    named = {key: object_[key] for key in ("apiVersion", "kind")}
+    named |= {key: object_["metadata"][key] for key in ("name", "uid")}
+    return {**named, "controller": controller}
+
+
+def make_pod(
+    client: Client,
+    name: str,
+    namespace: str,
+    like: Object,
+    *owners: Object,
+    node: str = SPY,
+    status: Any = None,
+) -> None:
+    """With the labels of the pod `like`; no ReplicaSet adopts it without the template's hash."""
+    labels = dict(like["metadata"]["labels"])
+    labels.pop("pod-template-hash", None)
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    spec = {
+        "nodeName": node,
+        "automountServiceAccountToken": False,  # the namespace's is made only now
+        "containers": [{"name": "main", "image": "registry.test/forged:1"}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    made = client.create({**pod, "metadata": {**metadata, "ownerReferences": list(owners)}})
+    if status is not None and client.find(path_of(made)):
+        client.patch(f"{path_of(made)}/status", {"status": status})
+
+
+def wait_for_nodes(client: Client, job: Object, nodes: str) -> Object:
+    """The job's status, once the GlobalManager has seen the pod that was made last."""
+
+    def missing() -> str:
+        told = client.get(path_of(job)).get("status", {}).get("edgeNodes", "")
+        return "" if LAST in told else f"nodes: {told!r}"
+
+    wait_until(f"node {LAST}", missing, timeout_s=SETTLE_S)
+    status: Object = client.get(path_of(job))["status"]
+    assert status["edgeNodes"] == nodes
+    return status
+
+
+def test_forged_pods_join_no_joint_inference_service(
+    client: Client, manager: GlobalManager, namespace: str, mallory: str
+) -> None:
+    for name in ("small", "big"):
+        client.create(model(name, namespace))
+    job = client.create(service(namespace))
+    made = wait_for_pods(client, namespace, 2)
+    edge = next(
+        pod for pod in made.values() if pod["metadata"]["labels"]["edgeai.io/role"] == "edge"
+    )
+    (replica_set,) = edge["metadata"]["ownerReferences"]
+    assert replica_set["kind"] == "ReplicaSet"
+    owners = [[], [owner(job)], [replica_set], [owner(job, controller=False)]]
+    for number, named in enumerate(owners):
+        make_pod(client, f"forged-{number}", mallory, edge, *named, status=CRASHED)
+    make_pod(client, "loose", namespace, edge, status=CRASHED)
+    make_pod(client, "last", namespace, edge, owner(job), node=LAST)
+
+    status = wait_for_nodes(client, job, f"edge0,{LAST}")
+    assert (status["active"], status["failed"]) == (3, 0)
+    assert status["phase"] == "Pending"
+    assert "forged" not in json.dumps(status)
+
+
+def test_a_forged_pod_ends_no_federated_learning_job(
+    client: Client, manager: GlobalManager, namespace: str, mallory: str
+) -> None:
+    client.create(model("small", namespace))
+    client.create(dataset("data0", "edge0", namespace))
+    job = client.create(federation(namespace))
+    trainer = wait_for_pods(client, namespace, 2)["digits-train-0"]
+    assert trainer["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+    make_pod(client, "digits-train-0", mallory, trainer, owner(job), status=EXPIRED)
+    make_pod(client, "digits-train-1", mallory, trainer, status=EXPIRED)
+    make_pod(client, "loose", namespace, trainer, status=EXPIRED)
+    make_pod(client, "last", namespace, trainer, owner(job))
+
+    def missing() -> str:
+        last = pods_of(client, namespace).get("last")
+        return "" if last is None or "deletionTimestamp" in last["metadata"] else "it is there"
+
+    wait_until("the end of a pod that no trainer needs", missing, timeout_s=SETTLE_S)
+    status = client.get(path_of(job))["status"]
+    assert (status["phase"], status["failed"]) == ("Pending", 0)
+    assert "forged" not in json.dumps(status)
+
+
+def federation(namespace: str) -> Object:
+    return {
+        "apiVersion": "edgeai.io/v1alpha1",
+        "kind": "FederatedLearningJob",
+        "metadata": {"name": "digits", "namespace": namespace},
+        "spec": federated(1),
+    }
