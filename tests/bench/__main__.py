@@ -1,6 +1,6 @@
 """`make bench`: measure, and print one JSON object.
 
-    python -m tests.bench [local] [cluster] [federated]
+    python -m tests.bench [local] [cluster] [federated] [worker-http]
 
 Machines are shared and noisy, so figures come with their spread, and beside the cost of a bare
 request to the same API in the same run. docs/performance.md says what they mean.
@@ -10,13 +10,14 @@ import json
 import sys
 from typing import Any
 
-from tests.bench import cluster, federated, local
+from tests.bench import cluster, federated, local, worker_http
 from tests.cluster.binaries import Unavailable
 
 SECTIONS = {
     "local": local.measure,
     "cluster": cluster.measure,
     "federated": federated.measure,
+    "worker-http": worker_http.measure,
 }
 
 
