@@ -219,7 +219,7 @@ class InferenceRules:
     def test_orphans_go_on_and_keep_their_names(self, service: InferenceService) -> None:
         before = service.uids()
         service.delete("Orphan")
-        service.wait_until("its end", lambda: "there" if service.api.find(service.path) else "")
+        service.eventually("its end", lambda: service.api.find(service.path) is None)
         orphans = [each for key in ALL - set(PODS.values()) for each in service.made()[key]]
         assert not any(each["metadata"].get("ownerReferences") for each in orphans)
         service.create()
@@ -274,20 +274,22 @@ def wait_until_made(service: InferenceService) -> None:
     """Until both Deployments of its latest life are there."""
     uid = service.api.get(service.path)["metadata"]["uid"]
 
-    def missing() -> str:
+    def check() -> bool:
         made = service.made()
         deployments = [
             each for key in (EDGE_DEPLOYMENT, CLOUD_DEPLOYMENT) for each in made.get(key, ())
         ]
         own = [o for o in deployments if o["metadata"]["labels"]["edgeai.io/uid"] == uid]
-        return "" if len(own) == 2 else f"{len(own)} of 2 Deployments"
+        assert len(own) == 2, f"{len(own)} of 2 Deployments"
+        return True
 
-    service.wait_until("its Deployments", missing)
+    service.eventually("its Deployments", check)
 
 
 def wait_until_lost(service: InferenceService, *keys: str) -> None:
-    def left() -> str:
-        found = service.made()
-        return ", ".join(key for key in keys if key in found)
+    def check() -> bool:
+        left = [key for key in keys if key in service.made()]
+        assert not left, f"there is still {left}"
+        return True
 
-    service.wait_until("their end", left)
+    service.eventually("their end", check)

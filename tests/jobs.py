@@ -6,9 +6,12 @@ For tests on the local cluster and on a real one, which differ in nothing that i
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from edgeai.api import Object, collection_of, path_of, wait_until
+from edgeai.api import Object, collection_of, path_of
+from tests.waiting import eventually
+
+T = TypeVar("T")
 
 _TYPES: Final = (("v1", "Pod"), ("apps/v1", "Deployment"), ("v1", "Service"))
 
@@ -72,20 +75,22 @@ class Job:
     def wait_for(self, field: str, value: Any) -> None:
         """Until its status says so."""
 
-        def differs() -> str:
+        def check() -> bool:
             status = self.status()
-            return "" if status.get(field) == value else f"status is {status}"
+            assert status.get(field) == value, f"status is {status}"
+            return True
 
-        self.wait_until(f"{field} {value} of {self.name}", differs)
+        self.eventually(f"{field} {value} of {self.name}", check)
 
     def wait_for_condition(self, type_: str, reason: str) -> None:
         """Until the condition has this reason."""
 
-        def differs() -> str:
+        def check() -> bool:
             found = self.condition(type_)
-            return "" if found.get("reason") == reason else f"{type_} is {found}"
+            assert found.get("reason") == reason, f"{type_} is {found}"
+            return True
 
-        self.wait_until(f"{type_} {reason} of {self.name}", differs)
+        self.eventually(f"{type_} {reason} of {self.name}", check)
 
     # ---- what was made for it -------------------------------------------------------------------
 
@@ -121,11 +126,12 @@ class Job:
     def wait_for_owner(self, uid: str) -> None:
         """Until there is something made for the job of this uid, and nothing for one before it."""
 
-        def differs() -> str:
+        def check() -> bool:
             owners = self.owners()
-            return "" if owners == {uid} else f"what there is belongs to {owners}"
+            assert owners == {uid}, f"what there is belongs to {owners}"
+            return True
 
-        self.wait_until(f"the end of every {self.name} but {uid}", differs)
+        self.eventually(f"the end of every {self.name} but {uid}", check)
 
     def delete_made(self, key: str, propagation: str = "") -> None:
         (found,) = self.made()[key]
@@ -134,27 +140,32 @@ class Job:
     def wait_for_new(self, before: dict[str, str], *keys: str) -> None:
         """Until, of all that was there before, exactly `keys` are others, and every pod is up."""
 
-        def differs() -> str:
+        def check() -> bool:
             after = self.uids()
             changed = {key for key, uid in before.items() if after.get(key) not in (None, uid)}
             is_done = changed == set(keys) and after.keys() == before.keys()
             is_single = not any("+" in uid for uid in after.values())
             down = [each["metadata"]["name"] for each in self._all_made() if not _is_up(each)]
-            return "" if is_done and is_single and not down else f"{changed} of {after}, {down}"
+            is_so = is_done and is_single and not down
+            assert is_so, f"{changed} of {after}, {down}"
+            return True
 
-        self.wait_until(f"another {', '.join(keys)}", differs)
+        self.eventually(f"another {', '.join(keys)}", check)
 
     def wait_until_gone(self) -> None:
         """Until neither it is there nor anything that was made for it."""
 
-        def left() -> str:
+        def check() -> bool:
             job = [self.path] if self.api.find(self.path) else []
-            return ", ".join([*job, *(_key(each) for each in self._all_made())])
+            left = [*job, *(_key(each) for each in self._all_made())]
+            assert not left, f"there is still {left}"
+            return True
 
-        self.wait_until(f"the end of {self.name}", left)
+        self.eventually(f"the end of {self.name}", check)
 
-    def wait_until(self, what: str, is_done: Callable[[], str]) -> None:
-        wait_until(what, is_done, timeout_s=self._timeout_s)
+    def eventually(self, what: str, check: Callable[[], T | None]) -> T:
+        """As `waiting.eventually`, with the patience that this cluster needs."""
+        return eventually(what, check, timeout_s=self._timeout_s)
 
     def _all_made(self) -> list[Object]:
         found: list[Object] = []

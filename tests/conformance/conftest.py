@@ -11,14 +11,13 @@ from typing import Final
 import pytest
 import yaml
 
-from edgeai.api import wait_until
 from tests.cluster import binaries
 from tests.conformance.clusters import Cluster, local_cluster, real_cluster
 from tests.conformance.objects import node, widget_crd
 from tests.conformance.space import Space
+from tests.waiting import eventually
 
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
-READY_S: Final = 30.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,11 +65,12 @@ def _wait_until_served(cluster: Cluster, crd: dict[str, object]) -> None:
     versions = [version["name"] for version in spec["versions"]]
     paths = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}" for version in versions]
 
-    def missing() -> str:
-        answers = (cluster.client("GET", path) for path in paths)
-        return "" if all(answer.status == 200 for answer in answers) else "no answer to a list"
+    def check() -> bool:
+        answers = {path: cluster.client("GET", path).status for path in paths}
+        assert set(answers.values()) == {200}, f"lists are answered with {answers}"
+        return True
 
-    wait_until(f"serving {paths[0]}", missing, timeout_s=READY_S, poll_s=0.05)
+    eventually(f"serving {paths[0]}", check)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def space(cluster: Cluster) -> Iterator[Space]:
     name = made.ok()["metadata"]["name"]
     space = Space(cluster.client, name)
     if cluster.has_service_accounts:
-        space.until("its ServiceAccount", lambda: space.find("serviceaccounts", "default"))
+        eventually("its ServiceAccount", lambda: space.find("serviceaccounts", "default"))
     yield space
     cluster.client("DELETE", f"/api/v1/namespaces/{name}")
 

@@ -1,16 +1,14 @@
 """One namespace of a cluster as a test uses it: resources by their plural."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
-from edgeai.api import wait_until
 from tests.conformance.client import MERGE_PATCH, Answer, Client, Object, Stream
 from tests.conformance.objects import GROUP
+from tests.waiting import eventually
 
 T = TypeVar("T")
 
-SETTLE_S: Final = 60.0
 _ROOTS: Final = {
     "deployments": "/apis/apps/v1",
     "events": "/api/v1",
@@ -90,18 +88,5 @@ class Space:
 
     # Waiting
 
-    def until(self, what: str, check: Callable[[], T | None], *, timeout_s: float = SETTLE_S) -> T:
-        """What `check` gives once it is true. Raises: edgeai.api.TimedOut"""
-        found: list[T] = []
-
-        def missing() -> str:
-            value = check()
-            if value:
-                found.append(value)
-            return "" if value else "not so"
-
-        wait_until(what, missing, timeout_s=timeout_s, poll_s=0.02)
-        return found[0]
-
     def until_gone(self, plural: str, name: str) -> None:
-        self.until(f"the end of {name}", lambda: self.find(plural, name) is None)
+        eventually(f"the end of {name}", lambda: self.find(plural, name) is None)

@@ -9,6 +9,7 @@ from tests.conformance.client import Object
 from tests.conformance.clusters import Cluster
 from tests.conformance.objects import configmap, deployment, pod
 from tests.conformance.space import Space
+from tests.waiting import eventually
 
 
 def with_container(**fields: Any) -> Object:
@@ -261,7 +262,7 @@ def test_a_pod_that_fits_nowhere_says_so_beside_what_others_say(space: Space) ->
         named = {each["type"]: each for each in found}
         return named if len(named) == 2 else None
 
-    scheduled = space.until("both conditions", conditions)["PodScheduled"]
+    scheduled = eventually("both conditions", conditions)["PodScheduled"]
     assert (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
     assert scheduled["message"]
 
@@ -299,7 +300,7 @@ def test_what_is_immutable_stays(space: Space, plural: str) -> None:
 
 def test_a_service_gets_an_address_and_keeps_it(space: Space) -> None:
     space.create("services", service())
-    address = space.until("an address", lambda: space.get("services", "one")["spec"]["clusterIP"])
+    address = eventually("an address", lambda: space.get("services", "one")["spec"]["clusterIP"])
     space.patch("services", "one", service(ports=[{"port": 81}])).ok()
     changed = space.get("services", "one")["spec"]
     assert (changed["clusterIP"], changed["ports"][0]["port"]) == (address, 81)

@@ -5,6 +5,7 @@ import pytest
 from tests.conformance.client import Object
 from tests.conformance.clusters import Cluster
 from tests.conformance.space import Space
+from tests.waiting import eventually
 
 
 def running_pod(node: str, script: str, **spec: object) -> Object:
@@ -20,7 +21,7 @@ def until_phase(space: Space, phase: str) -> Object:
         pod = space.get("pods", "one")
         return pod if pod["status"].get("phase") == phase else None
 
-    return space.until(phase, found)
+    return eventually(phase, found)
 
 
 def test_a_pod_succeeds_and_leaves_its_log(space: Space, kubelet: str) -> None:

@@ -9,6 +9,7 @@ from tests.conformance.client import JSON_PATCH, MERGE_PATCH, Client, Object
 from tests.conformance.clusters import Cluster
 from tests.conformance.objects import GROUP, widget, widget_crd
 from tests.conformance.space import Space
+from tests.waiting import eventually
 
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -257,10 +258,10 @@ def gadgets(space: Space) -> Iterator[Space]:
     """A second kind, served, and withdrawn afterwards."""
     space.client("POST", CRDS, widget_crd("gadgets", "Gadget")).ok()
     path = f"/apis/{GROUP}/v1alpha1/gadgets"
-    space.until("being served", lambda: space.client("GET", path).status == 200)
+    eventually("being served", lambda: space.client("GET", path).status == 200)
     yield space
     space.client("DELETE", f"{CRDS}/gadgets.{GROUP}")
-    space.until("its end", lambda: space.client("GET", f"{CRDS}/gadgets.{GROUP}").status == 404)
+    eventually("its end", lambda: space.client("GET", f"{CRDS}/gadgets.{GROUP}").status == 404)
 
 
 def test_versions_of_one_kind_show_the_same_objects(gadgets: Space) -> None:
@@ -271,7 +272,7 @@ def test_versions_of_one_kind_show_the_same_objects(gadgets: Space) -> None:
     old, new = (
         f"/apis/{GROUP}/{name}/namespaces/{gadgets.name}/gadgets" for name in ("v1alpha1", "v1")
     )
-    gadgets.until("the new version", lambda: gadgets.client("GET", new).status == 200)
+    eventually("the new version", lambda: gadgets.client("GET", new).status == 200)
     created = gadgets.client("POST", old, widget(kind="Gadget")).ok()
     shown = gadgets.client("GET", f"{new}/one").ok()
     assert (shown["apiVersion"], shown["spec"]) == (f"{GROUP}/v1", created["spec"])
@@ -290,12 +291,12 @@ def test_a_crd_goes_with_its_objects(gadgets: Space) -> None:
     gadgets.client("POST", path, widget("two", kind="Gadget")).ok()
     crd = f"{CRDS}/gadgets.{GROUP}"
     gadgets.client("DELETE", crd).ok()
-    gadgets.until("the end of two", lambda: gadgets.client("GET", f"{path}/two").status == 404)
+    eventually("the end of two", lambda: gadgets.client("GET", f"{path}/two").status == 404)
     assert gadgets.client("GET", crd).status == 200  # it waits for what is held
     free = {"metadata": {"finalizers": None}}
     gadgets.client("PATCH", f"{path}/one", free, content_type=MERGE_PATCH).ok()
-    gadgets.until("the end of the CRD", lambda: gadgets.client("GET", crd).status == 404)
-    gadgets.until("404", lambda: gadgets.client("GET", path).status == 404)
+    eventually("the end of the CRD", lambda: gadgets.client("GET", crd).status == 404)
+    eventually("404", lambda: gadgets.client("GET", path).status == 404)
 
 
 def test_a_crd_that_became_stricter_judges_what_is_written_then(gadgets: Space) -> None:
@@ -310,7 +311,7 @@ def test_a_crd_that_became_stricter_judges_what_is_written_then(gadgets: Space) 
         probe = widget("probe", kind="Gadget", size=1)
         return gadgets.client("POST", path, probe, dryRun="All").status == 422
 
-    gadgets.until("the new schema", is_judged)
+    eventually("the new schema", is_judged)
     small = {"spec": {"size": 2}}
     answer = gadgets.client("PATCH", f"{path}/one", small, content_type=MERGE_PATCH)
     assert answer.causes == {("spec.size", "FieldValueInvalid")}
@@ -339,6 +340,6 @@ def test_a_name_that_is_taken_is_not_accepted(space: Space, names: Object) -> No
         found = space.client("GET", path).ok()["status"].get("conditions") or []
         return {each["type"]: each["status"] for each in found}
 
-    space.until("the verdict", lambda: conditions().get("NamesAccepted") == "False")
+    eventually("the verdict", lambda: conditions().get("NamesAccepted") == "False")
     space.client("DELETE", path).ok()
-    space.until("its end", lambda: space.client("GET", path).status == 404)
+    eventually("its end", lambda: space.client("GET", path).status == 404)

@@ -8,6 +8,7 @@ import pytest
 from tests.conformance.client import Object
 from tests.conformance.objects import bound_pod, configmap, owned_by, pod, widget
 from tests.conformance.space import Space
+from tests.waiting import eventually
 
 # At once
 
@@ -223,7 +224,7 @@ def test_an_owner_deleted_in_the_foreground_waits_for_those_that_block_it(space:
     marked = space.get("configmaps", "owner")["metadata"]
     assert (marked["finalizers"], "deletionTimestamp" in marked) == (["foregroundDeletion"], True)
     space.until_gone("configmaps", "free")
-    space.until(
+    eventually(
         "the deletion of what is held",
         lambda: "deletionTimestamp" in space.get("configmaps", "held")["metadata"],
     )
@@ -258,7 +259,7 @@ def test_an_object_stays_while_one_owner_is_left(space: Space) -> None:
         metadata = space.get("configmaps", "child")["metadata"]
         return [owner["name"] for owner in metadata["ownerReferences"]]
 
-    space.until("one owner less", lambda: owners() == ["second"])
+    eventually("one owner less", lambda: owners() == ["second"])
 
 
 def test_an_object_whose_owner_was_gone_before_it_came_is_collected(space: Space) -> None:
@@ -294,7 +295,7 @@ def test_a_pod_of_a_node_gets_its_grace_when_its_owner_goes(space: Space) -> Non
     made["metadata"]["ownerReferences"] = owned_by(owner)
     space.create("pods", made)
     space.delete("configmaps", "owner").ok()
-    space.until(
+    eventually(
         "its deletion", lambda: "deletionTimestamp" in space.get("pods", "worker")["metadata"]
     )
     assert space.get("pods", "worker")["metadata"]["deletionGracePeriodSeconds"] == 30
@@ -327,4 +328,4 @@ def test_a_namespace_goes_with_all_that_it_holds(space: Space) -> None:
     space.until_gone("pods", "one")
     assert space.client("GET", path).status == 200
     space.patch("configmaps", "held", {"metadata": {"finalizers": None}}).ok()
-    space.until("the end of the namespace", lambda: space.client("GET", path).status == 404)
+    eventually("the end of the namespace", lambda: space.client("GET", path).status == 404)

@@ -5,6 +5,7 @@ import pytest
 from tests.conformance.client import Object
 from tests.conformance.objects import deployment
 from tests.conformance.space import Space
+from tests.waiting import eventually
 
 HASH = "pod-template-hash"
 
@@ -20,9 +21,9 @@ def until_count(space: Space, count: int) -> list[Object]:
         return pods if len(pods) == count else None
 
     if count == 0:
-        space.until("no pod", lambda: not live_pods(space))
+        eventually("no pod", lambda: not live_pods(space))
         return []
-    return space.until(f"{count} pods", found)
+    return eventually(f"{count} pods", found)
 
 
 def uids(pods: list[Object]) -> set[str]:
@@ -67,7 +68,7 @@ def test_a_deleted_pod_is_replaced(space: Space) -> None:
     space.create("deployments", deployment(2))
     gone, kept = until_count(space, 2)
     space.delete("pods", gone["metadata"]["name"]).ok()
-    space.until("its end", lambda: gone["metadata"]["uid"] not in uids(live_pods(space)))
+    eventually("its end", lambda: gone["metadata"]["uid"] not in uids(live_pods(space)))
     pods = until_count(space, 2)
     assert kept["metadata"]["uid"] in uids(pods)
 
@@ -91,7 +92,7 @@ def test_another_template_makes_other_pods(space: Space) -> None:
         pods = live_pods(space)
         return len(pods) == 2 and not uids(pods) & uids(before)
 
-    space.until("the new pods", is_rolled)
+    eventually("the new pods", is_rolled)
     hashes = {pod["metadata"]["labels"][HASH] for pod in live_pods(space)}
     assert len(hashes) == 1
     assert hashes != {before[0]["metadata"]["labels"][HASH]}
@@ -109,7 +110,7 @@ def test_a_roll_keeps_what_is_old_until_the_new_serves(space: Space) -> None:
         counted = (status.get("replicas"), status.get("updatedReplicas"))
         return bool(counted == (3, 1) and status["observedGeneration"] == 2)
 
-    space.until("one of the new", is_counted)
+    eventually("one of the new", is_counted)
     assert before < uids(live_pods(space))
 
 
@@ -118,7 +119,7 @@ def test_a_change_beside_the_template_keeps_the_pods(space: Space) -> None:
     before = until_count(space, 1)
     patch = {"metadata": {"labels": {"a": "b"}}, "spec": {"minReadySeconds": 1}}
     space.patch("deployments", "web", patch).ok()
-    space.until("that it was seen", lambda: observed(space) == 2)
+    eventually("that it was seen", lambda: observed(space) == 2)
     assert uids(live_pods(space)) == uids(before)
 
 
@@ -127,7 +128,7 @@ def test_a_paused_deployment_rolls_nothing_out(space: Space) -> None:
     before = until_count(space, 1)
     template = {"metadata": {"annotations": {"changed": "yes"}}}
     space.patch("deployments", "web", {"spec": {"paused": True, "template": template}}).ok()
-    space.until("that it was seen", lambda: observed(space) == 2)
+    eventually("that it was seen", lambda: observed(space) == 2)
     assert uids(live_pods(space)) == uids(before)
 
 
@@ -143,7 +144,7 @@ def test_a_deployment_tells_what_it_has(space: Space) -> None:
         status: Object = space.get("deployments", "web").get("status") or {}
         return status if status.get("replicas") == 2 else None
 
-    status = space.until("two replicas", counted)
+    status = eventually("two replicas", counted)
     counts = {name: value for name, value in status.items() if name.endswith("Replicas")}
     assert counts == {"updatedReplicas": 2, "unavailableReplicas": 2}
     conditions = {each["type"]: each["status"] for each in status["conditions"]}
@@ -164,7 +165,7 @@ def test_an_orphaned_deployment_leaves_its_pods_to_the_next_of_that_name(space: 
     space.until_gone("deployments", "web")
     assert uids(live_pods(space)) == before
     space.create("deployments", deployment(2))
-    space.until("that it was seen", lambda: observed(space) == 1)
+    eventually("that it was seen", lambda: observed(space) == 1)
     assert uids(until_count(space, 2)) == before
 
 
@@ -182,7 +183,7 @@ def test_a_pod_that_is_labelled_otherwise_is_released_and_replaced(
     released, replacement = sorted(
         until_count(space, 2), key=lambda each: bool(each["metadata"]["name"] != name)
     )
-    space.until("its release", lambda: not owner_uids(space.get("pods", name)))
+    eventually("its release", lambda: not owner_uids(space.get("pods", name)))
     assert released["metadata"]["uid"] == pod["metadata"]["uid"]
     assert owner_uids(replacement) == owner_uids(pod)
 
@@ -192,7 +193,7 @@ def test_a_released_pod_outlives_the_deployment(space: Space) -> None:
     (pod,) = until_count(space, 1)
     name = pod["metadata"]["name"]
     space.patch("pods", name, {"metadata": {"labels": {"app": "aside"}}}).ok()
-    space.until("its release", lambda: not owner_uids(space.get("pods", name)))
+    eventually("its release", lambda: not owner_uids(space.get("pods", name)))
     until_count(space, 2)
     space.delete("deployments", "web").ok()
     (left,) = until_count(space, 1)

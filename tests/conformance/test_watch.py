@@ -5,6 +5,7 @@ import pytest
 from tests.conformance.clusters import Cluster
 from tests.conformance.objects import UNSERVED_NODE, bound_pod, pod, widget
 from tests.conformance.space import Space
+from tests.waiting import eventually
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 SENDS_INITIAL_EVENTS_SINCE = 32
@@ -37,7 +38,7 @@ def test_a_watch_without_version_begins_with_what_exists(space: Space) -> None:
 
 def test_a_watch_from_version_0_begins_with_what_exists(space: Space) -> None:
     created = space.create("widgets", widget())
-    space.until("the watch cache", lambda: space.list("widgets", resourceVersion="0"))
+    eventually("the watch cache", lambda: space.list("widgets", resourceVersion="0"))
     with space.watch("widgets", resourceVersion="0") as watch:
         event = watch.read()
     assert (event["type"], event["object"]) == ("ADDED", created)

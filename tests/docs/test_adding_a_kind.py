@@ -12,7 +12,8 @@ import yaml
 
 import globalmanager
 from edgeai import environment
-from edgeai.api import path_of, wait_until
+from edgeai.api import path_of
+from tests.waiting import eventually
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kind.md"
 BLOCK = re.compile(
@@ -62,13 +63,14 @@ def test_kind_is_one_folder_and_runs(copy: Path, blocks: dict[str, str], tmp_pat
     try:
         applied = running.api.apply(yaml.safe_load(blocks["manifest"]))
 
-        def missing() -> str:
+        def check() -> bool:
             status = running.api.get(path_of(applied)).get("status") or {}
             worker = (status.get("workers") or {}).get("hello-run") or {}
             told = (worker.get("status"), (worker.get("taskInfo") or {}).get("answer"))
-            return "" if told == ("completed", 42) else f"status is {status}"
+            assert told == ("completed", 42), f"status is {status}"
+            return True
 
-        wait_until("the worker's report in the CR", missing, timeout_s=20)
+        eventually("the worker's report in the CR", check)
         running.api.delete(path_of(applied))
     finally:
         environment.down(state_dir)

@@ -3,28 +3,37 @@
 import itertools
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.edgeai.command import DEADLINE_S, processes_of, start
+from tests.waiting import eventually
 
 
-def wait_for(is_so: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.01)
+class Ended(Exception):
+    """The command has ended though it should not have."""
+
+
+def wait_for(what: str, is_so: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Raises: Ended with what the command has said"""
+
+    def check() -> object:
+        if process.poll() is not None:
+            raise Ended(process.communicate())
+        return is_so()
+
+    eventually(what, check, poll_s=0.01)
 
 
 def wait_for_end_of_processes(directory: Path) -> None:
-    end = time.monotonic() + 10
-    while left := processes_of(directory):
-        assert time.monotonic() < end, left
-        time.sleep(0.05)
+    def check() -> bool:
+        left = processes_of(directory)
+        assert not left, f"there is still {left}"
+        return True
+
+    eventually(f"the end of all processes of {directory}", check)
 
 
 MOMENTS: dict[str, Callable[[Path], object]] = {
@@ -46,7 +55,7 @@ def test_up_that_is_ended_early_leaves_nothing_running(
 ) -> None:
     state = tmp_path / "state"
     process = start("up", "--state-dir", str(state))
-    wait_for(lambda: MOMENTS[moment](state), process)
+    wait_for(moment, lambda: MOMENTS[moment](state), process)
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, stdout) == (128 + number, "")
@@ -56,7 +65,7 @@ def test_up_that_is_ended_early_leaves_nothing_running(
 
 def test_a_second_interrupt_does_not_break_the_demos_clean_up(tmp_path: Path) -> None:
     process = start("demo", "joint-inference", tmp=tmp_path)
-    wait_for(lambda: list(tmp_path.glob("edgeai-demo-*/state/pods/*")), process)
+    wait_for("pods", lambda: list(tmp_path.glob("edgeai-demo-*/state/pods/*")), process)
     process.send_signal(signal.SIGINT)
     assert process.stdout is not None
     lines = iter(process.stdout.readline, "")

@@ -1,6 +1,5 @@
 """The command where a cluster runs already: `up` again, and what `status` writes to a pipe."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from edgeai import environment
 from edgeai.environment import Environment
 from tests.edgeai.command import edgeai
+from tests.waiting import eventually
 
 MODEL = "a-model-that-nobody-has-created-and-whose-name-is-long"
 TEMPLATE = {"spec": {"containers": [{"name": "worker", "image": "none"}]}}
@@ -51,10 +51,13 @@ def test_status_in_a_pipe_is_not_folded(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     running.api.apply(JOB)
-    end = time.monotonic() + 20
-    while not any("default/digits" in line and MODEL in line for line in status_lines(running)):
-        assert time.monotonic() < end, status_lines(running)
-        time.sleep(0.1)
+
+    def check() -> bool:
+        lines = status_lines(running)
+        assert any("default/digits" in line and MODEL in line for line in lines), lines
+        return True
+
+    eventually("a line that names the job and its model", check)
 
 
 def status_lines(running: Environment) -> list[str]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from edgeai import environment
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 from examples.joint_inference import train
 from examples.joint_inference.manifests import Placement, objects
+from tests.waiting import eventually
 
 EDGE_MODULE = "examples.joint_inference.edge_worker"
 CLOUD_MODULE = "examples.joint_inference.cloud_worker"
@@ -55,11 +56,12 @@ class Stream:
     def wait_for_uploads(self, more_than: int = 0) -> int:
         """Until the CR counts more uploads than that. Returns: how many it counts"""
 
-        def missing() -> str:
+        def check() -> bool:
             count = self.status().get("uploadCount") or 0
-            return "" if count > more_than else f"uploadCount is {count}"
+            assert count > more_than, f"uploadCount is {count}"
+            return True
 
-        wait_until(f"more than {more_than} uploads in the CR", missing, timeout_s=45)
+        eventually(f"more than {more_than} uploads in the CR", check)
         return int(self.status()["uploadCount"])
 
     def result(self) -> dict[str, Any]:
@@ -82,19 +84,21 @@ class Stream:
             "fallbacks": counted["fallbacks"],
         }
 
-        def differs() -> str:
+        def check() -> bool:
             told = {key: int(value) for key, value in self.counts().items() if key in expected}
-            return "" if told == expected else f"the CR says {told}, the worker {expected}"
+            assert told == expected, f"the CR says {told}, the worker {expected}"
+            return True
 
-        wait_until("exact counts in the CR", differs, timeout_s=75)
+        eventually("exact counts in the CR", check)
         assert self.status()["uploadCount"] == expected["uploaded"]
 
     def wait_for_condition(self, type_: str, status: str) -> None:
-        def missing() -> str:
+        def check() -> bool:
             found = {c["type"]: c for c in self.status().get("conditions") or ()}.get(type_)
-            return "" if found is not None and found["status"] == status else f"it is {found}"
+            assert (found or {}).get("status") == status, f"it is {found}"
+            return True
 
-        wait_until(f"condition {type_}={status}", missing, timeout_s=60)
+        eventually(f"condition {type_}={status}", check)
 
 
 @contextmanager
@@ -107,8 +111,10 @@ def streaming(running: Environment, files: Path, **edge_env: str) -> Iterator[St
         for object_ in reversed(applied):
             running.api.delete(path_of(object_))
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        wait_until(
-            "end of the pods",
-            lambda: ", ".join(p["metadata"]["name"] for p in running.api.get(pods)["items"]),
-            timeout_s=30,
-        )
+        eventually("the end of the pods", lambda: _are_gone(running.api.get(pods)["items"]))
+
+
+def _are_gone(pods: list[Object]) -> bool:
+    names = [pod["metadata"]["name"] for pod in pods]
+    assert not names, f"there is still {names}"
+    return True

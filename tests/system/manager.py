@@ -2,14 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from edgeai import system
-from edgeai.api import wait_until
 from edgeai.environment import Environment
 from tests.system import processes
-
-_ENDED_S: Final = 30.0
+from tests.waiting import eventually
 
 
 @contextmanager
@@ -18,12 +15,14 @@ def stopped_manager(running: Environment) -> Iterator[None]:
     name = system.GLOBALMANAGER
     deployment = f"/apis/apps/v1/namespaces/{system.NAMESPACE}/deployments/{name}"
 
-    def still_there() -> str:
-        return str(processes.pids_of(running, name) or "")
+    def check() -> bool:
+        pids = processes.pids_of(running, name)
+        assert not pids, f"there is still {pids}"
+        return True
 
     running.api.patch(deployment, {"spec": {"replicas": 0}})
     try:
-        wait_until("end of the GlobalManager", still_there, timeout_s=_ENDED_S)
+        eventually("the end of the GlobalManager", check)
         yield
     finally:
         running.api.patch(deployment, {"spec": {"replicas": 1}})

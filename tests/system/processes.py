@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgeai.api import wait_until
 from edgeai.environment import Environment
+from tests.waiting import eventually
 
 
 def pids_of(running: Environment, *argv: str) -> list[int]:
@@ -34,10 +34,11 @@ def stopped(running: Environment, *argv: str) -> Iterator[None]:
 
 
 def wait_for_successor(running: Environment, killed: int, *argv: str) -> None:
-    def missing() -> str:
-        return "" if set(pids_of(running, *argv)) - {killed} else f"no other {argv} runs"
+    def check() -> bool:
+        assert set(pids_of(running, *argv)) - {killed}, f"no other {argv} runs"
+        return True
 
-    wait_until(f"restart of {argv}", missing, timeout_s=20)
+    eventually(f"restart of {argv}", check)
 
 
 def _all_pids() -> Iterator[int]:

@@ -17,11 +17,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from edgeai import environment, system
-from edgeai.api import Api, ApiError, Object, path_of, wait_until
+from edgeai.api import Api, ApiError, Object, path_of
 from edgeai.cutting_proxy import CuttingProxy
 from edgeai.demo import joint_inference as demo
 from edgeai.environment import Environment
 from tests.system.digits import manifests, streaming
+from tests.waiting import eventually
 
 # ---- the command line ------------------------------------------------------------------------
 
@@ -93,14 +94,12 @@ def test_unreachable_api_server_is_waited_for_and_readyz_says_why(
     with CuttingProxy(lambda: (str(address.hostname), int(address.port or 0))) as proxy:
         proxy.cut("loudly")
         with global_manager(running, f"http://127.0.0.1:{proxy.port}", tmp_path) as readyz:
-            wait_until("the reason", lambda: "" if "Kubernetes" in reasons(readyz()) else
-                       f"{readyz()}", timeout_s=15)  # fmt: skip
+            eventually("the reason", lambda: "Kubernetes" in reasons(readyz()))
             code, body = readyz()
             assert code == 503
             assert body["ready"] is False
             proxy.mend()
-            wait_until("readiness", lambda: "" if readyz()[0] == 200 else reasons(readyz()),
-                       timeout_s=30)  # fmt: skip
+            eventually("readiness", lambda: readyz()[0] == 200)
 
 
 Readyz = Callable[[], tuple[int, dict[str, Any]]]
@@ -197,13 +196,14 @@ def test_unknown_node_and_missing_models_are_waited_for_by_name(
     applied = running.api.apply(service)
     try:
 
-        def missing() -> str:
+        def check() -> bool:
             found = conditions(running.api, path_of(applied)).get("ResolvedRefs", {})
             message = found.get("message", "")
             named = all(name in message for name in ("edge9", "digits-edge", "digits-cloud"))
-            return "" if named else f"the message is {message!r}"
+            assert named, f"the message is {message!r}"
+            return True
 
-        wait_until("a condition that names what is missing", missing, timeout_s=10)
+        eventually("a condition that names what is missing", check)
     finally:
         running.api.delete(path_of(applied))
 
@@ -251,12 +251,13 @@ def test_two_local_controllers_with_one_name_are_told_apart(
 
 
 def node_event(running: Environment, reason: str) -> None:
-    def missing() -> str:
+    def check() -> bool:
         events = running.api.get("/api/v1/events")["items"]
         about = [e for e in events if e["involvedObject"].get("name") == demo.EDGE_NODE]
-        return "" if any(e["reason"] == reason for e in about) else f"events: {len(about)}"
+        assert any(e["reason"] == reason for e in about), f"events: {len(about)}"
+        return True
 
-    wait_until(f"Event {reason}", missing, timeout_s=60)
+    eventually(f"Event {reason}", check)
 
 
 @contextmanager

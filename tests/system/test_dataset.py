@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from edgeai import environment, system
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from edgeai.demo.joint_inference import EDGE_NODE
 from edgeai.environment import Environment
-
-PATIENCE_S = 20.0
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +34,15 @@ def wait_for(running: Environment, path: str, samples: int | None, reason: str) 
     """Until .status has this number, and condition Counted this reason."""
     seen: dict[str, Any] = {}
 
-    def missing() -> str:
+    def check() -> bool:
         seen.clear()
         seen.update(running.api.get(path).get("status") or {})
         counted = {c["type"]: c for c in seen.get("conditions", ())}.get("Counted", {})
         is_there = (seen.get("numberOfSamples"), counted.get("reason")) == (samples, reason)
-        return "" if is_there else f"status is {seen}"
+        assert is_there, f"status is {seen}"
+        return True
 
-    wait_until(f"{samples} samples, {reason}", missing, timeout_s=PATIENCE_S)
+    eventually(f"{samples} samples, {reason}", check)
     return seen
 
 

@@ -37,15 +37,16 @@ def wait_for_end(job: Federation, attempts: dict[str, int]) -> None:
     job.wait_for("phase", "Succeeded")
     assert job.result() == pytest.approx([MEAN] * 3)
 
-    def differs() -> str:
+    def check() -> bool:
         told = {
             name: (entry["status"], entry["attempt"], entry["taskInfo"].get("currentRound"))
             for name, entry in job.status()["workers"].items()
         }
         wanted = {name: ("completed", count, ROUNDS) for name, count in attempts.items()}
-        return "" if told == wanted else f"workers are {told}"
+        assert told == wanted, f"workers are {told}"
+        return True
 
-    job.wait_until("the last reports", differs)
+    job.eventually("the last reports", check)
     assert (job.status()["round"], job.status()["rounds"]) == (ROUNDS, ROUNDS)
 
 
@@ -59,7 +60,7 @@ def test_trainers_that_fail_once_end_well(job: Federation) -> None:
 
 def test_a_killed_trainer_ends_well(running: Environment, job: Federation) -> None:
     job.apply()
-    job.wait_until("a trainer's report", lambda: "" if rounds_of(job, TRAINERS[0]) else "none")
+    job.eventually("a trainer's report", lambda: rounds_of(job, TRAINERS[0]))
     before = job.uids()
     processes.kill(running, "trainer", *map(str, DATA["edge0"]))
     wait_for_end(job, {TRAINERS[0]: 2, TRAINERS[1]: 1})
@@ -81,7 +82,7 @@ def test_a_trainer_that_is_left_waiting_is_ended(job: Federation) -> None:
     container |= {"command": ["sleep"], "args": ["3600"]}
     job.apply()
     job.wait_for("succeeded", 2)
-    job.wait_until("its time", lambda: "" if job.status().get("resultTime") else "there is none")
+    job.eventually("its time", lambda: job.status().get("resultTime"))
     job.api.patch(f"{job.path}/status", {"status": {"resultTime": "2026-01-02T03:04:05Z"}})
     job.wait_for("phase", "Succeeded")
     assert job.condition("Complete")["message"].endswith("had the result: mean-train-1")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from edgeai import environment, system
-from edgeai.api import wait_until
 from edgeai.cutting_proxy import CuttingProxy, Manner
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.stage import NAMESPACE
@@ -18,6 +17,7 @@ from edgeai.environment import Environment
 from tests.system import processes
 from tests.system.conftest import IMAGES
 from tests.system.digits import CLOUD_MODULE, EDGE_MODULE, streaming
+from tests.waiting import eventually
 
 SLOWLY = {"STREAM_RATE": "100"}  # 400 images in 4 s
 CUT_S = 10.0
@@ -54,13 +54,15 @@ def test_killed_edge_worker_comes_back_and_its_counts_are_kept(
         processes.wait_for_successor(running, killed, EDGE_MODULE)
         second = next(stream.results_after_restart())["counts"]["seen"]
 
-        def differs() -> str:
+        def check() -> bool:
             entry = stream.status()["workers"][f"{demo.SERVICE}-edge"]
             seen = entry["taskInfo"]["seen"]
-            ok = entry["attempt"] == 2 and entry["status"] == "running"
-            return "" if ok and seen >= second + told_before else f"the CR says {entry}"
+            runs_again = entry["attempt"] == 2 and entry["status"] == "running"
+            is_told = runs_again and seen >= second + told_before
+            assert is_told, f"the CR says {entry}"
+            return True
 
-        wait_until("counts of both processes in the CR", differs, timeout_s=30)
+        eventually("counts of both processes in the CR", check)
 
 
 def test_killed_cloud_worker_is_healed_and_the_edge_answers_meanwhile(
@@ -86,7 +88,7 @@ def test_deleted_cloud_pod_is_replaced(running: Environment, model_files: Path) 
         stream.wait_for_uploads()
         old = cloud_pod(running)
         running.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{old}")
-        wait_until("another pod", lambda: "" if cloud_pod(running) != old else old, timeout_s=20)
+        eventually("another pod", lambda: cloud_pod(running) != old)
         result = stream.result()
         stream.wait_for_exact_counts(result)
         stream.wait_for_condition("Running", "True")
@@ -143,11 +145,7 @@ def test_cut_link_loses_nothing(line: Line, model_files: Path, manner: Manner) -
         connections = line.proxy.connections
         line.proxy.cut(manner)
         cut_at = time.monotonic()
-        wait_until(
-            "the cut to be noticed",
-            lambda: "the session is open" if line.is_connected() else "",
-            timeout_s=CUT_S,
-        )
+        eventually("the end of the session that was cut", lambda: not line.is_connected())
         stream.wait_for_condition("EdgeConnected", "False")
         time.sleep(max(0.0, cut_at + CUT_S - time.monotonic()))  # the line is cut for real time
         counted = int(stream.status()["uploadCount"])

@@ -177,7 +177,7 @@ def test_a_collected_pod_of_a_finished_worker_is_not_run_again(
     for role in WORKERS:
         job.delete_made(job.pod(role))
     job.wait_for("active", 0)
-    job.wait_until("the pods' end", lambda: ", ".join(pods_of(job)))
+    job.eventually("the pods' end", lambda: not pods_of(job))
     seen = job.status()
     assert (seen["phase"], seen["succeeded"], seen["active"]) == ("Succeeded", 3, 0)
     assert pods_of(job) == []
@@ -202,7 +202,7 @@ def test_what_happens_while_the_manager_is_down_is_made_good(
         job.edit(trainingWorkers=job.training(template=_template("trainer", QUICK, *DATA["edge0"])))
         job.delete_made(job.pod("aggregation"))
         gone = job.pod("aggregation")
-        job.wait_until("the pod's end", lambda: "it is there" if gone in job.made() else "")
+        job.eventually("the pod's end", lambda: gone not in job.made())
     job.wait_for_new(before, job.pod("train-0"), job.pod("aggregation"))
 
 
@@ -246,7 +246,7 @@ def test_a_second_life_has_nothing_of_the_first(
 def test_orphans_stay(job: Federation) -> None:
     before = job.uids()
     job.delete("Orphan")
-    job.wait_until("its end", lambda: "it is there" if job.api.find(job.path) else "")
+    job.eventually("its end", lambda: job.api.find(job.path) is None)
     assert job.uids() == before
     for key in before:
         job.delete_made(key)

@@ -152,25 +152,27 @@ def test_while_one_pod_follows_another_the_counts_of_both_are_added_up(
     counting.set_ready("edge", ready=False)
     counting.set_env("edge", "yes")
 
-    def missing() -> str:
+    def check() -> bool:
         pids = pids_of_edge(running)
-        return "" if len(pids) == 2 else f"{len(pids)} of 2 run"
+        assert len(pids) == 2, f"{len(pids)} of 2 run"
+        return True
 
-    counting.wait_until("two edge workers", missing)
+    counting.eventually("two edge workers", check)
     wait_for_counts(counting, more_than=counting.status()["uploadCount"])
     uploaded = finish(running, counting)
     counting.wait_for("uploadCount", uploaded)
     counting.set_ready("edge", ready=True)
-    counting.wait_until("one edge worker", lambda: "" if len(pids_of_edge(running)) == 1 else "2")
+    counting.eventually("one edge worker", lambda: len(pids_of_edge(running)) == 1)
     assert counting.status()["uploadCount"] == uploaded
 
 
 def wait_for_counts(service: Service, *, more_than: int = 0) -> None:
-    def missing() -> str:
+    def check() -> bool:
         count = service.status().get("uploadCount") or 0
-        return "" if count > more_than else f"uploadCount is {count}"
+        assert count > more_than, f"uploadCount is {count}"
+        return True
 
-    service.wait_until(f"more than {more_than} uploads in the CR", missing)
+    service.eventually(f"more than {more_than} uploads in the CR", check)
 
 
 def pids_of_edge(running: Environment) -> list[int]:

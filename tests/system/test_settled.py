@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from edgeai import environment, system
-from edgeai.api import wait_until
 from edgeai.demo import joint_inference as demo
 from edgeai.environment import Environment
 from tests.system.digits import streaming
+from tests.waiting import eventually
 
 QUIET_S = 5.0  # several heartbeats of the worker and beats of the session
 QUICK = ("--session-beat-s", "1", "--session-silence-s", "3")
@@ -49,12 +49,12 @@ def test_settled_system_writes_nothing(running: Environment, model_files: Path) 
         stream.wait_for_exact_counts(stream.result())
         seen: list[dict[str, str]] = []
 
-        def settles() -> str:
+        def check() -> bool:
             """The last write is some time ago."""
             seen.append(versions(running))
-            return "" if len(seen) > 10 and seen[-10] == seen[-1] else "still writing"
+            return len(seen) > 10 and seen[-10] == seen[-1]
 
-        wait_until("the end of all writes", settles, timeout_s=20, poll_s=0.2)
+        eventually("the end of all writes", check, poll_s=0.2)
         before, files = versions(running), disk_writes(running)
         assert any(name.endswith("ledger.db") for name in files)
         time.sleep(QUIET_S)

@@ -23,17 +23,17 @@ import pytest
 
 from common import wire
 from edgeai import environment, status, system
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from edgeai.environment import Environment
 from localcontroller.link import FLOOR_S
 from localcontroller.storage import LEDGER, Storage
 from tests.system import counting_worker, next_release, processes
+from tests.waiting import PATIENCE_S, eventually
 
 NEWEST: Final = max(wire.VERSIONS)
 EDGE: Final = environment.EDGES[0]
 NAMESPACE: Final = "default"
 LOCALCONTROLLER: Final = system.localcontroller_of(EDGE)
-PATIENCE_S: Final = 30.0  # for what takes three seconds on a machine that is not busy
 QUICKLY: Final = ("--reconnect-min-s", "0.5", "--reconnect-max-s", "1")
 
 
@@ -64,27 +64,30 @@ class Installation:
         for name, command in wanted.items():
             self._roll_out(name, command)
 
-        def missing() -> str:
+        def check() -> bool:
             commands = {name: self._commands(name) for name in wanted}
             is_done = all(commands[name] == [command] for name, command in wanted.items())
-            return "" if is_done else f"there run {commands}"
+            assert is_done, f"there run {commands}"
+            return True
 
-        wait_until("rollout", missing, timeout_s=PATIENCE_S)
+        eventually("rollout", check)
 
     def wait_for_session(self, version: int) -> None:
         """Until both halves say that they have a session of this protocol version."""
 
-        def differs() -> str:
+        def check() -> bool:
             try:
                 session = self.node()["session"] or {}
                 link = self.edge("link")
             except (status.RestUnavailable, OSError) as error:
-                return str(error)
+                raise AssertionError(str(error)) from error
             agreed = (session.get("protocolVersion"), link["protocolVersion"])
             is_open = link["connected"] and session.get("synced")
-            return "" if is_open and agreed == (version, version) else f"{session}, {link}"
+            is_so = is_open and agreed == (version, version)
+            assert is_so, f"{session}, {link}"
+            return True
 
-        wait_until(f"a session of version {version}", differs, timeout_s=PATIENCE_S)
+        eventually(f"a session of version {version}", check)
 
     def node(self) -> Object:
         """The edge node, as the GlobalManager shows it. Raises: RestUnavailable"""
@@ -146,11 +149,12 @@ class Service:
         """Until the CR counts more than it does now."""
         before = self.status().get("uploadCount") or 0
 
-        def missing() -> str:
+        def check() -> bool:
             count = self.status().get("uploadCount") or 0
-            return "" if count > before else f"uploadCount is {count}"
+            assert count > before, f"uploadCount is {count}"
+            return True
 
-        wait_until(f"more than {before} uploads", missing, timeout_s=PATIENCE_S)
+        eventually(f"more than {before} uploads", check)
 
     def worker(self) -> int:
         """Pid of its edge worker."""
@@ -168,12 +172,13 @@ class Service:
         return counts
 
     def wait_for_exactly(self, counts: dict[str, int]) -> None:
-        def differs() -> str:
+        def check() -> bool:
             entries = self.status().get("metrics") or ()
             told = {e["key"]: int(e["value"]) for e in entries if e["key"] in counts}
-            return "" if told == counts else f"the CR says {told}, the worker {counts}"
+            assert told == counts, f"the CR says {told}, the worker {counts}"
+            return True
 
-        wait_until("exact counts in the CR", differs, timeout_s=PATIENCE_S)
+        eventually("exact counts in the CR", check)
         assert self.status()["uploadCount"] == counts["uploaded"] > 0
 
 
@@ -329,7 +334,7 @@ def test_without_a_common_version_both_say_so_and_nothing_is_lost(
     installed.wait_for_session(NEWEST)
     with counting(installed, tmp_path) as service:
         installed.install(globalmanager, localcontroller)
-        wait_until("the refusal", lambda: _differs(installed, says), timeout_s=PATIENCE_S)
+        eventually("the refusal", lambda: _is_refused(installed, says))
         over = {"event": "session over", "level": "warning", "node": EDGE, "reason": says}
         installed.wait_for_line(system.GLOBALMANAGER, over)
         told = {"event": "no session with GlobalManager", "level": "warning"}
@@ -342,24 +347,26 @@ def test_without_a_common_version_both_say_so_and_nothing_is_lost(
         service.wait_for_exactly(service.finish())
 
 
-def _differs(installed: Installation, says: str) -> str:
-    """What the GlobalManager shows instead."""
+def _is_refused(installed: Installation, says: str) -> bool:
+    """Whether the GlobalManager shows that, and no session."""
     try:
         node = installed.node()
     except status.RestUnavailable as error:
-        return str(error)
-    return "" if (node["connected"], node["problem"]) == (False, says) else str(node)
+        raise AssertionError(str(error)) from error
+    assert (node["connected"], node["problem"]) == (False, says), str(node)
+    return True
 
 
 def _assert_patient(installed: Installation) -> None:
     """It waits between two attempts: three more of them, two whole waits at least."""
     before, started_s = installed.edge("link")["failures"], time.monotonic()
 
-    def missing() -> str:
+    def check() -> bool:
         failures = installed.edge("link")["failures"]
-        return "" if failures >= before + 3 else f"{failures - before} attempts"
+        assert failures >= before + 3, f"{failures - before} attempts"
+        return True
 
-    wait_until("further attempts", missing, timeout_s=PATIENCE_S, poll_s=0.01)
+    eventually("further attempts", check, poll_s=0.01)
     assert time.monotonic() - started_s >= 2 * FLOOR_S
 
 
