@@ -6,9 +6,10 @@ nobody owns fields, so what a later apply leaves out stays.
 """
 
 import copy
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
+
+from jsonpatch import JsonPatch, JsonPatchException, JsonPointerException
 
 from localcluster.objects import errors
 from localcluster.objects.resources import Object
@@ -164,94 +165,12 @@ def apply_json_patch(object_: Object, operations: Any) -> Object:
     """
     if not isinstance(operations, list):
         raise errors.BadRequest("a JSON patch is a list of operations")
-    document: Any = {"": copy.deepcopy(object_)}  # the root has a parent, too
-    for index, operation in enumerate(operations):
+    result: Any = copy.deepcopy(object_)
+    for index, operation in enumerate(copy.deepcopy(operations)):
         try:
-            _OPERATIONS[operation["op"]](document, operation)
-        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-            why = error if isinstance(error, ValueError) else f"no such path ({error})"
-            raise errors.Unprocessable(f"JSON patch operation {index}: {why}") from error
-    result = document[""]
+            result = JsonPatch([operation]).apply(result, in_place=True)
+        except (JsonPatchException, JsonPointerException) as error:
+            raise errors.Unprocessable(f"JSON patch operation {index}: {error}") from error
     if not isinstance(result, dict):
         raise errors.BadRequest("the JSON patch leaves no object")
     return result
-
-
-def _locate(document: Any, pointer: str) -> tuple[Any, str | int]:
-    """The container that a JSON pointer leads to, and the last step."""
-    if pointer and not pointer.startswith("/"):
-        raise ValueError(f'"{pointer}" is not a JSON pointer')
-    *steps, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")]
-    container = document
-    for step in steps:
-        container = container[_step(container, step)]
-    return container, _step(container, last)
-
-
-def _step(container: Any, text: str) -> str | int:
-    if not isinstance(container, list):
-        return text
-    if text == "-":
-        return len(container)
-    if not text.isdecimal():
-        raise ValueError(f'"{text}" is not an index')
-    return int(text)
-
-
-def _read(document: Any, pointer: str) -> Any:
-    container, step = _locate(document, pointer)
-    return container[step]
-
-
-def _write(document: Any, pointer: str, value: Any) -> None:
-    container, step = _locate(document, pointer)
-    if not isinstance(container, list):
-        container[step] = value
-    elif isinstance(step, int) and step <= len(container):
-        container.insert(step, value)
-    else:
-        raise IndexError(pointer)
-
-
-def _cut(document: Any, pointer: str) -> Any:
-    container, step = _locate(document, pointer)
-    value = container[step]
-    del container[step]
-    return value
-
-
-def _add(document: Any, operation: Object) -> None:
-    _write(document, operation["path"], copy.deepcopy(operation["value"]))
-
-
-def _remove(document: Any, operation: Object) -> None:
-    _cut(document, operation["path"])
-
-
-def _replace(document: Any, operation: Object) -> None:
-    container, step = _locate(document, operation["path"])
-    _ = container[step]  # must exist
-    container[step] = copy.deepcopy(operation["value"])
-
-
-def _move(document: Any, operation: Object) -> None:
-    _write(document, operation["path"], _cut(document, operation["from"]))
-
-
-def _copy(document: Any, operation: Object) -> None:
-    _write(document, operation["path"], copy.deepcopy(_read(document, operation["from"])))
-
-
-def _test(document: Any, operation: Object) -> None:
-    if _read(document, operation["path"]) != operation["value"]:
-        raise ValueError(f"test of {operation['path']} failed")
-
-
-_OPERATIONS: dict[str, Callable[[Any, Object], None]] = {
-    "add": _add,
-    "remove": _remove,
-    "replace": _replace,
-    "move": _move,
-    "copy": _copy,
-    "test": _test,
-}

@@ -139,6 +139,8 @@ def test_json_patch(case: str) -> None:
     "operation",
     [
         {"op": "remove", "path": "/missing"},
+        {"op": "remove", "path": ""},
+        {"op": "remove", "path": "/list/00"},
         {"op": "replace", "path": "/missing", "value": 1},
         {"op": "test", "path": "/a", "value": 2},
         {"op": "add", "path": "/list/9", "value": 2},
@@ -151,7 +153,7 @@ def test_json_patch(case: str) -> None:
 )
 def test_an_impossible_operation_is_refused_by_its_number(operation: Any) -> None:
     with pytest.raises(errors.Unprocessable, match="operation 0"):
-        patches.apply(PatchType.JSON, {"a": 1, "list": []}, [operation])
+        patches.apply(PatchType.JSON, {"a": 1, "list": [0]}, [operation])
 
 
 @pytest.mark.parametrize("patch_type", list(PatchType))
