@@ -61,7 +61,15 @@ Template = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_TEMPLATE_SC
 
 _ENV_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _SCRIPTS_VOLUME: Final = "edgeai-scripts"
-_OMITTED_IF_EMPTY: Final = ("volumes", "initContainers", "nodeName")
+_OMITTED_IF_EMPTY: Final = ("volumes", "initContainers", "nodeName", "tolerations")
+_NO_EXECUTE: Final = "NoExecute"
+# As the LocalController's own (deploy/base/localcontroller). A node out of contact is ordinary at
+# the edge: evicted after 300 s, a worker that runs well would be killed when its node is back.
+_EDGE_TOLERATIONS: Final = (
+    {"key": "node-role.kubernetes.io/edge", "operator": "Exists"},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": _NO_EXECUTE},
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": _NO_EXECUTE},
+)
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -106,6 +114,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     name: WorkerName | None = None
     """None when each of its pods has a name of its own."""
     restart_policy: str = "Always"
+    is_edge: bool = False
+    """It reports to the LocalController of its node, and stays there while the node is away."""
 
 
 # ---- checks -------------------------------------------------------------------------------------
@@ -132,11 +142,16 @@ class _Container(msgspec.Struct, rename="camel"):
     volume_mounts: list[_Mount] | None = None
 
 
+class _Toleration(msgspec.Struct):
+    key: str | None = None
+
+
 class _PodSpec(msgspec.Struct, rename="camel"):
     containers: Annotated[list[_Container], msgspec.Meta(min_length=1)]
     init_containers: list[_Named] | None = None
     volumes: list[_Named] | None = None
     node_name: str | None = None
+    tolerations: list[_Toleration] | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -243,9 +258,21 @@ def build(observed: Observed, worker: Worker) -> Object:
             data.init_containers, given["spec"].get("initContainers"), "name"
         ),
         "nodeName": fixed_node(worker.form),
+        "tolerations": _tolerations(worker, given["spec"].get("tolerations") or []),
     }
     kept = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}
     return {"metadata": _metadata(observed, worker, given.get("metadata") or {}), "spec": kept}
+
+
+def _tolerations(worker: Worker, theirs: list[Object]) -> list[Object]:
+    """The user's, after ours of other keys; a toleration without a key is one of every key.
+
+    Only a pinned worker gets ours: another one is better off on a node that is in contact.
+    """
+    keys = {each.get("key") or "" for each in theirs}
+    if not worker.is_edge or not fixed_node(worker.form) or "" in keys:
+        return theirs
+    return [*(each for each in _EDGE_TOLERATIONS if each["key"] not in keys), *theirs]
 
 
 def _metadata(observed: Observed, worker: Worker, given: Object) -> Object:

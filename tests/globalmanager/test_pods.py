@@ -1,9 +1,11 @@
 """Pod templates: what the user gave, plus what a worker needs."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from common.ids import WorkerName
 from globalmanager import pods, storage
@@ -30,7 +32,9 @@ def template(container: Object | None = None, **spec: Any) -> WorkerForm:
     return form(template={"spec": {"containers": [{**CONTAINER, **(container or {})}], **spec}})
 
 
-def built(given: WorkerForm, env: Any = (), url: str = "", name: str = "") -> Object:
+def built(
+    given: WorkerForm, env: Any = (), url: str = "", name: str = "", *, is_edge: bool = False
+) -> Object:
     pods.check(given, "spec.edgeWorker")
     sources = [storage.Source(env="MODEL_URL", url=url)] if url else []
     worker = Worker(
@@ -39,6 +43,7 @@ def built(given: WorkerForm, env: Any = (), url: str = "", name: str = "") -> Ob
         env=env,
         data=storage.place(sources, SETTINGS),
         name=WorkerName(name) if name else None,
+        is_edge=is_edge,
     )
     return pods.build(World(KIND, job()).observed(), worker)
 
@@ -141,6 +146,53 @@ def test_the_users_volume_and_mount_of_the_same_name_win() -> None:
 def test_node(given: WorkerForm, node: str) -> None:
     assert pods.fixed_node(given) == node
     assert built(given)["spec"].get("nodeName", "") == node
+
+
+# ---- tolerations --------------------------------------------------------------------------------
+
+UNREACHABLE = "node.kubernetes.io/unreachable"
+ITS_LOCAL_CONTROLLER = Path(__file__).parents[2] / "deploy/base/localcontroller/daemonset.yaml"
+
+
+def tolerations(given: WorkerForm, *, is_edge: bool = True) -> list[Object]:
+    found: list[Object] = built(given, is_edge=is_edge)["spec"].get("tolerations", [])
+    return found
+
+
+def test_a_pinned_edge_worker_stays_where_its_local_controller_does() -> None:
+    daemon_set = yaml.safe_load(ITS_LOCAL_CONTROLLER.read_text())
+    its = daemon_set["spec"]["template"]["spec"]["tolerations"]
+    assert tolerations(template(nodeName="edge0")) == its
+
+
+@pytest.mark.parametrize(
+    ("given", "is_edge"),
+    [
+        pytest.param(template(), True, id="on no fixed node"),
+        pytest.param(template(nodeName="cloud0"), False, id="of the cloud"),
+    ],
+)
+def test_any_other_worker_has_what_kubernetes_gives_it(given: WorkerForm, is_edge: bool) -> None:
+    assert tolerations(given, is_edge=is_edge) == []
+
+
+def test_the_users_toleration_of_the_same_key_wins() -> None:
+    minute = {"key": UNREACHABLE, "operator": "Exists", "tolerationSeconds": 60}
+    gpu = {"key": "gpu", "operator": "Exists"}
+    found = tolerations(template(nodeName="edge0", tolerations=[minute, gpu]))
+    assert [each for each in found if each["key"] == UNREACHABLE] == [minute]
+    assert found[-2:] == [minute, gpu]
+    assert len(found) == 4
+
+
+def test_a_user_who_tolerates_every_key_is_given_none() -> None:
+    everything = [{"operator": "Exists", "tolerationSeconds": 60}]
+    assert tolerations(template(nodeName="edge0", tolerations=everything)) == everything
+
+
+def test_a_toleration_that_is_none_is_named() -> None:
+    with pytest.raises(InvalidSpec, match=r"tolerations\[0\]"):
+        pods.check(template(nodeName="edge0", tolerations=["all"]), "spec.edgeWorker")
 
 
 # ---- workerSpec ---------------------------------------------------------------------------------

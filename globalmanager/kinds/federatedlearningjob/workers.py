@@ -107,6 +107,7 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
         data=storage.place([*sources, *_pretrained(observed, spec)], observed.settings),
         name=name,
         restart_policy="OnFailure",
+        is_edge=True,
     )
     return replicas.pod(observed, name=name, role=TRAIN, template=build(observed, worker))
 

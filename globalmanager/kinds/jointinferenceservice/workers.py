@@ -89,6 +89,7 @@ def _deployment(
         env=env,
         data=storage.place([model], observed.settings),
         name=worker_name(name, role) if is_fixed else None,
+        is_edge=role == EDGE,
     )
     return replicas.deployment(
         observed,
