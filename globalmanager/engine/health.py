@@ -1,10 +1,14 @@
 """Says whether the engine can be relied on, and if not, what a person has to do."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import Final
 
 from globalmanager.engine.informer import Informer
 from globalmanager.engine.ports import Health
 from globalmanager.model import ResourceType
+
+_MAX_NAMED: Final = 5  # of a type; the metric counts them, the log names each
 
 
 def health_of(
@@ -34,9 +38,19 @@ def health_of(
             fatal.append(f"{informer.type}: no contact for {since_s} s: {informer.problem}")
         elif informer.problem:
             tolerable.append(f"{informer.type}: {informer.problem}")
+        tolerable += _set_aside(informer)
     if not fatal and not reconciled:
         fatal.append("not every resource was looked at since the start")
     return Health(ready=not fatal, reasons=(*fatal, *tolerable))
+
+
+def _set_aside(informer: Informer) -> Iterator[str]:
+    """Each is one tenant's trouble, and no reason to turn the others away."""
+    named = islice(informer.set_aside, _MAX_NAMED)
+    for object_ in named:
+        yield f"{object_.ref(informer.type)} is set aside: {object_.problem}"
+    if len(informer.set_aside) > _MAX_NAMED:
+        yield f"{informer.type}: {len(informer.set_aside) - _MAX_NAMED} more are set aside"
 
 
 def _absence(type_: ResourceType, *, is_job: bool) -> str:

@@ -6,6 +6,9 @@ task. Behaves like client-go's reflector; paged lists and bookmarks are used.
 
 A server has nothing to say in a watch of what does not change, not even bookmarks, so silence
 tells nothing. But each watch is asked to end soon, and one that does not is dead.
+
+An object that cannot be read is set aside and told; list and watch go on. Should the store have
+an earlier state of it, that stays: nobody's workers are torn down for one bad edit.
 """
 
 import asyncio
@@ -13,17 +16,19 @@ import math
 import random
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from common import logs
 from common.backoff import Backoff
 from common.errors import EdgeAIError, Unavailable
+from globalmanager.engine.setaside import SetAside
 from globalmanager.engine.store import Store
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
-from globalmanager.model import ResourceType
+from globalmanager.kube.objects import NotReadable, Unreadable, WatchEvent, read, read_event
+from globalmanager.model import Object, ResourceType, ref_of
 
 log = logs.get_logger(__name__)
 
@@ -46,9 +51,14 @@ class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
     in it serves from the first moment or never."""
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
-    type: str
-    object: dict[str, Any]
+class _Versioned(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _Bookmark(msgspec.Struct):
+    """It has no name, only the version that the watch has come to."""
+
+    metadata: _Versioned
 
 
 class Informer:
@@ -56,6 +66,7 @@ class Informer:
 
     Args:
         on_settled: called once, when `settled` becomes true
+        on_set_aside: told an object that cannot be read, once, and again for another reason
     """
 
     def __init__(
@@ -67,8 +78,10 @@ class Informer:
         label_selector: str = "",
         settings: InformerSettings | None = None,
         on_settled: Callable[[], None] = lambda: None,
+        on_set_aside: Callable[[Unreadable], None] = lambda _object: None,
     ) -> None:
         self.store = store
+        self.set_aside = SetAside(store.type)
         self.synced = False  # listed at least once
         self.absent = False  # the server does not serve the type (a CRD is not installed)
         self.problem = ""  # why the last attempt failed; "" while all is well
@@ -77,6 +90,7 @@ class Informer:
         self.label_selector = label_selector
         self._settings = settings or InformerSettings()
         self._on_settled = on_settled
+        self._on_set_aside = on_set_aside
         self._logged = ""  # the problem; "" once a watch was accepted again
         self._backoff = Backoff(
             base_s=self._settings.backoff_base_s, max_s=self._settings.backoff_max_s
@@ -136,8 +150,16 @@ class Informer:
             self.type, namespace=self._namespace, label_selector=self.label_selector
         )
         version = int(listing.resource_version) if listing.resource_version.isdecimal() else 0
-        rewound = version < self._newest_listed
-        self.store.replace(listing.items, listing.resource_version, asked=asked, rewound=rewound)
+        self.store.replace(
+            listing.items,
+            listing.resource_version,
+            asked=asked,
+            rewound=version < self._newest_listed,
+            unreadable={object_.ref(self.type) for object_ in listing.unreadable},
+        )
+        self.set_aside.retain(listing.unreadable)
+        for object_ in listing.unreadable:
+            self._put_aside(object_)
         self._newest_listed = version
         self._resource_version = listing.resource_version
         self._succeeded()
@@ -173,26 +195,49 @@ class Informer:
         return _now() >= healthy_at
 
     def _take(self, line: bytes) -> None:
-        event = self._decoded(line)
-        if event.type == "ERROR":
-            status = msgspec.convert(event.object, errors.Status)
-            raise errors.from_status("watch", str(self.type), status)
-        if event.type in ("ADDED", "MODIFIED"):
-            self.store.upsert(event.object)
-        elif event.type == "DELETED":
-            self.store.remove(event.object)
-        elif event.type != "BOOKMARK":
-            raise self._malformed(f"event of unknown type {event.type!r}")
-        self._resource_version = event.object["metadata"]["resourceVersion"]
-
-    def _decoded(self, line: bytes) -> WatchEvent:
         try:
-            event = msgspec.json.decode(line, type=WatchEvent)
-        except msgspec.DecodeError as error:
-            raise self._malformed(f"a line that is no watch event: {error}") from error
-        if event.type != "ERROR" and not _is_whole(event):
-            raise self._malformed(f"{event.type} event without an object's metadata")
-        return event
+            event = read_event(line)
+        except NotReadable as error:
+            raise self._malformed(str(error)) from error
+        if event.type == "ERROR":
+            status = msgspec.json.decode(event.object, type=errors.Status)
+            raise errors.from_status("watch", str(self.type), status)
+        if event.type == "BOOKMARK":
+            bookmark = msgspec.json.decode(event.object, type=_Bookmark)
+            self._resource_version = bookmark.metadata.resource_version
+        elif event.type in ("ADDED", "MODIFIED", "DELETED"):
+            self._take_object(event)
+        else:
+            raise self._malformed(f"event of unknown type {event.type!r}")
+
+    def _take_object(self, event: WatchEvent) -> None:
+        object_ = read(event.object)
+        if isinstance(object_, Unreadable):
+            if not (object_.name and object_.resource_version):
+                raise self._malformed(f"{event.type} event of an object without a name")
+            if event.type == "DELETED":
+                self._remove(object_.stub(self.type))
+            else:
+                self._put_aside(object_)
+            self._resource_version = object_.resource_version
+            return
+        if event.type == "DELETED":
+            self._remove(object_)
+        else:
+            self.set_aside.discard(ref_of(self.type, object_))
+            self.store.upsert(object_)
+        self._resource_version = object_["metadata"]["resourceVersion"]
+
+    def _remove(self, object_: Object) -> None:
+        self.set_aside.discard(ref_of(self.type, object_))
+        self.store.remove(object_)
+
+    def _put_aside(self, object_: Unreadable) -> None:
+        ref = object_.ref(self.type)
+        self.store.succeed(object_.stub(self.type))
+        if self.set_aside.add(object_):
+            log.warning("object set aside", resource=str(ref), problem=object_.problem)
+            self._on_set_aside(object_)
 
     def _malformed(self, message: str) -> errors.Malformed:
         return errors.Malformed("watch", str(self.type), message=message)
@@ -234,13 +279,6 @@ class Informer:
         self.absent = absent
         if not before:
             self._on_settled()
-
-
-def _is_whole(event: WatchEvent) -> bool:
-    metadata = event.object.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
-        return False
-    return event.type == "BOOKMARK" or isinstance(metadata.get("name"), str)
 
 
 def _now() -> float:

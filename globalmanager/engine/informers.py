@@ -12,6 +12,7 @@ from common.tasks import TaskGroup
 from globalmanager.engine.informer import Informer, InformerSettings
 from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.objects import Unreadable
 from globalmanager.model import POD_CONTROLLERS, Object, ResourceType
 
 log = logs.get_logger(__name__)
@@ -36,6 +37,7 @@ class Informers:
         on_change: (scope, old, new) of every change in any store
         on_settled: called when one more informer has settled
         on_open: told each informer before it runs
+        on_set_aside: (type, object) of each that cannot be read
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Informers:
         on_change: OnChange,
         on_settled: Callable[[], None],
         on_open: Callable[[Informer], None],
+        on_set_aside: Callable[[ResourceType, Unreadable], None],
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -54,6 +57,7 @@ class Informers:
         self._on_change = on_change
         self._on_settled = on_settled
         self._on_open = on_open
+        self._on_set_aside = on_set_aside
         self._by_scope: dict[Scope, Informer] = {}
         self._tasks: TaskGroup | None = None
 
@@ -92,6 +96,7 @@ class Informers:
             label_selector=scope.label_selector,
             settings=self._settings,
             on_settled=self._on_settled,
+            on_set_aside=lambda object_: self._on_set_aside(scope.type, object_),
         )
         self._by_scope[scope] = informer
         self._on_open(informer)

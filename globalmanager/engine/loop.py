@@ -37,15 +37,18 @@ from globalmanager.engine.workqueue import QueueClosed, WorkQueue
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotLeading
 from globalmanager.kube.fence import Fence
+from globalmanager.kube.objects import Unreadable
 from globalmanager.model import (
     NODES,
     POD_CONTROLLERS,
     Assignment,
+    Event,
     Kind,
     Object,
     ObjectRef,
     Observed,
     ResourceType,
+    Severity,
     WorkerSettings,
     ref_of,
     task_key,
@@ -123,6 +126,7 @@ class Engine:
             on_change=self._changed,
             on_settled=self._settled,
             on_open=self._metrics.watch,
+            on_set_aside=self._tell_set_aside,
         )
         self.initially_reconciled = asyncio.Event()
         """Set once every job resource that was there at the start was given to the sink: before
@@ -162,6 +166,9 @@ class Engine:
         for type_ in self._kinds:
             for object_ in self._store(type_).list():
                 self._queue.add(ref_of(type_, object_))
+        for informer in self._informers:
+            for unreadable in informer.set_aside:
+                self._tell_set_aside(informer.type, unreadable)
 
     # ---- asked by others ------------------------------------------------------------------------
 
@@ -334,7 +341,9 @@ class Engine:
             self._assign(ref, kind.assignments(observed))
         finally:
             self._seen(ref)  # even if the kind failed: one resource must not shut out all edges
-        if not self.leads:
+        # Of an object that was readable once, what runs and what the nodes hold stays, but nothing
+        # new is done: it may be terminating, and each child made then is one more to delete.
+        if not self.leads or ref in self._informers.get(ref.type).set_aside:
             return None
         if not self._can_plan(ref):
             self._parked.add(ref)
@@ -348,6 +357,15 @@ class Engine:
             await self._tell_refusal(kind, observed, error)
             raise
         return plan.requeue_after_s
+
+    def _tell_set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
+        """A follower's Events are dropped, so it makes none; should it lead, it tells then."""
+        if self.leads and object_.name and object_.uid:
+            message = (
+                f"{object_.problem}; until then the GlobalManager does nothing for this object"
+            )
+            event = Event(Severity.WARNING, "Unreadable", message)
+            self.recorder.record(object_.stub(type_), event)
 
     async def _tell_refusal(self, kind: Kind, observed: Observed, error: EdgeAIError) -> None:
         """Trying again alone will not help, so the user must hear of it."""

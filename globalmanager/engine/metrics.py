@@ -52,6 +52,12 @@ class EngineMetrics:
             ("resource", "selector"),
             registry=registry,
         )
+        self.set_aside = Gauge(
+            "edgeai_objects_set_aside",
+            "Objects that cannot be read (too deep, too large, of odd form); others go on",
+            ("resource", "selector"),
+            registry=registry,
+        )
         self.events_dropped = Counter(
             "edgeai_events_dropped_total",
             "Kubernetes Events that were not recorded, since too many waited or none could be sent",
@@ -72,9 +78,10 @@ class EngineMetrics:
         )
 
     def watch(self, informer: Informer) -> None:
-        """Show how stale the informer is; read at each scrape, on the event loop."""
-        stale_s = self.stale_s.labels(str(informer.type), informer.label_selector)
-        stale_s.set_function(informer.stale_for_s)
+        """Show how the informer is; read at each scrape, on the event loop."""
+        labels = (str(informer.type), informer.label_selector)
+        self.stale_s.labels(*labels).set_function(informer.stale_for_s)
+        self.set_aside.labels(*labels).set_function(lambda: len(informer.set_aside))
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
         """The RequestHook of KubeClient."""

@@ -12,7 +12,7 @@ the watch, or overtaken by it. So the store remembers two kinds of uids that are
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from common import logs
@@ -164,8 +164,22 @@ class Store:
         ):
             self._drop(ref)
 
+    def succeed(self, successor: Object) -> None:
+        """Take in that an object, of which only metadata is known, has its name now."""
+        ref, uid = ref_of(self.type, successor), uid_of(successor)
+        known = self._objects.get(ref)
+        if known is not None and uid not in ("", uid_of(known)) and is_newer(successor, known):
+            self._bury(uid_of(known))
+            self._drop(ref)
+
     def replace(
-        self, objects: Iterable[Object], resource_version: str, *, asked: int, rewound: bool
+        self,
+        objects: Iterable[Object],
+        resource_version: str,
+        *,
+        asked: int,
+        rewound: bool,
+        unreadable: Collection[ObjectRef] = (),
     ) -> None:
         """Take in a list: changes, and deletions of what it no longer has.
 
@@ -175,6 +189,7 @@ class Store:
                 told to be gone since. What it has of the others is there again (restored from a
                 backup).
             rewound: the server's history went back (restored from a backup): believe the list
+            unreadable: what the list has, too, but nobody can read
         """
         listed = {
             ref_of(self.type, object_): object_
@@ -183,8 +198,9 @@ class Store:
         }
         self._listed = resource_version
         self._catch_up(asked)
+        present = {*listed, *unreadable}
         for ref, known in list(self._objects.items()):
-            if ref not in listed and (rewound or not _is_after(known, resource_version)):
+            if ref not in present and (rewound or not _is_after(known, resource_version)):
                 self._bury(uid_of(known))
                 self._drop(ref)
         for ref, object_ in listed.items():
@@ -210,7 +226,6 @@ class Store:
             self._put(ref, object_)
 
     def _put(self, ref: ObjectRef, object_: Object) -> None:
-        object_["metadata"].pop("managedFields", None)  # half of a pod's memory, read by nobody
         if self._metadata_only:
             object_ = {"metadata": object_["metadata"]}
         keys = self._keys(object_)  # first: an object of odd form must leave no trace

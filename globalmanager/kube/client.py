@@ -19,7 +19,16 @@ from common.ids import Uid
 from common.ratelimit import TokenBucket
 from globalmanager.kube import errors
 from globalmanager.kube.fence import Fence, Shut
-from globalmanager.kube.lines import LineSplitter, LineTooLong
+from globalmanager.kube.lines import LineSplitter
+from globalmanager.kube.objects import (
+    NotReadable,
+    Page,
+    Unreadable,
+    decode,
+    read,
+    read_page,
+    take_page_apart,
+)
 from globalmanager.kube.transport import Transport, open_transport
 from globalmanager.model import Object, ObjectRef, ResourceType, ref_of
 
@@ -48,15 +57,20 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For one page of a list; Kubernetes' own objective for it is 30 s."""
     page_size: int = 500
     """Objects in one page of a list."""
+    page_bytes: int = 16 * 1024 * 1024
+    """One page may have so many; of objects that are too large for that, fewer are asked for. 500
+    of the largest that etcd takes would have 750 MiB."""
 
 
 _DEFAULTS: Final = ClientSettings()
+_Items = list[Object | Unreadable]
 
 
 class Listing(msgspec.Struct, frozen=True):
     """All objects of a collection at one instant, `resource_version`."""
 
     items: list[Object]
+    unreadable: list[Unreadable]
     resource_version: str
 
 
@@ -142,18 +156,26 @@ class KubeClient:
 
         Raises: Gone when the pages took longer than the server keeps history; start again
         """
-        query = {"limit": str(self._settings.page_size), "labelSelector": label_selector}
-        items: list[Object] = []
-        resource_version = ""
+        query = {"labelSelector": label_selector}
+        limit = self._settings.page_size
+        listing = Listing([], [], "")
         while True:
-            page = await self._page(type_, namespace, query)
-            metadata = page.get("metadata") or {}
+            try:
+                page, items = await self._page(type_, namespace, {**query, "limit": str(limit)})
+            except _PageTooLarge:
+                limit = max(1, limit // 2)
+                continue
+            for object_ in items:
+                if isinstance(object_, Unreadable):
+                    listing.unreadable.append(object_)
+                else:
+                    listing.items.append(_typed(type_, object_))
             # All pages show the instant of the first.
-            resource_version = resource_version or metadata.get("resourceVersion", "")
-            items += (_typed(type_, item) for item in page.get("items") or ())
-            if not metadata.get("continue"):
-                return Listing(items, resource_version)
-            query["continue"] = metadata["continue"]
+            version = listing.resource_version or page.resource_version
+            listing = msgspec.structs.replace(listing, resource_version=version)
+            if not page.continue_:
+                return listing
+            query["continue"] = page.continue_
 
     async def create(
         self, type_: ResourceType, object_: Object, *, check: Check = _no_check
@@ -209,14 +231,13 @@ class KubeClient:
     ) -> AsyncGenerator[bytes, None]:
         """Raw lines of a watch, one JSON event each, until the server ends it.
 
-        The first is empty: the server accepted the watch. Use it inside `contextlib.aclosing`,
-        which gives the connection back.
+        `objects` reads them. The first is empty: the server accepted the watch. Use it inside
+        `contextlib.aclosing`, which gives the connection back.
 
         Args:
             timeout_s: how long the server shall keep it up; an idle one that is healthy is silent
                 until then
-        Raises: ApiError; Silent when it has not ended by its time and a deadline; Malformed for a
-            line beyond all bounds
+        Raises: ApiError; Silent when it has not ended by its time and a deadline
         """
         attempt = Attempt(
             verb="watch",
@@ -242,7 +263,8 @@ class KubeClient:
 
     async def _page(
         self, type_: ResourceType, namespace: str, query: dict[str, str]
-    ) -> dict[str, Any]:
+    ) -> tuple[Page, _Items]:
+        """Raises: ApiError; _PageTooLarge unless it is a page of one object"""
         attempt = Attempt(
             verb="list",
             target=str(type_),
@@ -250,20 +272,26 @@ class KubeClient:
             path=type_.path(namespace),
             query=query,
         )
-        return await self._object(attempt, self._settings.list_deadline_s)
+        async with self._answered(attempt, self._settings.list_deadline_s) as response:
+            body = bytearray()
+            async for data in response.content.iter_any():
+                body += data
+                if len(body) > self._settings.page_bytes and query["limit"] != "1":
+                    raise _PageTooLarge
+        try:
+            return await _items_of(bytes(body))
+        except NotReadable as error:
+            raise attempt.failed(errors.Malformed, str(error)) from error
 
-    async def _object(
-        self, attempt: Attempt, deadline_s: float | None = None, *, check: Check = _no_check
-    ) -> Object:
+    async def _object(self, attempt: Attempt, *, check: Check = _no_check) -> Object:
         """The JSON object that answers."""
-        deadline_s = deadline_s or self._settings.deadline_s
+        deadline_s = self._settings.deadline_s
         async with self._answered(attempt, deadline_s, check=check) as response:
             body = await response.read()
         try:
-            return msgspec.json.decode(body, type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            problem = f"the answer is no JSON object: {error}"
-            raise attempt.failed(errors.Malformed, problem) from error
+            return decode(body)
+        except NotReadable as error:
+            raise attempt.failed(errors.Malformed, f"the answer cannot be read: {error}") from error
 
     @asynccontextmanager
     async def _answered(
@@ -342,6 +370,24 @@ class KubeClient:
         return error
 
 
+class _PageTooLarge(Exception):
+    """Fewer objects must be asked for."""
+
+
+async def _items_of(body: bytes) -> tuple[Page, _Items]:
+    """Raises: NotReadable"""
+    try:
+        page = read_page(body)
+    except NotReadable:
+        return await asyncio.to_thread(_take_apart, body)  # slow, and sessions are to go on
+    return page, [read(item) for item in page.items]
+
+
+def _take_apart(body: bytes) -> tuple[Page, _Items]:
+    page = take_page_apart(body)
+    return page, [read(item) for item in page.items]
+
+
 async def _lines(
     response: aiohttp.ClientResponse, attempt: Attempt, end_within_s: float
 ) -> AsyncGenerator[bytes, None]:
@@ -355,8 +401,6 @@ async def _lines(
                 return
             for line in splitter.feed(data):
                 yield line
-    except LineTooLong as error:
-        raise attempt.failed(errors.Malformed, str(error)) from error
     except TimeoutError as error:
         problem = f"not ended after {end_within_s:g} s, as it should have"
         raise attempt.failed(errors.Silent, problem) from error

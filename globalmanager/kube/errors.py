@@ -168,7 +168,7 @@ def from_answer(
     """
     try:
         status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = Status()
     message = status.message or f"HTTP {code} without a Status"
     return from_status(

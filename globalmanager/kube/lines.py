@@ -1,21 +1,19 @@
 """Splits the bytes of a watch into its lines, one JSON document each.
 
-Called by `client`. Holds at most one incomplete line, and that bounded: the stream's own reader
-fails at a few MiB with an error that does not say why.
+Called by `client`. Holds at most one incomplete line, and that bounded: of a longer one only the
+beginning comes out, which names the object, so that one huge object does not end the watch.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-MAX_LINE_BYTES: Final = 8 * 1024 * 1024  # an object has at most 1.5 MiB in etcd; JSON may be longer
+from globalmanager.kube.objects import MAX_OBJECT_BYTES
 
-
-class LineTooLong(ValueError):
-    pass
+MAX_LINE_BYTES: Final = MAX_OBJECT_BYTES + 1024  # an object, and the event around it
 
 
 class LineSplitter:
-    """Bytes in, whole lines out, without their ends; blank lines are left out."""
+    """Bytes in, lines out, without their ends; blank lines are left out, long ones cut off."""
 
     def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_line_bytes = max_line_bytes
@@ -23,7 +21,6 @@ class LineSplitter:
         self._pending_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Raises: LineTooLong; the splitter is of no more use then."""
         *whole, rest = data.split(b"\n")
         for piece in whole:
             self._keep(piece)
@@ -35,7 +32,7 @@ class LineSplitter:
             self._keep(rest)
 
     def _keep(self, piece: bytes) -> None:
-        self._pending_bytes += len(piece)
-        if self._pending_bytes > self._max_line_bytes:
-            raise LineTooLong(f"a line of more than {self._max_line_bytes} bytes")
-        self._parts.append(piece)
+        kept = piece[: self._max_line_bytes - self._pending_bytes]
+        if kept:
+            self._pending_bytes += len(kept)
+            self._parts.append(kept)

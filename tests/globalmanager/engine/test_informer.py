@@ -133,14 +133,6 @@ RELIST: dict[str, Callable[[ScriptedApi], Any]] = {
     "an event without a name": lambda api: api.stream(
         {"type": "ADDED", "object": {"metadata": {"resourceVersion": "9"}}}
     ),
-    "an object with metadata of wrong form": lambda api: api.stream(
-        {
-            "type": "ADDED",
-            "object": {
-                "metadata": {"name": "x", "resourceVersion": "9", "ownerReferences": ["odd"]}
-            },
-        }
-    ),
     "forbidden": lambda api: api.failure(403, "Forbidden"),
     "a server error": lambda api: api.failure(504, "Timeout", "Too large resource version"),
 }

@@ -198,13 +198,6 @@ def test_a_server_that_went_back_in_time_is_believed() -> None:
     assert len(watched.store) == 1
 
 
-def test_managed_fields_are_not_kept() -> None:
-    store = Store(GADGETS)
-    store.upsert(make("a", metadata={"managedFields": [{"manager": "kubectl"}]}))
-    [kept] = store.list()
-    assert "managedFields" not in kept["metadata"]
-
-
 def test_a_failing_listener_does_not_stop_the_others() -> None:
     store, told = Store(GADGETS), []
 

@@ -12,6 +12,7 @@ from globalmanager.kube import errors
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.lines import MAX_LINE_BYTES
 from globalmanager.model import DEPLOYMENTS, NODES, PODS, ObjectRef
+from tests.globalmanager.engine.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 
 REF = ObjectRef(PODS, "ns", "a")
@@ -34,7 +35,7 @@ async def test_the_token_goes_along(scripted: ScriptedApi, scripted_client: Kube
 async def test_a_list_is_read_page_by_page(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
-    first, second = ({"metadata": {"name": name}} for name in "ab")
+    first, second = (make(name) for name in "ab")
     scripted.lists = [
         scripted.listing(first, version=5, more="next"),
         scripted.listing(second, version=9),
@@ -49,7 +50,8 @@ async def test_a_list_is_read_page_by_page(
 async def test_listed_objects_have_their_type(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
-    scripted.lists = [scripted.listing({"metadata": {"name": "n"}}, version=1)]
+    untyped = {"metadata": make("n")["metadata"]}
+    scripted.lists = [scripted.listing(untyped, version=1)]
     [node] = (await scripted_client.list(NODES)).items
     assert (node["apiVersion"], node["kind"]) == ("v1", "Node")
 
@@ -229,16 +231,31 @@ async def test_a_refused_watch_is_an_error(
         await lines_of(scripted_client)
 
 
-async def test_a_line_of_a_few_mebibytes_passes_and_one_beyond_the_bound_does_not(
+async def test_a_line_beyond_the_bound_is_cut_and_the_watch_goes_on(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
-    large = b'"' + b"x" * (5 * 1024 * 1024) + b'"\n'
-    scripted.watches = [scripted.stream(large, b"x" * (MAX_LINE_BYTES + 1), then="hang")]
-    lines = scripted_client.watch_lines(PODS, resource_version="1", timeout_s=60)
-    async with aclosing(lines):
-        assert [len(await anext(lines)) for _ in range(2)] == [0, len(large) - 1]
-        with pytest.raises(errors.Malformed, match="a line of more than"):
-            await anext(lines)
+    large = b"x" * (MAX_LINE_BYTES - 1) + b"\n"
+    scripted.watches = [scripted.stream(large, b"x" * (3 * MAX_LINE_BYTES) + b"\n", b"next\n")]
+    lengths = [len(line) for line in await lines_of(scripted_client)]
+    assert lengths == [0, MAX_LINE_BYTES - 1, MAX_LINE_BYTES, 4]
+
+
+async def test_of_large_objects_fewer_are_asked_for_at_once(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """The page in memory stays bounded, whatever a tenant stores."""
+    client = scripted_client.apart(ClientSettings(page_size=8, page_bytes=100_000))
+    large = make("large", spec={"x": "x" * 90_000})
+    scripted.lists = [
+        scripted.listing(make("first"), version=5, more="p2"),
+        scripted.listing(*[large] * 8, version=5, more="p3"),
+        scripted.listing(*[large] * 4, version=5, more="p3"),
+        scripted.listing(large, version=5),
+    ]
+    listing = await client.list(PODS)
+    assert len(listing.items) == 2
+    limits = [(each.query["limit"], each.query.get("continue")) for each in scripted.seen]
+    assert limits == [("8", None), ("8", "p2"), ("4", "p2"), ("2", "p2")]
 
 
 async def test_a_creation_is_checked_after_all_waiting_for_the_rate(

@@ -1,0 +1,182 @@
+"""An object that cannot be read comes out by name, with the field and what to do."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from globalmanager.kube.objects import (
+    MAX_DEPTH,
+    MAX_OBJECT_BYTES,
+    NotReadable,
+    Unreadable,
+    read,
+    read_event,
+    read_page,
+    take_page_apart,
+)
+from tests.globalmanager.engine.objects import make
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+def with_spec(spec: bytes, **metadata: Any) -> bytes:
+    """An object as the API server writes it: metadata first."""
+    text = msgspec.json.encode(make("x", version=7, metadata=metadata))
+    return text[:-1] + b',"spec":' + spec + b"}"
+
+
+@pytest.mark.parametrize("levels", [1, MAX_DEPTH - 1])
+def test_what_is_within_the_bounds_is_read(levels: int) -> None:
+    assert not isinstance(read(with_spec(nested(levels))), Unreadable)
+
+
+def test_managed_fields_are_not_kept() -> None:
+    object_ = read(msgspec.json.encode(make("a", metadata={"managedFields": [{"manager": "x"}]})))
+    assert object_ == make("a")
+
+
+def test_brackets_in_text_are_no_nesting() -> None:
+    text = '{[\\"' * 500
+    object_ = read(with_spec(msgspec.json.encode({"x": text})))
+    assert isinstance(object_, dict)
+    assert object_["spec"]["x"] == text
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH, 979, 980, 2000, 100_000])
+def test_what_is_too_deep_is_named(levels: int) -> None:
+    found = read(with_spec(b'{"template":{"x":[' + nested(levels) + b"]}}"))
+    assert isinstance(found, Unreadable)
+    assert (found.namespace, found.name, found.uid) == ("ns", "x", "uid-x")
+    assert found.resource_version == "7"
+    assert found.problem.startswith("spec.template.x.a")
+    assert f"nested deeper than {MAX_DEPTH} levels: make it flatter" in found.problem
+
+
+def test_managed_fields_that_are_as_deep_hide_no_name() -> None:
+    """They come before the name, and the JSON library falls over them."""
+    text = with_spec(b"{}").replace(b'"metadata":{', b'"metadata":{"m":' + nested(5000) + b",", 1)
+    found = read(text)
+    assert isinstance(found, Unreadable)
+    assert (found.name, found.uid) == ("x", "uid-x")
+    assert found.problem.startswith("metadata.m.a")
+
+
+def test_what_is_too_large_is_named_though_it_was_cut_off() -> None:
+    text = with_spec(b'{"x":"' + b'\\"' * MAX_OBJECT_BYTES + b'"}')[: MAX_OBJECT_BYTES + 1]
+    found = read(text)
+    assert isinstance(found, Unreadable)
+    assert (found.namespace, found.name, found.resource_version) == ("ns", "x", "7")
+    assert f"larger than {MAX_OBJECT_BYTES} bytes" in found.problem
+    assert "make it smaller" in found.problem
+
+
+ODD: dict[str, Any] = {
+    "labels": "odd",
+    "annotations": {"a": 1},
+    "ownerReferences": ["odd"],
+    "generation": "1",
+    "deletionTimestamp": 5,
+    "uid": 5,
+    "namespace": None,
+    "resourceVersion": {},
+}
+
+
+@pytest.mark.parametrize("field", ODD)
+def test_what_has_metadata_of_odd_form_is_named_with_the_field(field: str) -> None:
+    found = read(msgspec.json.encode(make("x", metadata={field: ODD[field]})))
+    assert isinstance(found, Unreadable)
+    assert found.name == "x"
+    assert f"$.metadata.{field}" in found.problem
+
+
+@pytest.mark.parametrize("field", ["name", "uid", "resourceVersion"])
+def test_what_lacks_its_identity_is_unreadable(field: str) -> None:
+    object_ = make("x")
+    del object_["metadata"][field]
+    found = read(msgspec.json.encode(object_))
+    assert isinstance(found, Unreadable)
+    assert f"`{field}`" in found.problem
+
+
+UNDECODABLE = {
+    "no number": b"1e999",
+    "half a character": rb'"\ud800"',
+    "no UTF-8": b'"\xff"',
+}
+
+
+@pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
+def test_what_cannot_be_decoded_is_named(value: bytes) -> None:
+    found = read(with_spec(value))
+    assert isinstance(found, Unreadable)
+    assert found.name == "x"
+    assert "cannot be decoded" in found.problem
+
+
+@pytest.mark.parametrize("text", [b"", b"null", b"[]", b"}", b'"', b"{}", b'{"metadata":[]}'])
+def test_what_is_no_object_has_no_name(text: bytes) -> None:
+    found = read(text)
+    assert isinstance(found, Unreadable)
+    assert found.name == ""
+
+
+def page(*items: bytes) -> bytes:
+    listed = b",".join(items)
+    return b'{"metadata":{"resourceVersion":"5","continue":"p"},"items":[' + listed + b"]}\n"
+
+
+def test_one_item_that_is_too_deep_leaves_the_others_in_the_list() -> None:
+    good, bad = with_spec(b'{"x":"]}\\\\"}'), with_spec(nested(5000))
+    with pytest.raises(NotReadable):
+        read_page(page(good, bad, good))
+    found = take_page_apart(page(good, bad, good))
+    assert (found.resource_version, found.continue_) == ("5", "p")
+    assert found.items == [good, bad, good]
+
+
+@pytest.mark.parametrize("items", [[], [with_spec(b"{}")], [with_spec(b"[]"), with_spec(b"1")]])
+def test_a_page_taken_apart_is_the_same_page(items: list[bytes]) -> None:
+    assert take_page_apart(page(*items)) == read_page(page(*items))
+
+
+@pytest.mark.parametrize("body", [b"<html>login</html>", b"", b"[1]", b"null", b'{"items":[]}x'])
+def test_what_is_no_list_is_said_to_be_none(body: bytes) -> None:
+    with pytest.raises(NotReadable):
+        read_page(body)
+    with pytest.raises(NotReadable):
+        take_page_apart(body)
+
+
+def test_an_event_of_an_object_that_is_too_deep_has_its_type() -> None:
+    bad = with_spec(nested(5000))
+    event = read_event(b'{"type":"MODIFIED","object":' + bad + b"}")
+    assert (event.type, event.object) == ("MODIFIED", bad)
+
+
+def test_an_event_that_was_cut_off_has_its_type_and_what_there_is() -> None:
+    event = read_event(b'{"type":"ADDED","object":{"metadata":{"name":"x","n')
+    assert (event.type, event.object) == ("ADDED", b'{"metadata":{"name":"x","n')
+    found = read(event.object)
+    assert isinstance(found, Unreadable)
+    assert found.name == "x"
+
+
+def test_whatever_was_damaged_nothing_else_is_raised() -> None:
+    whole = b'{"type":"ADDED","object":' + with_spec(b'{"x":["{\\"",{}],"y":' + nested(300) + b"}")
+    chance = random.Random(1)
+    for _ in range(2000):
+        start, length = chance.randrange(len(whole)), chance.choice((1, 2, 50, len(whole)))
+        damaged = (
+            whole[:start] + chance.choice((b"", b'"', b"}", b"[", b"\\")) + whole[start + length :]
+        )
+        read(damaged)
+        for reading in (read_event, take_page_apart):
+            try:
+                reading(damaged)
+            except NotReadable:
+                continue
