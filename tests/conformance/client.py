@@ -10,9 +10,11 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from tests.waiting import PATIENCE_S
+
 Object = dict[str, Any]
 
-DEADLINE_S: Final = 20.0
+
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -126,8 +128,8 @@ class Client:
     def _connection(self) -> http.client.HTTPConnection:
         address = urlsplit(self.url).netloc
         if self.context is None:
-            return http.client.HTTPConnection(address, timeout=DEADLINE_S)
-        return http.client.HTTPSConnection(address, timeout=DEADLINE_S, context=self.context)
+            return http.client.HTTPConnection(address, timeout=PATIENCE_S)
+        return http.client.HTTPSConnection(address, timeout=PATIENCE_S, context=self.context)
 
 
 def _target(path: str, query: Mapping[str, Any]) -> str:

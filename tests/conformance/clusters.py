@@ -15,9 +15,9 @@ from localcluster import process
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.conformance.client import Client
+from tests.waiting import PATIENCE_S
 
 LOCAL_MINOR_VERSION: Final = 32
-KUBECTL_S: Final = 60.0
 
 
 class Cluster(Protocol):
@@ -49,7 +49,7 @@ class _Kubectl:
             input=text,
             capture_output=True,
             text=True,
-            timeout=KUBECTL_S,
+            timeout=PATIENCE_S,
             check=False,
             env={"HOME": str(self._home), "PATH": "/usr/bin:/bin"},
         )

@@ -5,7 +5,7 @@ import io
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -16,6 +16,9 @@ from localcluster.controllers.garbage_collector import Collector
 from localcluster.objects.resources import Object
 from localcluster.objects.store import Store
 from tests import widgets
+from tests.waiting import PATIENCE_S
+
+T = TypeVar("T")
 
 TOKEN = "token-of-a-test"
 
@@ -124,8 +127,15 @@ def configmap(name: str = "one", *, namespace: str = "default", **metadata: Any)
     return {"metadata": {"name": name, "namespace": namespace, **metadata}, "data": {"a": "1"}}
 
 
-async def eventually(is_true: Callable[[], bool]) -> None:
-    """Let the event loop run until something holds, 5 s at most."""
-    async with asyncio.timeout(5):
-        while not is_true():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await asyncio.sleep(0)
+async def until(store: Store, check: Callable[[], T | None]) -> T:
+    """What `check` returns, as soon as that is true; looks again at every change of the store."""
+    changed = asyncio.Event()
+    unlisten = store.listen(lambda _: changed.set())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := check()):
+                changed.clear()
+                await changed.wait()
+            return found
+    finally:
+        unlisten()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from localcluster.network.addresses import claim_network
 from localcluster.objects.resources import NODES, PODS, Object
 from localcluster.process import ClusterProcess, StartFailed
 from localcluster.state import Running, StateDirectory, start_ticks
-from tests.localcluster.nodeside import container, is_gone, new_pod, running_cluster
+from tests.localcluster.running import container, is_gone, new_pod, running_cluster
+from tests.waiting import PATIENCE_S, eventually
 
 NODE = ("edge0",)
 
@@ -42,16 +43,8 @@ def call(cluster: ClusterProcess, path: str, body: Object | None = None) -> Any:
     data = None if body is None else msgspec.json.encode(body)
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(server + path, data=data, headers=headers)
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         return msgspec.json.decode(answer.read())
-
-
-def until(check: Callable[[], Any], limit_s: float = 10.0) -> Any:
-    deadline = time.monotonic() + limit_s
-    while not (found := check()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-    return found
 
 
 PODS_PATH = "/api/v1/namespaces/default/pods"
@@ -68,7 +61,7 @@ def run_pod(cluster: ClusterProcess, script: str) -> int:
                 return int(status["containerID"].removeprefix("process://"))
         return 0
 
-    return int(until(started))
+    return eventually("a running container", started)
 
 
 def test_a_cluster_starts_serves_and_stops(state_dir: Path) -> None:
@@ -95,10 +88,10 @@ def test_a_killed_cluster_leaves_no_process(state_dir: Path) -> None:
     """Neither containers nor what they started, nor the process that kills them."""
     cluster = process.start(state_dir, nodes=NODE)
     pid = run_pod(cluster, "trap '' TERM HUP; sleep 300 & sleep 300; wait")
-    group = until(lambda: len(found := group_of(pid)) >= 2 and found)
+    group = eventually("a child", lambda: found if len(found := group_of(pid)) >= 2 else None)
     children = children_of(cluster.pid)
     os.kill(cluster.pid, signal.SIGKILL)
-    until(lambda: all(is_gone(each) for each in [*group, *children]))
+    eventually("their end", lambda: all(is_gone(each) for each in [*group, *children]))
     assert process.running(state_dir) is None
 
 
@@ -134,14 +127,14 @@ def test_after_a_kill_everything_runs_again(state_dir: Path) -> None:
         status = call(again, PODS_PATH + "/p")["status"]["containerStatuses"][0]
         return status["restartCount"] == 1 and "running" in status["state"]
 
-    until(restarted)
+    eventually("a restart", restarted)
     assert again.network == cluster.network
 
 
 def test_stop_ends_pods_that_do_not_want_to(state_dir: Path) -> None:
     cluster = process.start(state_dir, nodes=NODE)
     pid = run_pod(cluster, "trap '' TERM; touch $HOME/deaf; while :; do sleep 0.1; done")
-    until(lambda: list(state_dir.glob("pods/*/deaf")))
+    eventually("its trap", lambda: list(state_dir.glob("pods/*/deaf")))
     begun = time.monotonic()
     process.stop(state_dir, timeout_s=10)
     assert time.monotonic() - begun < 10
@@ -223,33 +216,35 @@ async def test_a_cluster_without_its_guard_ends(tmp_path: Path) -> None:
     (guard,) = set(children_of(os.getpid())) - before
     os.kill(guard, signal.SIGKILL)
     with pytest.raises(ExceptionGroup) as caught:
-        await asyncio.wait_for(life, 10)
+        await asyncio.wait_for(life, PATIENCE_S)
     assert caught.group_contains(ClusterError, match="was killed")
 
 
 async def test_nodes_come_and_go_with_the_settings(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path, nodes=("cloud0", "edge0")) as node:
-        first = node.running.nodes
-    async with running_cluster(tmp_path, nodes=("edge0", "edge1")) as node:
-        names = {each["metadata"]["name"] for each in node.store.list(NODES).items}
+    async with running_cluster(tmp_path, nodes=("cloud0", "edge0")) as cluster:
+        first = cluster.running.nodes
+    async with running_cluster(tmp_path, nodes=("edge0", "edge1")) as cluster:
+        names = {each["metadata"]["name"] for each in cluster.store.list(NODES).items}
         assert names == {"edge0", "edge1"}
-        assert node.running.nodes["edge0"] == first["edge0"]
+        assert cluster.running.nodes["edge0"] == first["edge0"]
 
 
 async def test_a_network_that_is_taken_is_left_to_its_owner(tmp_path: Path) -> None:
     """The cluster takes another one, and its nodes and pods move along."""
-    async with running_cluster(tmp_path) as node:
-        number = int(node.running.network.removeprefix("127."))
-        node.store.create(PODS, new_pod("p", container("exec sleep 60")))
-        await node.until_phase("p", "Running")
+    async with running_cluster(tmp_path) as cluster:
+        number = int(cluster.running.network.removeprefix("127."))
+        cluster.store.create(PODS, new_pod("p", container("exec sleep 60")))
+        await cluster.until_phase("p", "Running")
     taken = claim_network(number)
     try:
         assert taken.number == number
-        async with running_cluster(tmp_path) as node:
-            network = node.running.network
+        async with running_cluster(tmp_path) as cluster:
+            network = cluster.running.network
             assert network != taken.prefix
-            await node.until_pod("p", lambda pod: pod["status"]["podIP"].startswith(network + "."))
-            assert node.running.nodes["edge0"].startswith(network + ".")
+            await cluster.until_pod(
+                "p", lambda pod: pod["status"]["podIP"].startswith(network + ".")
+            )
+            assert cluster.running.nodes["edge0"].startswith(network + ".")
     finally:
         taken.close()
 
@@ -280,7 +275,7 @@ def test_an_interrupt_as_it_starts_leaves_no_cluster(tmp_path: Path) -> None:
         [sys.executable, "-c", INTERRUPTED, str(tmp_path / "state")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert "KeyboardInterrupt" in done.stderr

@@ -19,10 +19,10 @@ from localcluster.objects.podlogs import LogQuery
 from localcluster.objects.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, PODS
 from localcluster.objects.store import Store
 from tests.localcluster.conftest import TOKEN, configmap, pod, widget, widget_crd
+from tests.waiting import PATIENCE_S
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on PATH")
-TIMEOUT_S = 20
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Kubectl:
     async def run(self, *arguments: str, stdin: str = "") -> Output:
         process = await self.start(*arguments)
         try:
-            out, err = await asyncio.wait_for(process.communicate(stdin.encode()), TIMEOUT_S)
+            out, err = await asyncio.wait_for(process.communicate(stdin.encode()), PATIENCE_S)
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -83,10 +83,9 @@ async def kubectl(api: Server, tmp_path: Path) -> Kubectl:
 async def test_wait_for_a_condition(kubectl: Kubectl, store: Store) -> None:
     store.create(PODS, pod())
     waiting = await kubectl.start("wait", "pod/one", "--for=condition=Ready", "--timeout=15s")
-    await asyncio.sleep(0)
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     store.patch(PODS, "default", "one", {"status": ready}, subresource="status")
-    out, err = await asyncio.wait_for(waiting.communicate(), TIMEOUT_S)
+    out, err = await asyncio.wait_for(waiting.communicate(), PATIENCE_S)
     assert (waiting.returncode, out) == (0, b"pod/one condition met\n"), err
 
 
@@ -96,13 +95,13 @@ async def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl, store: St
     await eventually_deleted(store)
     assert deleting.returncode is None
     store.delete(PODS, "default", "one", grace_period_s=0)
-    out, _ = await asyncio.wait_for(deleting.communicate(), TIMEOUT_S)
+    out, _ = await asyncio.wait_for(deleting.communicate(), PATIENCE_S)
     assert out == b'pod "one" deleted\n'
 
 
 async def eventually_deleted(store: Store) -> None:
     watch = store.watch(PODS)
-    async with asyncio.timeout(TIMEOUT_S), watch:
+    async with asyncio.timeout(PATIENCE_S), watch:
         async for event in watch:
             if "deletionTimestamp" in event.object["metadata"]:
                 return
@@ -114,9 +113,9 @@ async def test_get_watch_follows(kubectl: Kubectl, store: Store) -> None:
     assert process.stdout is not None
     read: Callable[[], Awaitable[bytes]] = process.stdout.readline
     try:
-        assert (await asyncio.wait_for(read(), TIMEOUT_S)).split()[0] == b"a"
+        assert (await asyncio.wait_for(read(), PATIENCE_S)).split()[0] == b"a"
         store.create(CONFIGMAPS, configmap("b"))
-        assert (await asyncio.wait_for(read(), TIMEOUT_S)).split()[0] == b"b"
+        assert (await asyncio.wait_for(read(), PATIENCE_S)).split()[0] == b"b"
     finally:
         process.terminate()
         await process.communicate()

@@ -30,11 +30,11 @@ from tests.localcluster.conftest import (
     Client,
     FakeClock,
     configmap,
-    eventually,
     pod,
     widget,
     widget_crd,
 )
+from tests.waiting import PATIENCE_S, async_eventually
 
 CONFIGMAPS_PATH = "/api/v1/namespaces/default/configmaps"
 WIDGETS_PATH = "/apis/edgeai.io/v1alpha1/namespaces/default/widgets"
@@ -98,14 +98,14 @@ IDLE: dict[str, str] = {
 @pytest.mark.parametrize("case", IDLE)
 async def test_a_connection_without_a_request_is_closed(impatient: str, case: str) -> None:
     async with connection(impatient, IDLE[case]) as reader:
-        answered = await asyncio.wait_for(reader.read(), 5)  # to the end of the connection
+        answered = await asyncio.wait_for(reader.read(), PATIENCE_S)  # to the end of the connection
     assert answered[:15] == (b"HTTP/1.1 200 OK" if case == "after an answer" else b"")
 
 
 async def test_a_body_that_does_not_come_is_a_408_and_the_end(impatient: str) -> None:
     head = f"POST /{TOKEN}{CONFIGMAPS_PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
     async with connection(impatient, head + "{") as reader:
-        answered = await asyncio.wait_for(reader.read(), 5)
+        answered = await asyncio.wait_for(reader.read(), PATIENCE_S)
     assert answered.startswith(b"HTTP/1.1 408 ")
     assert b"did not arrive" in answered
 
@@ -114,10 +114,10 @@ async def test_a_quiet_watch_outlives_an_idle_connection(impatient: str, store: 
     path = f"/{TOKEN}{CONFIGMAPS_PATH}?watch=1"
     head = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"
     async with connection(impatient, head) as watch, connection(impatient, "") as idle:
-        await asyncio.wait_for(watch.readuntil(b"\r\n\r\n"), 5)
-        assert await asyncio.wait_for(idle.read(), 5) == b""
+        await asyncio.wait_for(watch.readuntil(b"\r\n\r\n"), PATIENCE_S)
+        assert await asyncio.wait_for(idle.read(), PATIENCE_S) == b""
         store.create(CONFIGMAPS, configmap())
-        answered = await asyncio.wait_for(watch.readuntil(b"}\n"), 5)
+        answered = await asyncio.wait_for(watch.readuntil(b"}\n"), PATIENCE_S)
     assert b'"ADDED"' in answered
 
 
@@ -285,7 +285,7 @@ async def watching(client: Client, query: str, **headers: str) -> AsyncIterator[
     async with client.session.get(url, headers=sent) as response:
 
         async def read() -> Any:
-            line = await asyncio.wait_for(response.content.readline(), 5)
+            line = await asyncio.wait_for(response.content.readline(), PATIENCE_S)
             return msgspec.json.decode(line) if line else None
 
         yield read
@@ -325,7 +325,7 @@ async def test_closing_the_server_ends_its_watches(store: Store) -> None:
         aiohttp.ClientSession() as session,
         watching(Client(session, server.url), "") as read,
     ):
-        await asyncio.wait_for(server.close(), 5)
+        await asyncio.wait_for(server.close(), PATIENCE_S)
         assert await read() is None
 
 
@@ -335,7 +335,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(
     async with watching(client, "") as read:
         store.create(CONFIGMAPS, configmap("a"))
         await read()
-    await eventually(lambda: api.open_watches == 0)
+    await async_eventually("the end of the watch", lambda: api.open_watches == 0)
 
 
 async def test_logs_come_from_the_registered_source(

@@ -23,8 +23,8 @@ from localcluster.controllers.deployments import (
 from localcluster.objects.pods import is_ready
 from localcluster.objects.resources import DEPLOYMENTS, PODS, Object
 from localcluster.objects.store import Change, Store
-from tests.localcluster.conftest import eventually
-from tests.localcluster.nodeside import Node, container, running_cluster, server
+from tests.localcluster.conftest import until
+from tests.localcluster.running import RunningCluster, container, running_cluster, server
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -200,7 +200,7 @@ async def test_a_pod_of_an_earlier_deployment_of_that_name_does_not_count(
     leftover["metadata"]["ownerReferences"][0]["uid"] = "of-the-one-before"
     left = store.create(PODS, leftover)["metadata"]["uid"]
     present = store.create(DEPLOYMENTS, deployment(1))["metadata"]["uid"]
-    await eventually(lambda: len(owners(store)) == 2)
+    await until(store, lambda: len(owners(store)) == 2)
     assert owners(store).pop(left) == ["of-the-one-before"]
     assert [present] in owners(store).values()
 
@@ -210,14 +210,14 @@ async def test_a_pod_that_is_labelled_otherwise_is_released_and_replaced(
     store: Store, controller: None, label: str
 ) -> None:
     present = store.create(DEPLOYMENTS, deployment(1))["metadata"]["uid"]
-    await eventually(lambda: len(owners(store)) == 1)
+    await until(store, lambda: len(owners(store)) == 1)
     (pod,) = store.list(PODS).items
     another = {"apiVersion": "v1", "kind": "ConfigMap", "name": "another", "uid": "x"}
     pod["metadata"]["ownerReferences"].append(another)
     store.update(PODS, pod)
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     store.patch(PODS, "default", name, {"metadata": {"labels": {label: None}}})
-    await eventually(lambda: len(owners(store)) == 2)
+    await until(store, lambda: len(owners(store)) == 2)
     found = owners(store)
     assert found.pop(uid) == ["x"]
     assert list(found.values()) == [[present]]
@@ -226,8 +226,8 @@ async def test_a_pod_that_is_labelled_otherwise_is_released_and_replaced(
 # With real pods
 
 
-def is_rolled_out(node: Node) -> bool:
-    found = node.find(DEPLOYMENTS, "web")
+def is_rolled_out(cluster: RunningCluster) -> bool:
+    found = cluster.find(DEPLOYMENTS, "web")
     status = (found or {}).get("status") or {}
     return bool(
         found
@@ -238,49 +238,49 @@ def is_rolled_out(node: Node) -> bool:
 
 
 async def test_a_rolling_update_keeps_availability(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as node:
-        node.store.create(DEPLOYMENTS, deployment(2, server(), strategy=ROLLING))
-        await node.until(lambda: is_rolled_out(node))
+    async with running_cluster(tmp_path) as cluster:
+        cluster.store.create(DEPLOYMENTS, deployment(2, server(), strategy=ROLLING))
+        await cluster.until(lambda: is_rolled_out(cluster))
         available: list[int] = []
 
         def count(change: Change) -> None:
             if change.resource is PODS:
                 serving = [
                     pod
-                    for pod in node.store.list(PODS).items
+                    for pod in cluster.store.list(PODS).items
                     if is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
                 ]
                 available.append(len(serving))
 
-        unlisten = node.store.listen(count)
-        old = {pod["metadata"]["uid"] for pod in node.store.list(PODS).items}
+        unlisten = cluster.store.listen(count)
+        old = {pod["metadata"]["uid"] for pod in cluster.store.list(PODS).items}
         patch = {"spec": {"template": {"metadata": {"annotations": {"changed": "1"}}}}}
-        node.store.patch(DEPLOYMENTS, "default", "web", patch)
-        await node.until(lambda: is_rolled_out(node))
-        await node.until(lambda: len(node.store.list(PODS).items) == 2)
+        cluster.store.patch(DEPLOYMENTS, "default", "web", patch)
+        await cluster.until(lambda: is_rolled_out(cluster))
+        await cluster.until(lambda: len(cluster.store.list(PODS).items) == 2)
         unlisten()
-        new = {pod["metadata"]["uid"] for pod in node.store.list(PODS).items}
+        new = {pod["metadata"]["uid"] for pod in cluster.store.list(PODS).items}
         assert not old & new
         assert min(available) >= 2
         assert max(available) <= 3
 
 
 async def test_a_pod_that_is_evicted_is_replaced(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as node:
-        node.store.create(DEPLOYMENTS, deployment(1))
-        await node.until(lambda: is_rolled_out(node))
-        (pod,) = node.store.list(PODS).items
+    async with running_cluster(tmp_path) as cluster:
+        cluster.store.create(DEPLOYMENTS, deployment(1))
+        await cluster.until(lambda: is_rolled_out(cluster))
+        (pod,) = cluster.store.list(PODS).items
         pod["status"] |= {"phase": "Failed", "reason": "Evicted"}
-        node.store.update(PODS, pod, subresource="status")
-        await node.until_gone(pod["metadata"]["name"])
-        await node.until(lambda: is_rolled_out(node))
-        (replacement,) = node.store.list(PODS).items
+        cluster.store.update(PODS, pod, subresource="status")
+        await cluster.until_gone(pod["metadata"]["name"])
+        await cluster.until(lambda: is_rolled_out(cluster))
+        (replacement,) = cluster.store.list(PODS).items
         assert replacement["metadata"]["uid"] != pod["metadata"]["uid"]
 
 
 async def test_pods_go_with_their_deployment(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as node:
-        node.store.create(DEPLOYMENTS, deployment(2))
-        await node.until(lambda: is_rolled_out(node))
-        node.store.delete(DEPLOYMENTS, "default", "web")
-        await node.until(lambda: not node.store.list(PODS).items)
+    async with running_cluster(tmp_path) as cluster:
+        cluster.store.create(DEPLOYMENTS, deployment(2))
+        await cluster.until(lambda: is_rolled_out(cluster))
+        cluster.store.delete(DEPLOYMENTS, "default", "web")
+        await cluster.until(lambda: not cluster.store.list(PODS).items)

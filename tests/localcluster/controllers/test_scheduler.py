@@ -6,7 +6,7 @@ import pytest
 
 from localcluster.controllers.scheduler import choose_node
 from localcluster.objects.resources import EVENTS, NODES, PODS, Object
-from tests.localcluster.nodeside import container, new_pod, running_cluster
+from tests.localcluster.running import container, new_pod, running_cluster
 
 
 def node_object(name: str, **labels: str) -> Object:
@@ -40,20 +40,20 @@ def test_scheduling(spec: Object, node: str | None) -> None:
 
 
 async def test_a_pod_that_fits_nowhere_says_so_until_it_does(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as node:
+    async with running_cluster(tmp_path) as cluster:
         spec = {"nodeName": "", "nodeSelector": {"zone": "a"}, "restartPolicy": "Never"}
-        node.store.create(PODS, new_pod("p", container("true"), **spec))
-        found = await node.until_pod("p", lambda pod: pod["status"].get("conditions"))
+        cluster.store.create(PODS, new_pod("p", container("true"), **spec))
+        found = await cluster.until_pod("p", lambda pod: pod["status"].get("conditions"))
         condition = found["status"]["conditions"][0]
         assert (condition["type"], condition["reason"]) == ("PodScheduled", "Unschedulable")
-        assert any(e["reason"] == "FailedScheduling" for e in node.store.list(EVENTS).items)
-        node.store.patch(NODES, "", "edge0", {"metadata": {"labels": {"zone": "a"}}})
-        await node.until_phase("p", "Succeeded")
+        assert any(e["reason"] == "FailedScheduling" for e in cluster.store.list(EVENTS).items)
+        cluster.store.patch(NODES, "", "edge0", {"metadata": {"labels": {"zone": "a"}}})
+        await cluster.until_phase("p", "Succeeded")
 
 
 async def test_a_pod_of_an_unknown_node_stays_pending_and_can_be_deleted(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as node:
-        node.store.create(PODS, new_pod("p", container("true"), nodeName="elsewhere"))
-        assert (await node.until_phase("p", "Pending"))["spec"]["nodeName"] == "elsewhere"
-        node.store.delete(PODS, "default", "p")
-        await node.until_gone("p")
+    async with running_cluster(tmp_path) as cluster:
+        cluster.store.create(PODS, new_pod("p", container("true"), nodeName="elsewhere"))
+        assert (await cluster.until_phase("p", "Pending"))["spec"]["nodeName"] == "elsewhere"
+        cluster.store.delete(PODS, "default", "p")
+        await cluster.until_gone("p")

@@ -8,9 +8,10 @@ import pytest
 
 from localcluster.kubelet.logs import LogWriter, read_log
 from localcluster.objects.podlogs import LogQuery
-from tests.localcluster.nodeside import (
+from tests.localcluster.running import (
     collected,
 )
+from tests.waiting import PATIENCE_S
 
 
 def query(**fields: object) -> LogQuery:
@@ -71,7 +72,7 @@ async def test_following_misses_nothing_over_rotations(tmp_path: Path) -> None:
         await asyncio.sleep(0)
     log.close()
     expected = b"".join(b"%d\n" % number for number in range(50))
-    assert await asyncio.wait_for(reading, 5) == expected
+    assert await asyncio.wait_for(reading, PATIENCE_S) == expected
 
 
 async def test_a_log_on_a_full_disk_costs_output_only() -> None:

@@ -15,8 +15,14 @@ from localcluster.network.addresses import AddressPool, claim_network
 from localcluster.objects.pods import is_ended, is_ready
 from localcluster.objects.resources import EVENTS, PODS, Object
 from localcluster.objects.store import Store
-from tests.localcluster.conftest import Client, FakeClock, pod
-from tests.localcluster.nodeside import Node, container, eventually, new_pod, running_cluster
+from tests.localcluster.conftest import Client, FakeClock, pod, until
+from tests.localcluster.running import (
+    RunningCluster,
+    container,
+    new_pod,
+    running_cluster,
+)
+from tests.waiting import async_eventually
 
 MESSAGE = "Pod was active on the node longer than the specified deadline"
 LONG = container("exec sleep 60")
@@ -43,47 +49,47 @@ ACTIVE: dict[str, Object] = {
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    async with running_cluster(tmp_path) as node:
-        yield node
+async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
+    async with running_cluster(tmp_path) as cluster:
+        yield cluster
 
 
-async def test_it_fails_whatever_its_containers_do(node: Node) -> None:
+async def test_it_fails_whatever_its_containers_do(cluster: RunningCluster) -> None:
     for each in ACTIVE.values():
-        node.store.create(PODS, {**each, "spec": {**each["spec"], "activeDeadlineSeconds": 1}})
+        cluster.store.create(PODS, {**each, "spec": {**each["spec"], "activeDeadlineSeconds": 1}})
     for case, each in ACTIVE.items():
-        status = (await node.until_phase(each["metadata"]["name"], "Failed"))["status"]
+        status = (await cluster.until_phase(each["metadata"]["name"], "Failed"))["status"]
         assert (status["reason"], status["message"]) == ("DeadlineExceeded", MESSAGE), case
         entries = status["containerStatuses"] + status.get("initContainerStatuses", [])
         assert not any("running" in entry["state"] for entry in entries), case
-    events = [e for e in node.store.list(EVENTS).items if e["reason"] == "DeadlineExceeded"]
+    events = [e for e in cluster.store.list(EVENTS).items if e["reason"] == "DeadlineExceeded"]
     assert len(events) == len(ACTIVE)
 
 
-async def test_its_files_stay_until_it_is_deleted(node: Node, tmp_path: Path) -> None:
-    node.store.create(PODS, new_pod("p", LONG, activeDeadlineSeconds=1))
-    failed = await node.until_phase("p", "Failed")
+async def test_its_files_stay_until_it_is_deleted(cluster: RunningCluster, tmp_path: Path) -> None:
+    cluster.store.create(PODS, new_pod("p", LONG, activeDeadlineSeconds=1))
+    failed = await cluster.until_phase("p", "Failed")
     directory = tmp_path / "state" / "pods" / failed["metadata"]["uid"]
     assert list(directory.rglob("0.log"))
-    node.store.delete(PODS, "default", "p")
-    await node.until_gone("p")
-    await eventually(lambda: not directory.exists())
+    cluster.store.delete(PODS, "default", "p")
+    await cluster.until_gone("p")
+    await async_eventually("the end of its files", lambda: not directory.exists())
 
 
-async def test_a_deadline_may_be_set_while_it_runs(node: Node) -> None:
-    node.store.create(PODS, new_pod("p", LONG))
-    await node.until_phase("p", "Running")
-    node.store.patch(PODS, "default", "p", {"spec": {"activeDeadlineSeconds": 1}})
-    assert (await node.until_phase("p", "Failed"))["status"]["reason"] == "DeadlineExceeded"
+async def test_a_deadline_may_be_set_while_it_runs(cluster: RunningCluster) -> None:
+    cluster.store.create(PODS, new_pod("p", LONG))
+    await cluster.until_phase("p", "Running")
+    cluster.store.patch(PODS, "default", "p", {"spec": {"activeDeadlineSeconds": 1}})
+    assert (await cluster.until_phase("p", "Failed"))["status"]["reason"] == "DeadlineExceeded"
 
 
-async def test_who_has_ended_is_not_active(node: Node) -> None:
+async def test_who_has_ended_is_not_active(cluster: RunningCluster) -> None:
     done = new_pod("done", container("true"), activeDeadlineSeconds=1, restartPolicy="Never")
-    node.store.create(PODS, done)
-    ended = await node.until_phase("done", "Succeeded")
-    node.store.create(PODS, new_pod("later", LONG, activeDeadlineSeconds=1))
-    await node.until_phase("later", "Failed")
-    assert node.pod("done") == ended
+    cluster.store.create(PODS, done)
+    ended = await cluster.until_phase("done", "Succeeded")
+    cluster.store.create(PODS, new_pod("later", LONG, activeDeadlineSeconds=1))
+    await cluster.until_phase("later", "Failed")
+    assert cluster.pod("done") == ended
 
 
 async def test_a_second_that_has_just_begun_does_not_count(store: Store, tmp_path: Path) -> None:
@@ -109,7 +115,7 @@ async def test_a_second_that_has_just_begun_does_not_count(store: Store, tmp_pat
         pod = new_pod("p", container("true"), activeDeadlineSeconds=1, restartPolicy="Never")
         store.create(PODS, pod)
         try:
-            await eventually(lambda: is_ended(store.get(PODS, "default", "p")))
+            await until(store, lambda: is_ended(store.get(PODS, "default", "p")))
         finally:
             kubelet.cancel()
             await asyncio.wait([kubelet])
@@ -117,9 +123,9 @@ async def test_a_second_that_has_just_begun_does_not_count(store: Store, tmp_pat
 
 
 async def test_the_time_in_an_earlier_life_of_the_cluster_counts(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as node:
-        node.store.create(PODS, new_pod("p", LONG, activeDeadlineSeconds=600))
-        running = await node.until_pod("p", is_ready)
+    async with running_cluster(tmp_path) as cluster:
+        cluster.store.create(PODS, new_pod("p", LONG, activeDeadlineSeconds=600))
+        running = await cluster.until_pod("p", is_ready)
     with_old_start = {
         **running,
         "status": running["status"] | {"startTime": "2020-01-01T00:00:00Z"},
@@ -127,8 +133,8 @@ async def test_the_time_in_an_earlier_life_of_the_cluster_counts(tmp_path: Path)
     store = Store(tmp_path / "state" / "cluster.db")
     store.update(PODS, with_old_start, subresource="status")
     store.close()
-    async with running_cluster(tmp_path) as node:
-        status = (await node.until_phase("p", "Failed"))["status"]
+    async with running_cluster(tmp_path) as cluster:
+        status = (await cluster.until_phase("p", "Failed"))["status"]
     assert status["reason"] == "DeadlineExceeded"
     assert status["containerStatuses"][0]["restartCount"] == 0
 

@@ -7,6 +7,7 @@ import pytest
 
 from localcluster.kubelet.launch import Launch
 from localcluster.kubelet.process import ContainerProcess, Reaper
+from tests.waiting import PATIENCE_S
 
 
 async def test_who_is_cancelled_as_the_output_ends_does_not_go_on(tmp_path: Path) -> None:
@@ -19,7 +20,7 @@ async def test_who_is_cancelled_as_the_output_ends_does_not_go_on(tmp_path: Path
             waiting = asyncio.create_task(process.wait())
             process._drained.add_done_callback(lambda _: waiting.cancel())
             with pytest.raises(asyncio.CancelledError):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE_S):
                     await waiting
             assert waiting.cancelled()
         finally:

@@ -10,18 +10,25 @@ from pathlib import Path
 import pytest
 
 from localcluster.network.addresses import AddressPool, claim_network
-from localcluster.network.service_proxy import ServiceProxy, endpoints, service_ports, target_port
+from localcluster.network.service_proxy import (
+    CONNECT_TIMEOUT_S,
+    ServiceProxy,
+    endpoints,
+    service_ports,
+    target_port,
+)
 from localcluster.objects.pods import is_ready
 from localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Object
 from localcluster.objects.store import Store
-from tests.localcluster.nodeside import (
-    Node,
+from tests.localcluster.conftest import until
+from tests.localcluster.running import (
+    RunningCluster,
     container,
-    eventually,
     new_pod,
     running_cluster,
     server,
 )
+from tests.waiting import PATIENCE_S, async_eventually
 
 PORTS = [{"name": "web", "port": 80, "targetPort": "tcp", "protocol": "TCP"}]
 
@@ -96,44 +103,44 @@ def test_endpoints_tell_ready_from_not_ready_and_split_by_ports() -> None:
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    async with running_cluster(tmp_path) as node:
-        yield node
+async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
+    async with running_cluster(tmp_path) as cluster:
+        yield cluster
 
 
-async def create_service(node: Node, **spec: object) -> str:
+async def create_service(cluster: RunningCluster, **spec: object) -> str:
     """Its address."""
     created = service(**spec)
     del created["metadata"]["uid"]
-    node.store.create(SERVICES, created)
-    return await node.until(lambda: cluster_ip(node))
+    cluster.store.create(SERVICES, created)
+    return await cluster.until(lambda: cluster_ip(cluster))
 
 
-def cluster_ip(node: Node) -> str:
-    found = node.find(SERVICES, "s")
+def cluster_ip(cluster: RunningCluster) -> str:
+    found = cluster.find(SERVICES, "s")
     return str(found["spec"].get("clusterIP", "")) if found else ""
 
 
-async def create_pod(node: Node, name: str, main: Object | None = None) -> Object:
+async def create_pod(cluster: RunningCluster, name: str, main: Object | None = None) -> Object:
     created = new_pod(name, main or server())
     created["metadata"]["labels"] = {"app": "a"}
-    node.store.create(PODS, created)
-    return await node.until_pod(name, is_ready)
+    cluster.store.create(PODS, created)
+    return await cluster.until_pod(name, is_ready)
 
 
-async def until_serving(node: Node, *names: str) -> None:
+async def until_serving(cluster: RunningCluster, *names: str) -> None:
     def is_serving() -> bool:
-        found = node.find(ENDPOINTS, "s") or {}
+        found = cluster.find(ENDPOINTS, "s") or {}
         addresses = [a for subset in found.get("subsets", []) for a in subset.get("addresses", [])]
         return {address["targetRef"]["name"] for address in addresses} == set(names)
 
-    await node.until(is_serving)
+    await cluster.until(is_serving)
     await asyncio.sleep(0)  # the listener is told right after the Endpoints are written
 
 
 async def ask(address: str, request: bytes = b"hello") -> bytes:
     """Send, half-close, and read to the end."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection(address, 80)
         try:
             writer.write(request)
@@ -143,79 +150,79 @@ async def ask(address: str, request: bytes = b"hello") -> bytes:
             writer.close()
 
 
-async def test_a_request_reaches_a_pod_and_its_answer_comes_back(node: Node) -> None:
-    address = await create_service(node)
-    assert address.startswith(node.running.network + ".1.")
-    await create_pod(node, "one")
-    await until_serving(node, "one")
+async def test_a_request_reaches_a_pod_and_its_answer_comes_back(cluster: RunningCluster) -> None:
+    address = await create_service(cluster)
+    assert address.startswith(cluster.running.network + ".1.")
+    await create_pod(cluster, "one")
+    await until_serving(cluster, "one")
     assert await ask(address) == b"one hello"
 
 
-async def test_megabytes_pass_in_both_directions(node: Node) -> None:
-    address = await create_service(node)
-    await create_pod(node, "one")
-    await until_serving(node, "one")
+async def test_megabytes_pass_in_both_directions(cluster: RunningCluster) -> None:
+    address = await create_service(cluster)
+    await create_pod(cluster, "one")
+    await until_serving(cluster, "one")
     request = bytes(range(256)) * 16_384
     assert await ask(address, request) == b"one " + request
 
 
-async def test_pods_take_turns(node: Node) -> None:
-    address = await create_service(node)
-    await create_pod(node, "one")
-    await create_pod(node, "two")
-    await until_serving(node, "one", "two")
+async def test_pods_take_turns(cluster: RunningCluster) -> None:
+    address = await create_service(cluster)
+    await create_pod(cluster, "one")
+    await create_pod(cluster, "two")
+    await until_serving(cluster, "one", "two")
     answers = [await ask(address, b"x") for _ in range(4)]
     assert sorted(answers) == [b"one x", b"one x", b"two x", b"two x"]
 
 
-async def test_a_replaced_pod_is_followed(node: Node) -> None:
-    address = await create_service(node)
-    await create_pod(node, "one")
-    await until_serving(node, "one")
-    node.store.delete(PODS, "default", "one")
-    await node.until_gone("one")
-    await create_pod(node, "two")
-    await until_serving(node, "two")
+async def test_a_replaced_pod_is_followed(cluster: RunningCluster) -> None:
+    address = await create_service(cluster)
+    await create_pod(cluster, "one")
+    await until_serving(cluster, "one")
+    cluster.store.delete(PODS, "default", "one")
+    await cluster.until_gone("one")
+    await create_pod(cluster, "two")
+    await until_serving(cluster, "two")
     assert await ask(address) == b"two hello"
 
 
-async def test_without_a_ready_pod_connections_end_at_once(node: Node) -> None:
-    address = await create_service(node)
-    await eventually(lambda: can_connect(address))
+async def test_without_a_ready_pod_connections_end_at_once(cluster: RunningCluster) -> None:
+    address = await create_service(cluster)
+    await async_eventually("a listener", lambda: can_connect(address))
     loop = asyncio.get_running_loop()
     begun = loop.time()
     with contextlib.suppress(ConnectionError):  # a reset is as good as an end of file
         assert await ask(address) == b""
-    assert loop.time() - begun < 1
+    assert loop.time() - begun < CONNECT_TIMEOUT_S
 
 
-async def test_a_pod_that_died_is_passed_over(node: Node) -> None:
+async def test_a_pod_that_died_is_passed_over(cluster: RunningCluster) -> None:
     """Ready by the API, but nobody listens there: the next one answers."""
-    address = await create_service(node)
-    await create_pod(node, "deaf", container("sleep 60"))
-    await create_pod(node, "one")
-    await until_serving(node, "deaf", "one")
+    address = await create_service(cluster)
+    await create_pod(cluster, "deaf", container("sleep 60"))
+    await create_pod(cluster, "one")
+    await until_serving(cluster, "deaf", "one")
     # The deaf pod names no port, so it would be left out; a number is taken as it is.
     ports = [{"name": "web", "port": 80, "targetPort": 5000}]
-    node.store.patch(SERVICES, "default", "s", {"spec": {"ports": ports}})
-    await until_serving(node, "deaf", "one")
+    cluster.store.patch(SERVICES, "default", "s", {"spec": {"ports": ports}})
+    await until_serving(cluster, "deaf", "one")
     assert [await ask(address) for _ in range(3)] == [b"one hello"] * 3
 
 
-async def test_a_deleted_service_listens_no_more(node: Node) -> None:
-    address = await create_service(node)
-    node.store.delete(SERVICES, "default", "s")
-    await node.until(lambda: node.find(ENDPOINTS, "s") is None)
-    await eventually(lambda: not can_connect(address))
+async def test_a_deleted_service_listens_no_more(cluster: RunningCluster) -> None:
+    address = await create_service(cluster)
+    cluster.store.delete(SERVICES, "default", "s")
+    await cluster.until(lambda: cluster.find(ENDPOINTS, "s") is None)
+    await async_eventually("the listener's end", lambda: not can_connect(address))
 
 
-async def test_a_service_made_anew_under_its_name_is_where_it_was(node: Node) -> None:
+async def test_a_service_made_anew_under_its_name_is_where_it_was(cluster: RunningCluster) -> None:
     """Pods that run know it by its address alone."""
-    before = await create_service(node)
-    node.store.delete(SERVICES, "default", "s")
-    await node.until(lambda: node.find(ENDPOINTS, "s") is None)
-    assert await create_service(node) == before
-    await eventually(lambda: can_connect(before))
+    before = await create_service(cluster)
+    cluster.store.delete(SERVICES, "default", "s")
+    await cluster.until(lambda: cluster.find(ENDPOINTS, "s") is None)
+    assert await create_service(cluster) == before
+    await async_eventually("a listener", lambda: can_connect(before))
 
 
 def can_connect(address: str) -> bool:
@@ -237,25 +244,25 @@ async def test_the_address_of_a_deleted_service_is_given_out_again(store: Store)
                 store.create(
                     SERVICES, service() | {"metadata": {"name": name, "namespace": "default"}}
                 )
-                await eventually(lambda: has_address(store))
+                await until(store, lambda: has_address(store))
                 store.delete(SERVICES, "default", name)
         finally:
             proxy.cancel()
             await asyncio.wait([proxy])
 
 
-async def test_headless_services_have_endpoints_and_no_address(node: Node) -> None:
+async def test_headless_services_have_endpoints_and_no_address(cluster: RunningCluster) -> None:
     created = service(clusterIP="None")
     del created["metadata"]["uid"]
-    node.store.create(SERVICES, created)
-    await create_pod(node, "one")
-    await until_serving(node, "one")
-    assert cluster_ip(node) == "None"
+    cluster.store.create(SERVICES, created)
+    await create_pod(cluster, "one")
+    await until_serving(cluster, "one")
+    assert cluster_ip(cluster) == "None"
 
 
 async def test_services_keep_their_addresses_over_a_restart(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as node:
-        before = await create_service(node)
-    async with running_cluster(tmp_path) as node:
-        assert cluster_ip(node) == before
-        await eventually(lambda: can_connect(before))
+    async with running_cluster(tmp_path) as cluster:
+        before = await create_service(cluster)
+    async with running_cluster(tmp_path) as cluster:
+        assert cluster_ip(cluster) == before
+        await async_eventually("a listener", lambda: can_connect(before))

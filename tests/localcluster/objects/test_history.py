@@ -13,6 +13,7 @@ from localcluster.objects.history import Event, Watch
 from localcluster.objects.resources import CONFIGMAPS
 from localcluster.objects.store import Store
 from tests.localcluster.conftest import configmap
+from tests.waiting import PATIENCE_S
 
 
 def drain(watch: Watch) -> list[tuple[str, str]]:
@@ -66,7 +67,7 @@ async def test_a_waiting_watcher_is_woken(store: Store) -> None:
         waiting = asyncio.create_task(anext_of(watch), name="watcher")
         await asyncio.sleep(0)
         store.create(CONFIGMAPS, configmap("a"))
-        event = await asyncio.wait_for(waiting, 5)
+        event = await asyncio.wait_for(waiting, PATIENCE_S)
     assert event.object["metadata"]["name"] == "a"
 
 
@@ -85,7 +86,7 @@ async def test_closing_ends_a_waiting_watcher(store: Store) -> None:
     waiting = asyncio.create_task(collect(watch), name="watcher")
     await asyncio.sleep(0)
     watch.close()
-    assert await asyncio.wait_for(waiting, 5) == []
+    assert await asyncio.wait_for(waiting, PATIENCE_S) == []
 
 
 async def anext_of(watch: Watch) -> Event:

@@ -14,14 +14,15 @@ from localcluster.objects import errors
 from localcluster.objects.resources import PODS, Object, Resource
 from localcluster.objects.store import Store
 from localcluster.state import Running
+from tests.localcluster.conftest import until
 
 T = TypeVar("T")
 
 FAST_RESTARTS = ContainerSettings(restart_delays=RestartDelays(first_s=0.05, max_s=0.2))
 
 
-class Node:
-    """A running cluster as a test sees it."""
+class RunningCluster:
+    """A cluster as a test sees it: its store, and waiting for what is written there."""
 
     def __init__(self, store: Store, running: Running) -> None:
         self.store = store
@@ -35,18 +36,8 @@ class Node:
     def pod(self, name: str) -> Object | None:
         return self.find(PODS, name)
 
-    async def until(self, check: Callable[[], T | None], *, limit_s: float = 15.0) -> T:
-        """What `check` gives once it is true; looks again at every change of the store."""
-        changed = asyncio.Event()
-        unlisten = self.store.listen(lambda _: changed.set())
-        try:
-            async with asyncio.timeout(limit_s):
-                while not (found := check()):
-                    changed.clear()
-                    await changed.wait()
-                return found
-        finally:
-            unlisten()
+    async def until(self, check: Callable[[], T | None]) -> T:
+        return await until(self.store, check)
 
     async def until_pod(self, name: str, check: Callable[[Object], object]) -> Object:
         def look() -> Object | None:
@@ -63,12 +54,12 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def running_cluster(tmp_path: Path, **settings: Any) -> AsyncIterator[Node]:
+async def running_cluster(tmp_path: Path, **settings: Any) -> AsyncIterator[RunningCluster]:
     given: dict[str, Any] = {"nodes": ("edge0",), "containers": FAST_RESTARTS} | settings
     cluster = Cluster(ClusterSettings(state_dir=tmp_path / "state", **given))
-    ready: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[RunningCluster] = asyncio.get_running_loop().create_future()
     life = asyncio.create_task(
-        cluster.run(lambda store, running: ready.set_result(Node(store, running)))
+        cluster.run(lambda store, running: ready.set_result(RunningCluster(store, running)))
     )
     life.add_done_callback(lambda _: ready.cancel())
     try:
@@ -81,13 +72,6 @@ async def running_cluster(tmp_path: Path, **settings: Any) -> AsyncIterator[Node
     finally:
         cluster.stop()
         await life
-
-
-async def eventually(check: Callable[[], object], *, limit_s: float = 10.0) -> None:
-    """For what no store tells: processes, sockets, files."""
-    async with asyncio.timeout(limit_s):
-        while not check():  # noqa: ASYNC110 - nothing of these could wake us
-            await asyncio.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:
