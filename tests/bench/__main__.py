@@ -1,6 +1,8 @@
 """`make bench`: measure, and print one JSON object.
 
-    python -m tests.bench [local] [cluster] [federated] [worker-http]
+    python -m tests.bench [local] [cluster] [federated] [worker-http] [churn]
+
+Without a name, all but `churn`, which takes 18 minutes.
 
 Machines are shared and noisy, so figures come with their spread, and beside the cost of a bare
 request to the same API in the same run. docs/performance.md says what they mean.
@@ -10,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from tests.bench import cluster, federated, local, worker_http
+from tests.bench import churn, cluster, federated, local, worker_http
 from tests.cluster.binaries import Unavailable
 
 SECTIONS = {
@@ -18,7 +20,9 @@ SECTIONS = {
     "cluster": cluster.measure,
     "federated": federated.measure,
     "worker-http": worker_http.measure,
+    "churn": churn.measure,
 }
+USUAL = ("local", "cluster", "federated", "worker-http")
 
 
 def figures_of(section: str) -> dict[str, Any]:
@@ -29,7 +33,7 @@ def figures_of(section: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(SECTIONS)
+    wanted = sys.argv[1:] or list(USUAL)
     unknown = set(wanted) - set(SECTIONS)
     if unknown:
         sys.exit(f"unknown section {sorted(unknown)[0]!r}; there are {', '.join(SECTIONS)}")

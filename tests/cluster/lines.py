@@ -19,6 +19,7 @@ import yaml
 from edgeai.cutting_proxy import CuttingProxy
 
 _REQUEST: Final = re.compile(rb"([A-Z]+) (/\S*) HTTP/1\.1\r\n")
+_STATUS: Final = re.compile(rb"HTTP/1\.1 (\d+) ")
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _READ: Final = "GET"
 
@@ -29,6 +30,21 @@ class Request(NamedTuple):
     body: bytes
     raw: bytes
     """All of it."""
+
+    @property
+    def is_watch(self) -> bool:
+        return "watch=true" in self.path
+
+    def is_watch_of(self, plural: str) -> bool:
+        return self.is_watch and urlsplit(self.path).path.endswith(f"/{plural}")
+
+
+class Passed(NamedTuple):
+    """A request that passed, or its answer."""
+
+    request: Request
+    status: int | None
+    """Of the answer; None: this is the request."""
 
 
 class Refusal(NamedTuple):
@@ -53,7 +69,8 @@ class ApiLine(CuttingProxy):
     """HTTP on the near side, the API server's TLS on the far one.
 
     It keeps the writes that pass, and when anything was asked for, be it answered or not. It can
-    refuse everything in the API server's name, and pass everything on late (`delay_s`).
+    refuse everything in the API server's name, and pass everything on late (`delay_s`), or what one
+    resource's watch tells (`late_watch`, `late_s`).
     """
 
     def __init__(self, url: str, *, ca: Path) -> None:
@@ -67,6 +84,11 @@ class ApiLine(CuttingProxy):
         self._near: set[asyncio.StreamWriter] = set()
         self._forgotten: set[asyncio.StreamWriter] = set()
         self.delay_s = 0.0
+        self.late_watch = ""  # plural
+        self.late_s = 0.0
+        self.passed: list[Passed] = []
+        """In the order of time; without watches."""
+        self._unanswered: dict[asyncio.StreamWriter, Request] = {}  # by the near side
 
     def write_kubeconfig(self, path: Path, *, token: str) -> Path:
         """Of a client on the near side."""
@@ -119,6 +141,7 @@ class ApiLine(CuttingProxy):
             self._writers.discard(writer)
             self._near.discard(writer)
             self._forgotten.discard(writer)
+            self._unanswered.pop(writer, None)
             writer.close()
 
     async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -141,20 +164,33 @@ class ApiLine(CuttingProxy):
                         group.create_task(self._answer(far_reader, writer))
                     if request.method != _READ:
                         self.writes.append(request)
+                    self._unanswered[writer] = request
+                    if not request.is_watch:
+                        self.passed.append(Passed(request, None))
                     far.write(request.raw)
             if far is not None:
                 self._writers.discard(far)
                 far.transport.abort()  # a TLS farewell might outlast the proxy
 
     async def _answer(self, far: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        late_s = 0.0
         with contextlib.suppress(OSError):
             while data := await far.read(65536):
                 await self._passing.wait()
                 if near in self._forgotten:
                     return
+                if (request := self._unanswered.pop(near, None)) is not None:
+                    late_s = self.late_s if request.is_watch_of(self.late_watch) else 0.0
+                    status = _STATUS.match(data)
+                    assert status is not None, data
+                    if not request.is_watch:
+                        self.passed.append(Passed(request, int(status.group(1))))
+                if late_s:
+                    asyncio.get_running_loop().call_later(late_s, near.write, data)
+                    continue
                 near.write(data)
                 await near.drain()
-        near.close()
+        asyncio.get_running_loop().call_later(late_s, near.close)
 
     async def _next_request(self, reader: asyncio.StreamReader) -> Request:
         head = await reader.readuntil(b"\r\n\r\n")

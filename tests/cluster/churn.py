@@ -1,0 +1,82 @@
+"""Job resources that come and go, and what a manager creates for them, as its line saw it.
+
+Used by test_gone and by `python -m tests.bench churn`.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from edgeai.api import Object, path_of
+from tests.cluster.client import Client
+from tests.cluster.lines import Passed
+from tests.cluster.samples import model, service
+
+PLURAL: Final = "jointinferenceservices"
+_NOT_FOUND: Final = 404
+
+
+class Job(NamedTuple):
+    name: str
+    uid: str
+
+
+def create_models(client: Client, namespace: str) -> None:
+    for name in ("small", "big"):
+        client.create(model(name, namespace))
+
+
+def create_job(client: Client, namespace: str, name: str) -> tuple[Job, Object]:
+    made = client.create(service(namespace, name=name))
+    return Job(name, made["metadata"]["uid"]), made
+
+
+def come_and_go(
+    client: Client, namespace: str, *, count: int, per_s: float, life_s: float
+) -> list[Job]:
+    """Create `count` jobs at `per_s` a second, and delete each after `life_s` seconds."""
+    create_models(client, namespace)
+    begin_s = time.monotonic()
+    jobs: list[Job] = []
+    living: list[tuple[float, Object]] = []  # when it is to be deleted, and what
+    while len(jobs) < count or living:
+        now_s = time.monotonic() - begin_s
+        if living and living[0][0] <= now_s:
+            client.delete(path_of(living.pop(0)[1]))
+        elif len(jobs) < count and len(jobs) / per_s <= now_s:
+            job, made = create_job(client, namespace, f"churn-{len(jobs)}")
+            jobs.append(job)
+            living.append((now_s + life_s, made))
+        else:
+            time.sleep(0.01)
+    return jobs
+
+
+def created_for(jobs: Iterable[Job], passed: Iterable[Passed]) -> Counter[str]:
+    """How many objects were asked to be created for each uid."""
+    uids = {job.uid for job in jobs}
+    return Counter(owner for each in passed for owner in _owners(each) if owner in uids)
+
+
+def created_after_gone(jobs: Iterable[Job], passed: Iterable[Passed]) -> list[str]:
+    """Paths of what was created for a uid after an answer that nothing has the job's name."""
+    uids = {job.name: job.uid for job in jobs}
+    gone: set[str] = set()
+    found: list[str] = []
+    for each in passed:
+        path = each.request.path.partition("?")[0]
+        _, _, rest = path.partition(f"/{PLURAL}/")
+        if each.status == _NOT_FOUND and rest:
+            gone.add(uids.get(rest.split("/")[0], ""))
+        found += (path for owner in _owners(each) if owner in gone)
+    return found
+
+
+def _owners(passed: Passed) -> list[str]:
+    """Uids of the owners of what a request creates."""
+    if passed.status is not None or passed.request.method != "POST":
+        return []
+    metadata = json.loads(passed.request.body).get("metadata") or {}
+    return [owner["uid"] for owner in metadata.get("ownerReferences") or ()]

@@ -1,0 +1,96 @@
+"""Nothing is created for a job that is gone, whatever the garbage collector removes, and when."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edgeai.api import path_of, wait_until
+from tests.cluster.churn import (
+    PLURAL,
+    Job,
+    come_and_go,
+    create_job,
+    create_models,
+    created_after_gone,
+    created_for,
+)
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.lines import ApiLine
+from tests.cluster.manager import GlobalManager
+
+LATE_S: Final = 8.0
+LIFE_S: Final = 3.0
+SETTLE_S: Final = 30.0
+# The garbage collector looks for new types twice a minute.
+COLLECTED_S: Final = 90.0
+
+
+@pytest.fixture
+def line(
+    crds: ControlPlane, system_namespace: str, nodes: tuple[str, ...], tmp_path: Path
+) -> Iterator[ApiLine]:
+    """Of a manager that is ready."""
+    with ApiLine(crds.url, ca=crds.ca) as line:
+        manager = GlobalManager(
+            kubeconfig=line.write_kubeconfig(tmp_path / "kubeconfig", token=crds.token),
+            system_namespace=system_namespace,
+            directory=tmp_path,
+        )
+        try:
+            manager.start()
+            yield line
+        finally:
+            manager.stop()
+
+
+def make_watch_late(line: ApiLine, late_s: float) -> None:
+    """That of jobs, from the next watch on, which begins now."""
+    line.late_watch, line.late_s = PLURAL, late_s
+    line.cut("loudly")
+    line.mend()
+
+
+def wait_until_collected(client: Client, namespace: str) -> None:
+    def left() -> str:
+        deployments = client.list(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+        services = client.list(f"/api/v1/namespaces/{namespace}/services")
+        return ", ".join(each["metadata"]["name"] for each in (*deployments, *services))
+
+    wait_until("the end of all that was made", left, timeout_s=COLLECTED_S, poll_s=0.5)
+
+
+def wait_for_deployments(client: Client, namespace: str) -> None:
+    def missing() -> str:
+        found = client.list(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+        return "" if len(found) == 2 else f"{len(found)} of 2 Deployments"
+
+    wait_until("both Deployments", missing, timeout_s=SETTLE_S)
+
+
+def test_a_dead_job_gets_nothing_while_its_watch_is_late(
+    client: Client, line: ApiLine, namespace: str
+) -> None:
+    create_models(client, namespace)
+    make_watch_late(line, LATE_S)
+    job, made = create_job(client, namespace, "digits")
+    wait_for_deployments(client, namespace)
+    before = created_for([job], line.passed)[job.uid]
+    client.delete(path_of(made))
+    wait_until_collected(client, namespace)
+    assert created_after_gone([job], line.passed) == []
+    assert created_for([job], line.passed)[job.uid] == before
+
+
+def test_of_jobs_that_come_and_go_none_gets_anything_once_it_is_gone(
+    client: Client, line: ApiLine, namespace: str
+) -> None:
+    make_watch_late(line, LIFE_S - 1)
+    jobs: list[Job] = come_and_go(client, namespace, count=60, per_s=5.0, life_s=LIFE_S)
+    wait_until_collected(client, namespace)
+    created = created_for(jobs, line.passed)
+    assert created_after_gone(jobs, line.passed) == []
+    assert len(created) > len(jobs) / 2, "jobs are to live long enough to get children"
+    assert len(set(created.values())) <= 2, created  # all of it, or a part where it died early
