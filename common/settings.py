@@ -11,6 +11,7 @@ as comma-separated items, maps as comma-separated `key=value`.
 
 import argparse
 import difflib
+import ipaddress
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -213,3 +214,13 @@ def split_address(text: str, source: str) -> tuple[str, int]:
     if not (colon and host and port.isdecimal() and int(port) <= 65535):
         raise SettingsError(source, f"{text!r} is no HOST:PORT, port 0-65535")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, a name or an address, is this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

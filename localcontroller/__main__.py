@@ -12,7 +12,7 @@ from common import logs
 from common.errors import SettingsError, StateError
 from common.settings import load
 from localcontroller.app import run_until_signalled
-from localcontroller.credentials import CredentialLost
+from localcontroller.link.credentials import CredentialLost
 from localcontroller.settings import Settings, check
 
 DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the GlobalManager."

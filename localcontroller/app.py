@@ -19,17 +19,17 @@ from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
-from localcontroller.credentials import CredentialLost, Credentials
 from localcontroller.hooks.dataset import Datasets, Options
-from localcontroller.ledger import Ledger
-from localcontroller.link import Endpoint, Link, default_delays
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import NoSpace
+from localcontroller.link.credentials import CredentialLost, Credentials
+from localcontroller.link.link import Endpoint, Link, default_delays
 from localcontroller.metrics import Metrics
-from localcontroller.pods import PodsSource, PodWatch
 from localcontroller.rest import StatusApi
 from localcontroller.settings import Settings
-from localcontroller.tables import NoSpace
-from localcontroller.worker_api import WorkerApi
-from localcontroller.workers import Heartbeats, watch_heartbeats
+from localcontroller.workers.api import WorkerApi
+from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
+from localcontroller.workers.pods import PodsSource, PodWatch
 
 log = get_logger(__name__)
 

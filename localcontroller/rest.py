@@ -13,10 +13,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from common.errors import Unavailable
 from common.ids import parse_task_key
-from localcontroller.ledger import Ledger
-from localcontroller.link import Link
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import WorkerRow
+from localcontroller.link.link import Link
 from localcontroller.metrics import Metrics
-from localcontroller.tables import WorkerRow
 
 
 class StatusApi:

@@ -4,7 +4,6 @@ Read by `__main__` through common.settings; every other module gets the values i
 this struct. `check` finds what a type alone cannot say.
 """
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -13,7 +12,7 @@ from common.errors import SettingsError
 from common.ids import is_subdomain
 from common.logs import LogLevel
 from common.session_settings import SessionSettings
-from common.settings import Setting, split_address
+from common.settings import Setting, is_loopback, split_address
 
 
 class Settings(SessionSettings, frozen=True, kw_only=True):
@@ -183,15 +182,6 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
         raise _wrong(name, f"{url!r} is no {expected}")
     if parts.username or parts.password or parts.fragment:
         raise _wrong(name, "must carry neither credentials nor a fragment")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _wrong(name: str, problem: str) -> SettingsError:

@@ -22,15 +22,15 @@ from common.errors import EdgeAIError, ProtocolError, Unavailable
 from common.ids import TaskKey, WorkerName, parse_task_key
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from localcontroller.attempts import UPDATE_TIME, Message
 from localcontroller.hooks.bucket import BucketSource
 from localcontroller.hooks.files import NODE_ROOT, PathSource
 from localcontroller.hooks.keys import KeyDirectory
 from localcontroller.hooks.samples import NotUtf8
 from localcontroller.hooks.sources import Source, SourceError, Threads, format_of
 from localcontroller.hooks.web import WebSource, new_session
-from localcontroller.ledger import MAX_REASON_CHARS, Ledger, utc_now
-from localcontroller.tables import NotGranted, TaskRow
+from localcontroller.ledger.attempts import UPDATE_TIME, Message
+from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger, utc_now
+from localcontroller.ledger.tables import NotGranted, TaskRow
 
 log = get_logger(__name__)
 

@@ -17,7 +17,7 @@ from globalmanager.engine import leader, presence
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.rest import server as rest_server
 from localcontroller import app as localcontroller
-from localcontroller import conversation
+from localcontroller.link import conversation
 from localcontroller.settings import Settings as EdgeSettings
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"

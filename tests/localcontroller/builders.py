@@ -10,7 +10,7 @@ from common import wire
 from common.cloud_session import Desired
 from common.ids import TaskKey, Uid, WorkerName
 from common.session import Timing
-from localcontroller.attempts import Message
+from localcontroller.ledger.attempts import Message
 
 SECRET = "5" * 64
 UID = Uid("uid-1")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
 
 
 @pytest.fixture

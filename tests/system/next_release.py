@@ -15,7 +15,7 @@ import msgspec
 from sqlite_utils import Database
 
 from common import wire
-from localcontroller.migrations import MIGRATIONS
+from localcontroller.ledger.migrations import MIGRATIONS
 
 NEWS: Final = {"since": 2, "list": [1, "two", None]}
 

@@ -25,8 +25,8 @@ from common import wire
 from edgeai import environment, status, system
 from edgeai.api import Object, path_of
 from edgeai.environment import Environment
-from localcontroller.link import FLOOR_S
-from localcontroller.storage import LEDGER, Storage
+from localcontroller.ledger.file import LEDGER, Storage
+from localcontroller.link.link import FLOOR_S
 from tests.system import counting_worker, next_release, processes
 from tests.waiting import PATIENCE_S, eventually
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from localcontroller.hooks import bucket
 from localcontroller.hooks.dataset import Options
 from localcontroller.hooks.keys import Keys
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Server, serving
 from tests.localcontroller.hooks.world import World, watching
 

@@ -16,7 +16,7 @@ from localcontroller.hooks import dataset, files
 from localcontroller.hooks.dataset import Options, Sources, Spec
 from localcontroller.hooks.files import PathSource
 from localcontroller.hooks.sources import Source, Threads
-from localcontroller.ledger import MAX_REASON_CHARS, Ledger
+from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
 from tests.localcontroller.builders import until
 from tests.localcontroller.hooks.world import UID, assign, key, watching
 

@@ -15,7 +15,7 @@ from common import wire
 from localcontroller.hooks import bucket, dataset, files
 from localcontroller.hooks.dataset import MAX_LOOKS, Options
 from localcontroller.hooks.sources import Threads
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import until
 from tests.localcontroller.hooks.world import assign, watching
 from tests.localcontroller.test_process import running

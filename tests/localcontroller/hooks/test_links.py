@@ -6,7 +6,7 @@ import pytest
 
 from localcontroller.hooks import files
 from localcontroller.hooks.dataset import Options
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.world import watching
 
 

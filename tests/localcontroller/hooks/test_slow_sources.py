@@ -10,7 +10,7 @@ from aiohttp import ClientSession, web
 
 from localcontroller.hooks import dataset, files
 from localcontroller.hooks.dataset import MAX_LOOKS
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import until
 from tests.localcontroller.hooks.server import serving
 from tests.localcontroller.hooks.world import assign, watching

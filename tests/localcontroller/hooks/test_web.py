@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from localcontroller.hooks import sources
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Answer, serving
 from tests.localcontroller.hooks.world import watching
 

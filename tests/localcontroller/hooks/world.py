@@ -9,7 +9,7 @@ from common import wire
 from common.edge_session import Outgoing
 from common.ids import TaskKey, Uid, WorkerName
 from localcontroller.hooks.dataset import Datasets, Options
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import report_of, until
 
 UID = Uid("uid-d")

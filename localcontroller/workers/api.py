@@ -15,13 +15,17 @@ from aiohttp import web
 
 from common.errors import EdgeAIError, Overloaded
 from common.ids import Uid, WorkerName
-from localcontroller.attempts import Message
-from localcontroller.intake import Intake
-from localcontroller.ledger import Ledger
-from localcontroller.messages import InvalidMessage, parse_sedna_message, parse_worker_message
+from localcontroller.ledger.attempts import Message
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import Grant, NotGranted
 from localcontroller.metrics import Metrics
-from localcontroller.tables import Grant, NotGranted
-from localcontroller.workers import Heartbeats
+from localcontroller.workers.heartbeats import Heartbeats
+from localcontroller.workers.intake import Intake
+from localcontroller.workers.messages import (
+    InvalidMessage,
+    parse_sedna_message,
+    parse_worker_message,
+)
 
 MAX_BODY_BYTES: Final = 64 * 1024
 READ_S: Final = 10.0  # for a whole body

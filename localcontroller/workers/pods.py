@@ -23,9 +23,9 @@ from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid, WorkerName, parse_task_key
 from common.logs import get_logger
 from common.wire import Held, WorkerStatus
-from localcontroller.ledger import Ledger
-from localcontroller.tables import NotGranted
-from localcontroller.workers import Heartbeats
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import NotGranted
+from localcontroller.workers.heartbeats import Heartbeats
 
 log = get_logger(__name__)
 

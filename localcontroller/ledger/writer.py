@@ -18,8 +18,8 @@ import msgspec
 
 from common.errors import EdgeAIError, Overloaded, Unavailable
 from common.logs import get_logger
-from localcontroller.storage import Operation, Storage, is_damage, is_full
-from localcontroller.tables import NoSpace, Tables, View
+from localcontroller.ledger.file import Operation, Storage, is_damage, is_full
+from localcontroller.ledger.tables import NoSpace, Tables, View
 
 log = get_logger(__name__)
 

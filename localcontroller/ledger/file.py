@@ -24,8 +24,8 @@ from sqlite_utils import Database
 
 from common.errors import EdgeAIError, StateError, Unavailable
 from common.logs import get_logger
-from localcontroller.migrations import TooNew, migrate
-from localcontroller.tables import Damaged, NoSpace, Tables, View
+from localcontroller.ledger.migrations import TooNew, migrate
+from localcontroller.ledger.tables import Damaged, NoSpace, Tables, View
 
 log = get_logger(__name__)
 

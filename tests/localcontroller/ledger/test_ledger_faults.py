@@ -16,9 +16,9 @@ import pytest
 from common import wire
 from common.errors import Unavailable
 from common.ids import Uid, WorkerName
-from localcontroller.ledger import Ledger
-from localcontroller.storage import MAX_QUARANTINED
-from localcontroller.tables import NoSpace
+from localcontroller.ledger.file import MAX_QUARANTINED
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import NoSpace
 from tests.localcontroller.builders import UID, WORKER, assign, body, key, said, synced
 
 KILLS = 6
@@ -27,7 +27,7 @@ RESERVE_BYTES = 128 * 1024
 
 def run_and_kill(directory: Path, *, after: int) -> int:
     """The number that a committer acknowledged last before SIGKILL."""
-    command = [sys.executable, "-m", "tests.localcontroller.committer", str(directory)]
+    command = [sys.executable, "-m", "tests.localcontroller.ledger.committer", str(directory)]
     last = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -19,15 +19,15 @@ import pytest
 from aiohttp import web
 
 from localcontroller.app import http_server
-from localcontroller.credentials import CredentialLost, Credentials
-from localcontroller.ledger import Ledger
-from localcontroller.link import Endpoint, Link
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.link.credentials import CredentialLost, Credentials
+from localcontroller.link.link import Endpoint, Link
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi
 from tests.certificates import Authority
 from tests.localcontroller.builders import TIMING, WORKER, desired, key, until
 from tests.localcontroller.cloud import Cloud, running_cloud
-from tests.localcontroller.test_link import quick_delays
+from tests.localcontroller.link.test_link import quick_delays
 from tests.localcontroller.test_process import Controller, running
 
 LOST: Final = 4  # exit code

@@ -13,8 +13,8 @@ from typing import Final
 from common.errors import Overloaded, Unavailable
 from common.ids import Uid, WorkerName
 from common.wire import TERMINAL
-from localcontroller.attempts import MAX_PROCESSES, Message
-from localcontroller.ledger import Ledger, Recorded
+from localcontroller.ledger.attempts import MAX_PROCESSES, Message
+from localcontroller.ledger.ledger import Ledger, Recorded
 
 COMMIT_INTERVAL_S: Final = 0.2  # between two commits of one worker
 MAX_PACED: Final = 4096  # workers whose last commit is remembered

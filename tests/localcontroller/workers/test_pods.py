@@ -12,10 +12,10 @@ from aiohttp import web
 
 from common.backoff import Backoff
 from common.ids import NodeName
-from localcontroller import pods
-from localcontroller.ledger import Ledger
-from localcontroller.pods import PodsSource, PodWatch
-from localcontroller.workers import Heartbeats, watch_heartbeats
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.workers import pods
+from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
+from localcontroller.workers.pods import PodsSource, PodWatch
 from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, until
 
 Manifest = dict[str, Any]

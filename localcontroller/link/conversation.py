@@ -20,7 +20,7 @@ from common.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from common.logs import get_logger
 from common.session import Closed, Timing
 from common.tasks import TaskGroup
-from localcontroller.ledger import CloudFrame, Ledger
+from localcontroller.ledger.ledger import CloudFrame, Ledger
 
 log = get_logger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from common.ids import WorkerName
-from localcontroller import workers
-from localcontroller.ledger import Ledger
-from localcontroller.workers import MAX_SLEEP_S, Heartbeats, watch_heartbeats
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.workers import heartbeats
+from localcontroller.workers.heartbeats import MAX_SLEEP_S, Heartbeats, watch_heartbeats
 from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, until, withdraw
 
 OTHER = WorkerName("other")
@@ -186,7 +186,7 @@ async def test_a_withdrawn_task_ends_the_watch_of_its_workers(tasks: Ledger) -> 
 async def test_a_loss_that_cannot_be_noted_is_noted_later(
     tasks: Ledger, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "RETRY_S", 7.0)
+    monkeypatch.setattr(heartbeats, "RETRY_S", 7.0)
     async with watching(tasks) as watch:
         await watch.say(heartbeat_s=PERIOD_S)
         await tasks.close()  # from now on it takes nothing

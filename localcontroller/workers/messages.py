@@ -11,7 +11,7 @@ import msgspec
 
 from common import wire
 from common.errors import EdgeAIError
-from localcontroller.attempts import COUNTS, Message, Number
+from localcontroller.ledger.attempts import COUNTS, Message, Number
 
 MAX_REPORT_BYTES: Final = 56 * 1024  # of 64 KiB in a frame; totals and a reason come on top
 MAX_RESULTS_CHARS: Final = 1024  # for people; a history of training has no bound

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from localcontroller.messages import (
+from localcontroller.workers.messages import (
     InvalidMessage,
     parse_sedna_message,
     parse_worker_message,

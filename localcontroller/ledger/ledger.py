@@ -18,11 +18,11 @@ from common import wire
 from common.edge_session import Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
 from common.wire import WorkerStatus
-from localcontroller import attempts
-from localcontroller.attempts import Message, Worker
-from localcontroller.storage import Storage
-from localcontroller.tables import Grant, Tables, TaskRow, View, WorkerRow
-from localcontroller.writer import Commit, Writer
+from localcontroller.ledger import attempts
+from localcontroller.ledger.attempts import Message, Worker
+from localcontroller.ledger.file import Storage
+from localcontroller.ledger.tables import Grant, Tables, TaskRow, View, WorkerRow
+from localcontroller.ledger.writer import Commit, Writer
 
 CloudFrame = wire.Assign | wire.Withdraw | wire.Synced | ReportAcked
 

@@ -17,8 +17,8 @@ from common.errors import EdgeAIError, Unavailable
 from common.ids import Uid, WorkerName
 from common.logs import get_logger
 from common.wire import WorkerStatus
-from localcontroller.ledger import Ledger
-from localcontroller.tables import NotGranted
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import NotGranted
 
 log = get_logger(__name__)
 

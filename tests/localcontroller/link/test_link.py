@@ -11,10 +11,10 @@ import pytest
 from common import wire
 from common.backoff import Backoff
 from common.session import Timing
-from localcontroller import conversation
-from localcontroller.credentials import Credentials
-from localcontroller.ledger import Ledger
-from localcontroller.link import Delays, Endpoint, Link, LinkState, default_delays
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.link import conversation
+from localcontroller.link.credentials import Credentials
+from localcontroller.link.link import Delays, Endpoint, Link, LinkState, default_delays
 from localcontroller.metrics import Metrics
 from tests.localcontroller.builders import (
     TIMING,

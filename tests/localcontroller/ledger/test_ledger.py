@@ -12,9 +12,9 @@ from common import wire
 from common.edge_session import ReportAcked
 from common.errors import Overloaded, StateError, Unavailable
 from common.ids import Uid, WorkerName
-from localcontroller.ledger import Ledger
-from localcontroller.tables import MAX_RETIRED, NoSpace, NotGranted
-from localcontroller.writer import MAX_WAITING, Commit, Defect
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import MAX_RETIRED, NoSpace, NotGranted
+from localcontroller.ledger.writer import MAX_WAITING, Commit, Defect
 from tests.localcontroller.builders import (
     UID,
     WORKER,

@@ -15,14 +15,15 @@ from aiohttp import web
 
 from common.ids import WorkerName
 from common.logs import MASK, mask_secrets
-from localcontroller import app, worker_api
+from localcontroller import app
 from localcontroller.app import http_server
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import WorkerRow
+from localcontroller.ledger.writer import Commit
 from localcontroller.metrics import Metrics
-from localcontroller.tables import WorkerRow
-from localcontroller.worker_api import MAX_BODY_BYTES, WorkerApi
-from localcontroller.workers import Heartbeats
-from localcontroller.writer import Commit
+from localcontroller.workers import api
+from localcontroller.workers.api import MAX_BODY_BYTES, WorkerApi
+from localcontroller.workers.heartbeats import Heartbeats
 from tests.localcontroller.builders import (
     SECRET,
     UID,
@@ -374,7 +375,7 @@ async def test_a_small_body_cannot_unfold_into_a_large_one(node: Node) -> None:
 
 
 async def test_a_slow_body_is_cut(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_api, "READ_S", 0.05)
+    monkeypatch.setattr(api, "READ_S", 0.05)
     reader, writer = await node.connect()
     writer.write(request_head(headers="Content-Length: 100") + b"{")
     answer = await asyncio.wait_for(reader.read(), 5)  # to the end of the connection
@@ -458,7 +459,7 @@ async def test_too_many_processes_of_one_worker_are_told_to_wait(node: Node) -> 
 async def test_too_many_requests_are_told_to_come_back(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_api, "MAX_REQUESTS", 1)
+    monkeypatch.setattr(api, "MAX_REQUESTS", 1)
     _, writer = await node.connect()
     writer.write(request_head(headers="Content-Length: 100") + b"{")
     await until(lambda: node.api._active)

@@ -16,7 +16,7 @@ from common import wire
 from common.edge_session import Outgoing
 from common.errors import EdgeAIError, InvalidName, ProtocolError, Unavailable
 from common.ids import TaskKey, Uid, WorkerName, parse_task_key
-from localcontroller.attempts import COUNTS, NOBODY, Process, Worker, observed
+from localcontroller.ledger.attempts import COUNTS, NOBODY, Process, Worker, observed
 
 TASK_SHARE: Final = 0.75  # of the ledger's size that tasks may fill; the rest is for reports
 RUNNING_SHARE: Final = 0.9  # … that reports may fill; the rest is for final states

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common.wire import WorkerStatus
-from localcontroller.attempts import MAX_PROCESSES, NOBODY, Message, Worker, heard, observed
+from localcontroller.ledger.attempts import MAX_PROCESSES, NOBODY, Message, Worker, heard, observed
 from tests.localcontroller.builders import said
 
 

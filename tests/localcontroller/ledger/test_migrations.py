@@ -13,9 +13,9 @@ import pytest
 from sqlite_utils import Database
 
 from common.errors import StateError
-from localcontroller.ledger import Ledger
-from localcontroller.migrations import MIGRATIONS, require
-from localcontroller.storage import LEDGER
+from localcontroller.ledger.file import LEDGER
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.migrations import MIGRATIONS, require
 from tests.localcontroller.builders import UID, WORKER, assign, key, report_of, said
 
 KNOWN = len(MIGRATIONS._migrations)

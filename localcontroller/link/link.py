@@ -25,18 +25,18 @@ from common.edge_session import ReportAcked, Welcomed
 from common.errors import EdgeAIError
 from common.logs import get_logger
 from common.session import Timing
+from common.settings import is_loopback
 from common.tasks import TaskGroup
-from localcontroller.conversation import CLOSE_S, Conversation, HungUp
-from localcontroller.credentials import (
+from localcontroller.ledger.ledger import Ledger, utc_now
+from localcontroller.link.conversation import CLOSE_S, Conversation, HungUp
+from localcontroller.link.credentials import (
     CredentialError,
     CredentialLost,
     Credentials,
     Defect,
     Shown,
 )
-from localcontroller.ledger import Ledger, utc_now
 from localcontroller.metrics import Metrics
-from localcontroller.settings import is_loopback
 
 log = get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """A process that records one message after another and says which are committed.
 
-`python -m tests.localcontroller.committer <state directory>`; meant to be killed.
+`python -m tests.localcontroller.ledger.committer <state directory>`; meant to be killed.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import itertools
 import sys
 from pathlib import Path
 
-from localcontroller.ledger import Ledger
+from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import UID, WORKER, assign, said, synced
 
 

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from common import wire
 from common.edge_session import Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
-from localcontroller.attempts import Message
-from localcontroller.ledger import Ledger
-from localcontroller.tables import NotGranted
+from localcontroller.ledger.attempts import Message
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import NotGranted
 from tests.localcontroller.builders import assign, body, key, report_of, said, synced, withdraw
 
 NAMES = st.sampled_from(["digits", "faces"])

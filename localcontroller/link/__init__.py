@@ -1,0 +1,1 @@
+"""The way to the cloud: dials the GlobalManager, proves who this node is, moves frames."""
