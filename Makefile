@@ -37,8 +37,8 @@ types: $(DEVELOP) ## Check types, strictly
 	@$(BIN)/mypy
 
 crds: $(USE) ## Write deploy/crds and the GlobalManager's rights from the types
-	@$(BIN)/python -m globalmanager.crds deploy/crds
-	@$(BIN)/python -m globalmanager.rbac deploy/base/globalmanager/rbac.yaml
+	@$(BIN)/python -m globalmanager.manifests.crds deploy/crds
+	@$(BIN)/python -m globalmanager.manifests.rbac deploy/base/globalmanager/rbac.yaml
 
 bench: $(USE) ## Measure; prints one JSON object
 	@$(BIN)/python -m tests.bench

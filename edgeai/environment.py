@@ -14,8 +14,8 @@ import msgspec
 from common.errors import EdgeAIError, StateError
 from edgeai import interrupts, status, system
 from edgeai.api import Api, wait_until
-from globalmanager import crds
 from globalmanager.kinds import KINDS
+from globalmanager.manifests import crds
 from localcluster import process
 from localcluster.state import is_own
 

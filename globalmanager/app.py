@@ -14,16 +14,17 @@ from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
-from globalmanager.admittance import Admittance
-from globalmanager.edge.admission import AdmissionLimits
-from globalmanager.edge.desired import DesiredSets
-from globalmanager.edge.fold import StatusFold
-from globalmanager.edge.link import LinkTiming
+from globalmanager.cache.informer import InformerSettings
+from globalmanager.contract import Event, Severity, WorkerSettings
+from globalmanager.edge.door.admission import AdmissionLimits
+from globalmanager.edge.door.configuration import Admittance
+from globalmanager.edge.door.server import EdgeServer
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.server import EdgeServer
-from globalmanager.edge.sessions import Sessions
-from globalmanager.edge.upstream import Inbox
-from globalmanager.engine.informer import InformerSettings
+from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.fold import StatusFold
+from globalmanager.edge.sessions.inbox import Inbox
+from globalmanager.edge.sessions.link import LinkTiming
+from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.engine.loop import Engine, EngineSettings, served_types
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.rootkey import get_root_key
@@ -31,7 +32,6 @@ from globalmanager.kinds import KINDS
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.tokenreviews import TokenReviews
-from globalmanager.model import Event, Severity, WorkerSettings
 from globalmanager.replica import Book, Replica, end
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer

@@ -12,15 +12,15 @@ from typing import Final
 
 from common.errors import SettingsError
 from common.ids import NodeName
-from globalmanager.claims import Claim
-from globalmanager.edge.sessions import SessionInfo, Sessions
-from globalmanager.engine.leader import Elector, Identity, LeaseTiming
+from globalmanager.contract import Contact
+from globalmanager.edge.sessions.registry import SessionInfo, Sessions
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.presence import Presence
-from globalmanager.engine.roster import Roster
+from globalmanager.ha.claims import Claim
+from globalmanager.ha.elector import Elector, Identity, LeaseTiming
+from globalmanager.ha.presence import Presence
+from globalmanager.ha.roster import Roster
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.fence import Fence
-from globalmanager.model import Contact
 from globalmanager.settings import Settings
 
 _QPS: Final = 20.0  # of heartbeats and claims, which need about two

@@ -8,10 +8,10 @@ by REST and the edge server.
 from collections.abc import Callable, Sequence
 
 from common.ids import NodeName, TaskKey, Uid
-from globalmanager.edge.upstream import FoldAndWrite, Outcome, Retry
+from globalmanager.contract import Event, Object, WorkerReport
+from globalmanager.edge.sessions.inbox import FoldAndWrite, Outcome, Retry
 from globalmanager.engine.loop import Engine, Served
 from globalmanager.engine.ports import Health
-from globalmanager.model import Event, Object, WorkerReport
 
 Reasons = list[str]
 STARTING = "starting"

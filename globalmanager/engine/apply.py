@@ -9,13 +9,8 @@ from typing import Final
 
 from common import logs
 from common.errors import EdgeAIError
-from globalmanager.engine.events import Recorder
-from globalmanager.engine.live import Live
-from globalmanager.engine.owners import Owners
-from globalmanager.engine.status import StatusWriter, status_of
-from globalmanager.engine.store import controller_of
-from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
-from globalmanager.model import (
+from globalmanager.cache.store import controller_of
+from globalmanager.contract import (
     Action,
     Create,
     Delete,
@@ -30,7 +25,12 @@ from globalmanager.model import (
     Severity,
     ref_of,
 )
-from globalmanager.status import WAITING
+from globalmanager.engine.events import Recorder
+from globalmanager.engine.live import Live
+from globalmanager.engine.owners import Owners
+from globalmanager.engine.status import StatusWriter, status_of
+from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from globalmanager.rules.status import WAITING
 
 log = logs.get_logger(__name__)
 

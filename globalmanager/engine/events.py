@@ -14,9 +14,9 @@ from typing import Final
 from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ratelimit import TokenBucket
+from globalmanager.contract import Event, Object, ObjectRef, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import AlreadyExists, NotFound
-from globalmanager.model import Event, Object, ObjectRef, ResourceType
 
 log = logs.get_logger(__name__)
 

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from globalmanager.engine.informer import Informer
+from globalmanager.cache.informer import Informer
+from globalmanager.contract import ResourceType
 from globalmanager.engine.ports import Health
-from globalmanager.model import ResourceType
 
 _MAX_NAMED: Final = 5  # of a type; the metric counts them, the log names each
 

@@ -10,11 +10,11 @@ from typing import Any, Self
 
 from common.errors import EdgeAIError
 from common.ids import Uid
+from globalmanager.cache.store import uid_of
+from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.engine.observe import StoreOf
-from globalmanager.engine.store import uid_of
 from globalmanager.kube.client import Check, KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
-from globalmanager.model import Object, ObjectRef, ResourceType, ref_of
 
 
 class Live:

@@ -19,26 +19,11 @@ from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
-from globalmanager.children import LABEL_KIND, LABEL_NAME, label_of
-from globalmanager.engine.apply import Applier, refusal_of
-from globalmanager.engine.events import Recorder
-from globalmanager.engine.health import health_of
-from globalmanager.engine.index import Relation
-from globalmanager.engine.informer import InformerSettings
-from globalmanager.engine.informers import ALL, MANAGED, Informers, Scope
-from globalmanager.engine.live import Live
-from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.observe import find_owned, observe
-from globalmanager.engine.owners import Owners
-from globalmanager.engine.ports import AssignmentSink, ContactBook, Health
-from globalmanager.engine.status import StatusWriter
-from globalmanager.engine.store import Store, by_controller, controller_of
-from globalmanager.engine.workqueue import QueueClosed, WorkQueue
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, NotLeading
-from globalmanager.kube.fence import Fence
-from globalmanager.kube.objects import Unreadable
-from globalmanager.model import (
+from globalmanager.cache.index import Relation
+from globalmanager.cache.informer import InformerSettings
+from globalmanager.cache.informers import ALL, MANAGED, Informers, Scope
+from globalmanager.cache.store import Store, by_controller, controller_of
+from globalmanager.contract import (
     NODES,
     POD_CONTROLLERS,
     Assignment,
@@ -53,6 +38,21 @@ from globalmanager.model import (
     ref_of,
     task_key,
 )
+from globalmanager.engine.apply import Applier, refusal_of
+from globalmanager.engine.events import Recorder
+from globalmanager.engine.health import health_of
+from globalmanager.engine.live import Live
+from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.observe import find_owned, observe
+from globalmanager.engine.owners import Owners
+from globalmanager.engine.ports import AssignmentSink, ContactBook, Health
+from globalmanager.engine.queue import QueueClosed, WorkQueue
+from globalmanager.engine.status import StatusWriter
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Conflict, NotLeading
+from globalmanager.kube.fence import Fence
+from globalmanager.kube.objects import Unreadable
+from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
 
 log = logs.get_logger(__name__)
 

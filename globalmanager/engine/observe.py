@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from common.ids import NodeName
-from globalmanager.engine.store import Store, controller_key, uid_of
-from globalmanager.model import (
+from globalmanager.cache.store import Store, controller_key, uid_of
+from globalmanager.contract import (
     POD_CONTROLLERS,
     PODS,
     Contact,

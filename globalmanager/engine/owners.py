@@ -12,10 +12,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from globalmanager.cache.store import uid_of
+from globalmanager.contract import Object, Observed
 from globalmanager.engine.live import Live
-from globalmanager.engine.store import uid_of
 from globalmanager.kube.errors import Conflict
-from globalmanager.model import Object, Observed
 
 # A watch in order tells of a new job within milliseconds. A clock that differs by more than this
 # costs one more request for each new job.

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from common.ids import NodeName, TaskKey
-from globalmanager.model import Assignment, Contact
+from globalmanager.contract import Assignment, Contact
 
 
 class AssignmentSink(Protocol):

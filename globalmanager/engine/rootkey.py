@@ -11,10 +11,10 @@ from typing import Final
 
 from common import logs
 from common.errors import SettingsError
+from globalmanager.contract import SECRETS, Object, ObjectRef
 from globalmanager.engine.patience import OnProblem, ignore, insist
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
-from globalmanager.model import SECRETS, Object, ObjectRef
 
 log = logs.get_logger(__name__)
 

@@ -17,13 +17,13 @@ from weakref import WeakValueDictionary
 
 from common.errors import EdgeAIError
 from common.ids import Uid
+from globalmanager.cache.store import uid_of
+from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.live import Live
 from globalmanager.engine.observe import StoreOf
 from globalmanager.engine.patch import diff
-from globalmanager.engine.store import uid_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
-from globalmanager.model import Object, ObjectRef
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """.status as it is -> what to merge into it; None: nothing."""

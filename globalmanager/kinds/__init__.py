@@ -9,7 +9,7 @@ import pkgutil
 from collections import Counter
 from collections.abc import Sequence
 
-from globalmanager.model import Kind
+from globalmanager.contract import Kind
 
 
 def _kinds() -> tuple[Kind, ...]:

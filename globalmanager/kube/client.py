@@ -17,6 +17,7 @@ import msgspec
 from common.errors import SettingsError
 from common.ids import Uid
 from common.ratelimit import TokenBucket
+from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.fence import Fence, Shut
 from globalmanager.kube.lines import LineSplitter
@@ -30,7 +31,6 @@ from globalmanager.kube.objects import (
     take_page_apart,
 )
 from globalmanager.kube.transport import Transport, open_transport
-from globalmanager.model import Object, ObjectRef, ResourceType, ref_of
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 RequestHook = Callable[[str, str, float], None]

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.kube import nesting
-from globalmanager.model import Object, ObjectRef, ResourceType
 
 MAX_DEPTH: Final = 100
 """Levels of nesting in an object. A CRD's schema, the deepest thing in Kubernetes that people

@@ -7,9 +7,9 @@ answering is Unavailable: only an answer may turn a node away. Keeps and logs no
 from typing import Any, Final
 
 from common.errors import Unavailable
+from globalmanager.contract import PODS, Object, ObjectRef, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import ApiError, NotFound
-from globalmanager.model import PODS, Object, ObjectRef, ResourceType
 
 TOKEN_REVIEWS: Final = ResourceType(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from common.ids import NodeName, TaskKey, TaskRef
-from globalmanager.edge.sessions import SessionInfo
-from globalmanager.model import Contact, Object, ResourceType
+from globalmanager.contract import Contact, Object, ResourceType
+from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.openapi import document
 from globalmanager.rest.routes import JSON, Parameter, Route

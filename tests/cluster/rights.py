@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from globalmanager.rbac import NAMESPACE, ROLE, cluster_rules, namespace_rules
+from globalmanager.manifests.rbac import NAMESPACE, ROLE, cluster_rules, namespace_rules
 from tests.cluster.client import Client
 
 _RBAC: Final = "rbac.authorization.k8s.io"

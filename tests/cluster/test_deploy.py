@@ -12,9 +12,9 @@ import globalmanager.settings
 import localcontroller.settings
 from common.settings import load
 from edgeai.api import Object
-from globalmanager.admittance import service_account, tls_files
-from globalmanager.edge.service_accounts import ServiceAccount
-from globalmanager.rbac import ACCOUNT, NAMESPACE
+from globalmanager.edge.door.configuration import service_account, tls_files
+from globalmanager.edge.identity.service_accounts import ServiceAccount
+from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
 

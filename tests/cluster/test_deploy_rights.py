@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from edgeai.api import Object, collection_of, path_of, wait_until
-from globalmanager.children import SPEC_HASH
-from globalmanager.rbac import ACCOUNT, NAMESPACE
+from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
+from globalmanager.rules.objects import SPEC_HASH
 from tests.certificates import Authority
 from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT

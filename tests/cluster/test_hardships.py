@@ -20,7 +20,7 @@ import pytest
 
 from common.ids import Uid
 from edgeai.api import Object, path_of, wait_until
-from globalmanager.secrets import worker_secret
+from globalmanager.rules.secrets import worker_secret
 from tests.cluster import binaries
 from tests.cluster.client import Client
 from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds

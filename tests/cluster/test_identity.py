@@ -14,8 +14,8 @@ import yaml
 from common import wire
 from common.errors import Unavailable
 from edgeai.api import Object
-from globalmanager.edge.identity import Handshake, Unauthenticated
-from globalmanager.edge.service_accounts import (
+from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
+from globalmanager.edge.identity.service_accounts import (
     AUDIENCE,
     ReviewLimits,
     ServiceAccount,

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from globalmanager import rbac
-from globalmanager.edge import server as edge_server
+from globalmanager.edge.door import server as edge_server
+from globalmanager.edge.identity.service_accounts import AUDIENCE
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.service_accounts import AUDIENCE
-from globalmanager.engine import leader, presence
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.ha import elector, presence
+from globalmanager.manifests import rbac
 from globalmanager.rest import server as rest_server
 from localcontroller import app as localcontroller
 from localcontroller.link import conversation
@@ -61,7 +61,7 @@ def template(path: str) -> dict[str, Any]:
 def test_a_global_manager_is_given_the_time_that_its_end_takes() -> None:
     """Cut short it leaves the Lease to run out, and edges that were not told to go elsewhere."""
     end_s = (
-        leader._RELEASE_S  # the next one may lead
+        elector._RELEASE_S  # the next one may lead
         + edge_server.STOP_TIMEOUT_S  # edges are told, and what they sent is written
         + presence._WITHDRAW_S  # the others forget it
         + rest_server.STOP_TIMEOUT_S

@@ -45,7 +45,8 @@ def test_kind_is_one_folder_and_runs(copy: Path, blocks: dict[str, str], tmp_pat
         [
             sys.executable,
             "-c",
-            "import json; from globalmanager import crds; from globalmanager.kinds import edgerun;"
+            "import json; from globalmanager.manifests import crds;"
+            "from globalmanager.kinds import edgerun;"
             "print(json.dumps(crds.crd(edgerun.KIND, edgerun.KIND.types[0])))",
         ],
         cwd=copy,

@@ -13,8 +13,7 @@ import yaml
 
 from common.ids import NodeName, WorkerName
 from common.wire import ReportBody, WorkerStatus
-from globalmanager import children
-from globalmanager.model import (
+from globalmanager.contract import (
     DEPLOYMENTS,
     NODES,
     PODS,
@@ -33,7 +32,8 @@ from globalmanager.model import (
     WorkerSettings,
     ref_of,
 )
-from globalmanager.status import timestamp
+from globalmanager.rules import objects
+from globalmanager.rules.status import timestamp
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SETTINGS = WorkerSettings(
@@ -193,9 +193,9 @@ class World:
     def pod(
         self, role: str, node: str = "", *, worker: str = "", name: str = "", **state: Any
     ) -> Self:
-        labels = {children.LABEL_UID: "uid-1", children.LABEL_ROLE: role}
+        labels = {objects.LABEL_UID: "uid-1", objects.LABEL_ROLE: role}
         if worker:
-            labels[children.LABEL_WORKER] = worker
+            labels[objects.LABEL_WORKER] = worker
         metadata = {"name": name or f"{role}-{len(self.pods)}", "labels": labels}
         spec = {"nodeName": node} if node else {}
         self.pods.append(
@@ -222,7 +222,7 @@ class World:
         """The Deployments of these roles are available, those of others are not."""
         for ref, child in self.children.items():
             if ref.type == DEPLOYMENTS:
-                is_up = child["metadata"]["labels"][children.LABEL_ROLE] in roles
+                is_up = child["metadata"]["labels"][objects.LABEL_ROLE] in roles
                 state = {"conditions": [{"type": "Available", "status": str(is_up)}]}
                 self.children[ref] = {**child, "status": state}
         return self

@@ -1,4 +1,4 @@
-"""Fixtures for whoever speaks to a Kubernetes API."""
+"""Fixtures: a scripted Kubernetes API, or a cluster with a running engine."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from globalmanager.kube.client import ClientSettings, KubeClient
+from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
 
 
@@ -22,3 +23,35 @@ async def scripted_client(scripted: ScriptedApi, tmp_path: Path) -> AsyncIterato
     settings = ClientSettings(deadline_s=0.3, list_deadline_s=0.3, page_size=2)
     async with await KubeClient.from_kubeconfig(path, settings) as client:
         yield client
+
+
+@pytest.fixture
+async def bare_cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Without the CRDs."""
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def kube(bare_cluster: Cluster) -> AsyncIterator[KubeClient]:
+    async with await KubeClient.from_kubeconfig(bare_cluster.kubeconfig) as client:
+        yield client
+
+
+@pytest.fixture
+async def user(kube: KubeClient) -> User:
+    return User(kube)
+
+
+@pytest.fixture
+async def cluster(bare_cluster: Cluster, user: User) -> Cluster:
+    await user.install_crds()
+    return bare_cluster
+
+
+@pytest.fixture
+async def manager(cluster: Cluster) -> AsyncIterator[Manager]:
+    async with run_manager(cluster.kubeconfig) as manager:
+        yield manager

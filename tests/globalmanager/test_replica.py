@@ -11,13 +11,13 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from common.errors import SettingsError
-from globalmanager.edge.desired import DesiredSets
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions import Sessions
-from globalmanager.edge.upstream import Inbox
-from globalmanager.engine.leader import LEASE_NAME, REPLICA_LABEL
+from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.inbox import Inbox
+from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.presence import object_name
+from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
+from globalmanager.ha.presence import object_name
 from globalmanager.kube.client import KubeClient
 from globalmanager.replica import Replica, end, identify, lease_timing
 from globalmanager.settings import Settings

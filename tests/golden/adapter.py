@@ -11,8 +11,7 @@ import msgspec
 
 from common.ids import NodeName, WorkerName
 from common.wire import ReportBody
-from globalmanager.kinds import KINDS
-from globalmanager.model import (
+from globalmanager.contract import (
     NODES,
     Action,
     Contact,
@@ -30,6 +29,7 @@ from globalmanager.model import (
     WorkerSettings,
     ref_of,
 )
+from globalmanager.kinds import KINDS
 from tests.golden.world import Json, Object, World, identity
 
 SETTINGS: Final = WorkerSettings(

@@ -1,10 +1,10 @@
 """Dataset: data on an edge node. The node's LocalController counts its samples."""
 
+from globalmanager.contract import Column, Kind, ResourceType
 from globalmanager.kinds.dataset.downstream import assignments
 from globalmanager.kinds.dataset.main import plan
 from globalmanager.kinds.dataset.types import DatasetSpec, DatasetStatus, references
 from globalmanager.kinds.dataset.upstream import fold
-from globalmanager.model import Column, Kind, ResourceType
 
 KIND = Kind(
     types=(

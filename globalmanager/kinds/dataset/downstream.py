@@ -10,10 +10,10 @@ import msgspec
 
 from common.ids import NodeName, WorkerName
 from common.wire import THE_NODE_ITSELF
-from globalmanager.children import is_being_deleted
+from globalmanager.contract import Assignment, Observed
 from globalmanager.kinds.dataset import types
-from globalmanager.model import Assignment, Observed
-from globalmanager.specs import accepted
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.specs import accepted
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Final
 
 from common.ids import WorkerName
-from globalmanager import contacts, references, status
-from globalmanager.children import is_being_deleted
+from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.dataset import types
 from globalmanager.kinds.dataset.downstream import assignments
-from globalmanager.model import Observed, Plan
-from globalmanager.specs import InvalidSpec
-from globalmanager.status import WAITING, Finding, Truth
+from globalmanager.rules import contacts, references, status
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.specs import InvalidSpec
+from globalmanager.rules.status import WAITING, Finding, Truth
 
 COUNTED: Final = "Counted"
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from globalmanager import references as refs
-from globalmanager.model import Object, ObjectRef, ResourceType
-from globalmanager.specs import NonEmpty, accepted, check_object_name, parse_spec
-from globalmanager.status import Conditions, Time
-from globalmanager.storage import check_url
+from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.rules import references as refs
+from globalmanager.rules.specs import NonEmpty, accepted, check_object_name, parse_spec
+from globalmanager.rules.status import Conditions, Time
+from globalmanager.rules.storage import check_url
 
 
 class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):

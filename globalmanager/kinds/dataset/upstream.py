@@ -6,8 +6,8 @@ Called by the edge side. Unlike a worker's counts this one may shrink, whichever
 from collections.abc import Mapping
 from typing import Any, Final
 
-from globalmanager import status as rules
-from globalmanager.model import WorkerReport
+from globalmanager.contract import WorkerReport
+from globalmanager.rules import status as rules
 
 SAMPLES: Final = "numberOfSamples"
 

@@ -1,5 +1,6 @@
 """FederatedLearningJob: trainers keep their data, an aggregator joins what they learn."""
 
+from globalmanager.contract import PODS, SERVICES, Column, Kind, ResourceType
 from globalmanager.kinds.federatedlearningjob.downstream import assignments
 from globalmanager.kinds.federatedlearningjob.main import plan
 from globalmanager.kinds.federatedlearningjob.types import (
@@ -8,7 +9,6 @@ from globalmanager.kinds.federatedlearningjob.types import (
     references,
 )
 from globalmanager.kinds.federatedlearningjob.upstream import fold
-from globalmanager.model import PODS, SERVICES, Column, Kind, ResourceType
 
 _PLURAL = "federatedlearningjobs"
 _KIND = "FederatedLearningJob"

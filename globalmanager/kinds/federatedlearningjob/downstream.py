@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 
 from common.ids import NodeName, WorkerName, is_subdomain
 from common.wire import WorkerGrant
-from globalmanager.children import has_role, is_being_deleted
-from globalmanager.faults import is_active, node_of
+from globalmanager.contract import Assignment, Observed
 from globalmanager.kinds.federatedlearningjob import types
 from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearningJobSpec
 from globalmanager.kinds.federatedlearningjob.workers import trainer_name, trainer_role
-from globalmanager.model import Assignment, Observed
-from globalmanager.pods import fixed_node
-from globalmanager.secrets import secret_hash, worker_secret
-from globalmanager.specs import accepted
+from globalmanager.rules.faults import is_active, node_of
+from globalmanager.rules.objects import has_role, is_being_deleted
+from globalmanager.rules.pods import fixed_node
+from globalmanager.rules.secrets import secret_hash, worker_secret
+from globalmanager.rules.specs import accepted
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:

@@ -16,19 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from globalmanager import contacts, faults, references, replicas, status
-from globalmanager.children import is_being_deleted
-from globalmanager.faults import phase_of
-from globalmanager.kinds.federatedlearningjob import progress, types, workers
-from globalmanager.kinds.federatedlearningjob.downstream import assignments
-from globalmanager.kinds.federatedlearningjob.types import (
-    COMPLETE,
-    FAILED,
-    TRAINING,
-    FederatedLearningJobSpec,
-    Phase,
-)
-from globalmanager.model import (
+from globalmanager.contract import (
     PODS,
     Action,
     Delete,
@@ -38,8 +26,20 @@ from globalmanager.model import (
     Plan,
     ref_of,
 )
-from globalmanager.specs import InvalidSpec, accepted
-from globalmanager.status import Finding, Truth
+from globalmanager.kinds.federatedlearningjob import progress, types, workers
+from globalmanager.kinds.federatedlearningjob.downstream import assignments
+from globalmanager.kinds.federatedlearningjob.types import (
+    COMPLETE,
+    FAILED,
+    TRAINING,
+    FederatedLearningJobSpec,
+    Phase,
+)
+from globalmanager.rules import children, contacts, faults, references, status
+from globalmanager.rules.faults import phase_of
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.specs import InvalidSpec, accepted
+from globalmanager.rules.status import Finding, Truth
 
 REPLACED_AFTER_S: Final = 30.0
 """Least age of a failed pod that is replaced: a node that refuses a pod does so at once."""
@@ -140,7 +140,7 @@ def _reconcile(
     ]
     return (
         *replaced,
-        *replicas.reconcile(observed, workers.desired(observed, spec), settled=settled),
+        *children.reconcile(observed, workers.desired(observed, spec), settled=settled),
     )
 
 

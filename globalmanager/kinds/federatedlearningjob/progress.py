@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from common.ids import Uid
-from globalmanager import status as rules
-from globalmanager.model import ObjectRef, Observed, PatchStatus
+from globalmanager.contract import ObjectRef, Observed, PatchStatus
+from globalmanager.rules import status as rules
 
 MAX_METRICS: Final = 32
 ROUND: Final = "round"

@@ -21,10 +21,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager import references as refs
-from globalmanager.model import Object, ObjectRef, Observed, ResourceType
-from globalmanager.pods import WorkerForm, check, fixed_node
-from globalmanager.specs import (
+from globalmanager.contract import Object, ObjectRef, Observed, ResourceType
+from globalmanager.rules import references as refs
+from globalmanager.rules.pods import WorkerForm, check, fixed_node
+from globalmanager.rules.specs import (
     InvalidSpec,
     NonEmpty,
     accepted,
@@ -33,8 +33,8 @@ from globalmanager.specs import (
     parse_spec,
     shown,
 )
-from globalmanager.status import Conditions, Metric, Time
-from globalmanager.storage import Source, check_bucket_url, secrets
+from globalmanager.rules.status import Conditions, Metric, Time
+from globalmanager.rules.storage import Source, check_bucket_url, secrets
 
 AGGREGATION: Final = "aggregation"
 TRAIN: Final = "train"

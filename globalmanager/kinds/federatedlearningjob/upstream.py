@@ -7,8 +7,8 @@ metrics of all of them. Rounds are no counts: a trainer that begins anew takes n
 from collections.abc import Mapping
 from typing import Any
 
-from globalmanager import status as rules
-from globalmanager.model import WorkerReport
+from globalmanager.contract import WorkerReport
+from globalmanager.rules import status as rules
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:

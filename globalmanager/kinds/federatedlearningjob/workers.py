@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from common.ids import WorkerName
-from globalmanager import references as refs
-from globalmanager import replicas, storage
+from globalmanager.contract import Create, Observed
 from globalmanager.kinds.federatedlearningjob import types
 from globalmanager.kinds.federatedlearningjob.types import (
     AGGREGATION,
@@ -19,9 +18,10 @@ from globalmanager.kinds.federatedlearningjob.types import (
     FederatedLearningJobSpec,
     TrainingWorker,
 )
-from globalmanager.model import Create, Observed
-from globalmanager.pods import EnvVar, Worker, build, field, literal, worker_api
-from globalmanager.secrets import worker_secret
+from globalmanager.rules import children, storage
+from globalmanager.rules import references as refs
+from globalmanager.rules.pods import EnvVar, Worker, build, field, literal, worker_api
+from globalmanager.rules.secrets import worker_secret
 
 PORT: Final = 7363
 _JOB: Final = "job"  # whose secret all workers of the job share
@@ -45,7 +45,7 @@ def trainer_role(index: int) -> str:
 def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create, ...]:
     """In the order of creation: what is called before who calls it."""
     name = observed.ref.name
-    service = replicas.service(observed, name=aggregator_name(name), role=AGGREGATION, port=PORT)
+    service = children.service(observed, name=aggregator_name(name), role=AGGREGATION, port=PORT)
     trainers = (_trainer(observed, spec, index) for index in range(len(spec.training_workers)))
     return (service, _aggregator(observed, spec), *trainers)
 
@@ -70,7 +70,7 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
         name=name,
         restart_policy="OnFailure",
     )
-    return replicas.pod(observed, name=name, role=AGGREGATION, template=build(observed, worker))
+    return children.pod(observed, name=name, role=AGGREGATION, template=build(observed, worker))
 
 
 def _state(observed: Observed, model_url: str) -> storage.Placement:
@@ -109,7 +109,7 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
         restart_policy="OnFailure",
         is_edge=True,
     )
-    return replicas.pod(observed, name=name, role=TRAIN, template=build(observed, worker))
+    return children.pod(observed, name=name, role=TRAIN, template=build(observed, worker))
 
 
 def _placed(observed: Observed, given: TrainingWorker) -> TrainingWorker:

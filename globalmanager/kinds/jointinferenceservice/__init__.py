@@ -1,5 +1,13 @@
 """JointInferenceService: a small model on the edge asks a big one in the cloud when unsure."""
 
+from globalmanager.contract import (
+    AUTOSCALERS,
+    DEPLOYMENTS,
+    SERVICES,
+    Column,
+    Kind,
+    ResourceType,
+)
 from globalmanager.kinds.jointinferenceservice.downstream import assignments
 from globalmanager.kinds.jointinferenceservice.main import plan
 from globalmanager.kinds.jointinferenceservice.types import (
@@ -8,14 +16,6 @@ from globalmanager.kinds.jointinferenceservice.types import (
     references,
 )
 from globalmanager.kinds.jointinferenceservice.upstream import fold
-from globalmanager.model import (
-    AUTOSCALERS,
-    DEPLOYMENTS,
-    SERVICES,
-    Column,
-    Kind,
-    ResourceType,
-)
 
 _PLURAL = "jointinferenceservices"
 _KIND = "JointInferenceService"

@@ -11,16 +11,16 @@ import msgspec
 
 from common.ids import NodeName, is_subdomain
 from common.wire import WorkerGrant
-from globalmanager.children import has_role, is_being_deleted
-from globalmanager.faults import node_of, phase_of
+from globalmanager.contract import DEPLOYMENTS, Assignment, Object, Observed
 from globalmanager.kinds.jointinferenceservice import types
 from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
 from globalmanager.kinds.jointinferenceservice.workers import worker_name
-from globalmanager.model import DEPLOYMENTS, Assignment, Object, Observed
-from globalmanager.pods import fixed_node
-from globalmanager.secrets import secret_hash, worker_secret
-from globalmanager.specs import accepted
-from globalmanager.status import mapping
+from globalmanager.rules.faults import node_of, phase_of
+from globalmanager.rules.objects import has_role, is_being_deleted
+from globalmanager.rules.pods import fixed_node
+from globalmanager.rules.secrets import secret_hash, worker_secret
+from globalmanager.rules.specs import accepted
+from globalmanager.rules.status import mapping
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:

@@ -7,14 +7,14 @@ running workers while the spec is wrong.
 from collections.abc import Mapping
 from typing import Any
 
-from globalmanager import faults, status
-from globalmanager.children import has_role
-from globalmanager.faults import Fault
+from globalmanager.contract import DEPLOYMENTS, Observed
 from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name
-from globalmanager.model import DEPLOYMENTS, Observed
-from globalmanager.status import STARTING, Finding, Truth
+from globalmanager.rules import faults, status
+from globalmanager.rules.faults import Fault
+from globalmanager.rules.objects import has_role
+from globalmanager.rules.status import STARTING, Finding, Truth
 
 
 def running(observed: Observed) -> tuple[Finding, Phase]:

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from globalmanager import contacts, references, replicas, status
-from globalmanager.children import is_being_deleted
+from globalmanager.contract import Action, Observed, Plan
 from globalmanager.kinds.jointinferenceservice import health, types, workers
 from globalmanager.kinds.jointinferenceservice.downstream import assignments
 from globalmanager.kinds.jointinferenceservice.types import RUNNING, Phase
-from globalmanager.model import Action, Observed, Plan
-from globalmanager.specs import InvalidSpec
-from globalmanager.status import Finding, Truth
+from globalmanager.rules import children, contacts, references, status
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.specs import InvalidSpec
+from globalmanager.rules.status import Finding, Truth
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -33,7 +33,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     except InvalidSpec as error:
         return _conclude(observed, now, findings=(status.rejected(error), references.UNRESOLVED))
     missing = types.missing(observed, spec)
-    actions = () if missing else replicas.reconcile(observed, workers.desired(observed, spec))
+    actions = () if missing else children.reconcile(observed, workers.desired(observed, spec))
     findings = (status.accepted(workers.hints(spec)), references.resolved(missing))
     return _conclude(observed, now, findings=findings, actions=actions)
 

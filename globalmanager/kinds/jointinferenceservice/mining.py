@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from globalmanager.pods import Parameter
-from globalmanager.specs import InvalidSpec, NonEmpty, shown
+from globalmanager.rules.pods import Parameter
+from globalmanager.rules.specs import InvalidSpec, NonEmpty, shown
 
 NUMBERS: Final[Mapping[str, frozenset[str]]] = {
     "BertRouter": frozenset({"threshold"}),

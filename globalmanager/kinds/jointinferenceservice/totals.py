@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from globalmanager import status as rules
+from globalmanager.rules import status as rules
 
 _COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 

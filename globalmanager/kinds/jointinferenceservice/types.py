@@ -17,19 +17,19 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager import references as refs
+from globalmanager.contract import Object, ObjectRef, Observed, ResourceType
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
-from globalmanager.model import Object, ObjectRef, Observed, ResourceType
-from globalmanager.pods import WorkerForm, check
-from globalmanager.specs import (
+from globalmanager.rules import references as refs
+from globalmanager.rules.pods import WorkerForm, check
+from globalmanager.rules.specs import (
     NonEmpty,
     accepted,
     check_object_name,
     check_service_name,
     parse_spec,
 )
-from globalmanager.status import Conditions, Metric, Time
+from globalmanager.rules.status import Conditions, Metric, Time
 
 EDGE: Final = "edge"
 CLOUD: Final = "cloud"

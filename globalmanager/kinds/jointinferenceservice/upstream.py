@@ -9,9 +9,9 @@ differ.
 from collections.abc import Mapping
 from typing import Any
 
-from globalmanager import status as rules
+from globalmanager.contract import WorkerReport
 from globalmanager.kinds.jointinferenceservice import totals
-from globalmanager.model import WorkerReport
+from globalmanager.rules import status as rules
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:

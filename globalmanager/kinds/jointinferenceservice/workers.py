@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from common.ids import WorkerName
-from globalmanager import references as refs
-from globalmanager import replicas, storage
+from globalmanager.contract import Create, Observed
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.kinds.jointinferenceservice.types import (
@@ -23,8 +22,9 @@ from globalmanager.kinds.jointinferenceservice.types import (
     JointInferenceServiceSpec,
     workers,
 )
-from globalmanager.model import Create, Observed
-from globalmanager.pods import (
+from globalmanager.rules import children, storage
+from globalmanager.rules import references as refs
+from globalmanager.rules.pods import (
     EnvVar,
     Worker,
     build,
@@ -34,7 +34,7 @@ from globalmanager.pods import (
     set_by_user,
     worker_api,
 )
-from globalmanager.secrets import worker_secret
+from globalmanager.rules.secrets import worker_secret
 
 PORT: Final = 5000
 _OURS_TO_SAY: Final = ("LC_SERVER", "WORKER_NAME")
@@ -64,11 +64,11 @@ def hints(spec: JointInferenceServiceSpec) -> str:
 def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
     """In the order of creation: what is called before who calls it."""
     name = observed.ref.name
-    service = replicas.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, port=PORT)
+    service = children.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, port=PORT)
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
     edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec.edge_worker))
     autoscalers = (
-        replicas.autoscaler(
+        children.autoscaler(
             observed, deployment=deployment_name(name, role), role=role, limits=_limits(worker.hpa)
         )
         for role, worker in workers(spec)
@@ -91,7 +91,7 @@ def _deployment(
         name=worker_name(name, role) if is_fixed else None,
         is_edge=role == EDGE,
     )
-    return replicas.deployment(
+    return children.deployment(
         observed,
         name=deployment_name(name, role),
         role=role,

@@ -1,10 +1,10 @@
 """Model: where a trained model is. Jobs refer to it; nothing runs for it."""
 
+from globalmanager.contract import Column, Kind, ResourceType
 from globalmanager.kinds.model.downstream import assignments
 from globalmanager.kinds.model.main import plan
 from globalmanager.kinds.model.types import ModelSpec, ModelStatus
 from globalmanager.kinds.model.upstream import fold
-from globalmanager.model import Column, Kind, ResourceType
 
 KIND = Kind(
     types=(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from common.ids import NodeName
-from globalmanager.model import Assignment, Observed
+from globalmanager.contract import Assignment, Observed
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:

@@ -5,11 +5,11 @@ Called by the engine when the Model changed. Pure and total.
 
 from datetime import datetime
 
-from globalmanager import status
-from globalmanager.children import is_being_deleted
+from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.model import types
-from globalmanager.model import Observed, Plan
-from globalmanager.specs import InvalidSpec
+from globalmanager.rules import status
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.specs import InvalidSpec
 
 
 def plan(observed: Observed, now: datetime) -> Plan:

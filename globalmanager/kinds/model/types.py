@@ -5,10 +5,10 @@
 
 import msgspec
 
-from globalmanager.model import Object
-from globalmanager.specs import NonEmpty, parse_spec
-from globalmanager.status import Conditions, Metric, Time
-from globalmanager.storage import check_url
+from globalmanager.contract import Object
+from globalmanager.rules.specs import NonEmpty, parse_spec
+from globalmanager.rules.status import Conditions, Metric, Time
+from globalmanager.rules.storage import check_url
 
 
 class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from globalmanager.model import WorkerReport
+from globalmanager.contract import WorkerReport
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> None:

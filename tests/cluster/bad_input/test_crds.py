@@ -11,7 +11,7 @@ import yaml
 
 from common.ids import Uid
 from edgeai.api import Object, path_of, wait_until
-from globalmanager.secrets import worker_secret
+from globalmanager.rules.secrets import worker_secret
 from tests.cluster.bad_input.unready import (
     APPLY_CRDS,
     SETTLE_S,

@@ -11,8 +11,8 @@ import pytest
 
 from common import wire
 from edgeai.api import Object, path_of, wait_until
-from globalmanager.edge.server import SESSION_PATH
-from globalmanager.edge.service_accounts import AUDIENCE
+from globalmanager.edge.door.server import SESSION_PATH
+from globalmanager.edge.identity.service_accounts import AUDIENCE
 from tests.cluster.bad_input.unready import (
     OTHER,
     RBAC,

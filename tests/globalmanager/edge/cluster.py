@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from globalmanager.edge.service_accounts import AUDIENCE, ServiceAccount
+from globalmanager.edge.identity.service_accounts import AUDIENCE, ServiceAccount
 from tests.globalmanager.scripted_api import ScriptedApi
 
 ACCOUNT = ServiceAccount("edgeai-system", "localcontroller")

@@ -21,18 +21,18 @@ from common import wire
 from common.edge_session import EdgeSession, Outgoing, ReportAcked, Welcomed
 from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.session import Timing
-from globalmanager.claims import Claim
-from globalmanager.edge.admission import AdmissionLimits
-from globalmanager.edge.desired import DesiredSets
-from globalmanager.edge.identity import Authenticator
-from globalmanager.edge.link import LinkTiming
+from globalmanager.contract import Assignment, WorkerReport
+from globalmanager.edge.door.admission import AdmissionLimits
+from globalmanager.edge.door.server import EdgeServer
+from globalmanager.edge.door.tls import ServerTls
+from globalmanager.edge.identity.handshake import Authenticator
+from globalmanager.edge.identity.node_tokens import TokenAuthenticator
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.node_tokens import TokenAuthenticator
-from globalmanager.edge.server import EdgeServer
-from globalmanager.edge.sessions import Sessions
-from globalmanager.edge.tls import ServerTls
-from globalmanager.edge.upstream import Done, Inbox, InboxLimits, Outcome, Refused
-from globalmanager.model import Assignment, WorkerReport
+from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.inbox import Done, Inbox, InboxLimits, Outcome, Refused
+from globalmanager.edge.sessions.link import LinkTiming
+from globalmanager.edge.sessions.registry import Sessions
+from globalmanager.ha.claims import Claim
 
 NODES = [NodeName(f"node-{n}") for n in range(3)]
 A, B, C = NODES

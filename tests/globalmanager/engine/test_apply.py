@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 from common.ids import Uid
-from globalmanager.engine.apply import Applier, NameConflict, StillThere, refusal_of
-from globalmanager.engine.events import EVENTS, Recorder
-from globalmanager.engine.live import Live
-from globalmanager.engine.owners import Owners
-from globalmanager.engine.status import StatusWriter
-from globalmanager.engine.store import Store
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, Invalid, NotFound
-from globalmanager.model import (
+from globalmanager.cache.store import Store
+from globalmanager.contract import (
     Contact,
     Create,
     Delete,
@@ -30,10 +23,17 @@ from globalmanager.model import (
     Severity,
     WorkerSettings,
 )
-from globalmanager.status import WAITING
-from tests.globalmanager.engine.cluster import CRDS, Cluster, User
-from tests.globalmanager.engine.gadgets import CONFIGMAPS, crd_of, gadget, wanted_config
-from tests.globalmanager.engine.objects import GADGETS
+from globalmanager.engine.apply import Applier, NameConflict, StillThere, refusal_of
+from globalmanager.engine.events import EVENTS, Recorder
+from globalmanager.engine.live import Live
+from globalmanager.engine.owners import Owners
+from globalmanager.engine.status import StatusWriter
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Conflict, Invalid, NotFound
+from globalmanager.rules.status import WAITING
+from tests.globalmanager.cluster import CRDS, Cluster, User
+from tests.globalmanager.gadgets import CONFIGMAPS, crd_of, gadget, wanted_config
+from tests.globalmanager.objects import GADGETS
 
 CONFIG = ObjectRef(CONFIGMAPS, "default", "a-config")
 NO_CONTACTS: dict[Any, Contact] = {}

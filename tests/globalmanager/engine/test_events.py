@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from globalmanager.contract import Event, Object, Severity
 from globalmanager.engine.events import EVENTS, Recorder, event_ref
 from globalmanager.kube.client import KubeClient
-from globalmanager.model import Event, Object, Severity
-from tests.globalmanager.engine.cluster import Cluster
-from tests.globalmanager.engine.objects import make
+from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
 

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from common.ids import Uid
-from globalmanager.engine.leader import LEASES
+from globalmanager.contract import Event, ObjectRef, Observed, Plan, Severity
+from globalmanager.ha.elector import LEASES
 from globalmanager.kube.fence import Fence
-from globalmanager.model import Event, ObjectRef, Observed, Plan, Severity
-from tests.globalmanager.engine.cluster import Cluster, User, run_manager
-from tests.globalmanager.engine.gadgets import CONFIGMAPS, GADGET, gadget, plan
-from tests.globalmanager.engine.objects import GADGETS
+from tests.globalmanager.cluster import Cluster, User, run_manager
+from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, gadget, plan
+from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.waiting import until
 
 

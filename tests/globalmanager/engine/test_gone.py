@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from common.ids import Uid
+from globalmanager.contract import Object, ObjectRef
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.fence import Fence
-from globalmanager.model import Object, ObjectRef
-from tests.globalmanager.engine.cluster import (
+from tests.globalmanager.cluster import (
     TOKEN,
     Cluster,
     Manager,
@@ -19,9 +19,9 @@ from tests.globalmanager.engine.cluster import (
     key_of,
     run_manager,
 )
-from tests.globalmanager.engine.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.engine.late_watch import LateWatch, serve_late_watch
-from tests.globalmanager.engine.objects import GADGETS
+from tests.globalmanager.gadgets import CONFIGMAPS, gadget
+from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.globalmanager.waiting import until
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 import pytest
 
 from common.ids import Uid
+from globalmanager.cache.store import Store, uid_of
+from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.live import Live
-from globalmanager.engine.store import Store, uid_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
-from globalmanager.model import Object, ObjectRef
-from tests.globalmanager.engine.objects import GADGETS, make
+from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 
 A: Final = ObjectRef(GADGETS, "ns", "a")

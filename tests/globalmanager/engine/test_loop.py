@@ -9,9 +9,9 @@ from aiohttp import web
 
 from common.backoff import Backoff
 from common.ids import NodeName, Uid
+from globalmanager.contract import NODES, Kind, Object, ObjectRef, ResourceType
 from globalmanager.engine.loop import EngineSettings
-from globalmanager.model import NODES, Kind, Object, ObjectRef, ResourceType
-from tests.globalmanager.engine.cluster import (
+from tests.globalmanager.cluster import (
     FAST,
     Cluster,
     Manager,
@@ -19,8 +19,8 @@ from tests.globalmanager.engine.cluster import (
     key_of,
     run_manager,
 )
-from tests.globalmanager.engine.gadgets import CONFIGMAPS, GADGET, PARTS, gadget
-from tests.globalmanager.engine.objects import GADGETS, make
+from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, gadget
+from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.globalmanager.waiting import until
 

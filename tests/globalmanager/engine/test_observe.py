@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.engine.observe import Owned, find_owned
-from globalmanager.engine.store import Store
-from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.model import (
+from globalmanager.cache.store import Store
+from globalmanager.contract import (
     DEPLOYMENTS,
     PODS,
     REPLICASETS,
@@ -16,7 +14,9 @@ from globalmanager.model import (
     ResourceType,
     ref_of,
 )
-from tests.globalmanager.engine.objects import make
+from globalmanager.engine.observe import Owned, find_owned
+from globalmanager.kinds.jointinferenceservice import KIND
+from tests.globalmanager.objects import make
 
 JOBS = KIND.types[0]
 JOB = make("digits", uid="uid-job", type_=JOBS, spec={})

@@ -7,13 +7,13 @@ from typing import Final
 
 import pytest
 
+from globalmanager.cache.store import Store
+from globalmanager.contract import Object, ObjectRef, Observed, WorkerSettings
 from globalmanager.engine.live import Live
 from globalmanager.engine.owners import Owners
-from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound, ServerError
-from globalmanager.model import Object, ObjectRef, Observed, WorkerSettings
-from tests.globalmanager.engine.objects import GADGETS, make
+from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,18 +7,18 @@ from typing import Any, Final
 import pytest
 
 from common.ids import Uid
-from globalmanager.crds import crd
-from globalmanager.edge.fold import StatusFold
-from globalmanager.edge.upstream import Done
+from globalmanager.cache.store import Store
+from globalmanager.contract import Object, ObjectRef, task_key
+from globalmanager.edge.sessions.fold import StatusFold
+from globalmanager.edge.sessions.inbox import Done
 from globalmanager.engine.loop import Served
 from globalmanager.engine.status import StatusWriter
-from globalmanager.engine.store import Store
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
-from globalmanager.model import Object, ObjectRef, task_key
+from globalmanager.manifests.crds import crd
 from tests.globalmanager.builders import report
-from tests.globalmanager.engine.cluster import CRDS, Cluster, User
+from tests.globalmanager.cluster import CRDS, Cluster, User
 from tests.globalmanager.kinds.samples import EDGEAI, spec
 
 REF: Final = ObjectRef(EDGEAI, "default", "digits")

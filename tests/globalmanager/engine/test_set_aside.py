@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from globalmanager.cache.informer import Informer, InformerSettings
+from globalmanager.cache.setaside import MAX_SET_ASIDE, SetAside
+from globalmanager.cache.store import Store
+from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.events import EVENTS
-from globalmanager.engine.informer import Informer, InformerSettings
-from globalmanager.engine.setaside import MAX_SET_ASIDE, SetAside
-from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Malformed
 from globalmanager.kube.objects import MAX_OBJECT_BYTES, Unreadable
-from globalmanager.model import Object, ObjectRef
-from tests.globalmanager.engine.cluster import Cluster, Manager, User, run_manager
-from tests.globalmanager.engine.gadgets import CONFIGMAPS, gadget
-from tests.globalmanager.engine.objects import GADGETS, make
+from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
+from tests.globalmanager.gadgets import CONFIGMAPS, gadget
+from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
 

@@ -6,6 +6,7 @@ import base64
 import pytest
 
 from common.errors import SettingsError
+from globalmanager.contract import SECRETS
 from globalmanager.engine.patience import insist
 from globalmanager.engine.rootkey import SECRET_NAME, get_root_key
 from globalmanager.kube.client import KubeClient
@@ -17,8 +18,7 @@ from globalmanager.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from globalmanager.model import SECRETS
-from tests.globalmanager.engine.cluster import Cluster
+from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.waiting import until
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from common.ids import Uid
+from globalmanager.cache.store import Store
+from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.status import StatusWriter, status_of
-from globalmanager.engine.store import Store
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
-from globalmanager.model import Object, ObjectRef
-from tests.globalmanager.engine.cluster import Cluster, User
-from tests.globalmanager.engine.gadgets import gadget
-from tests.globalmanager.engine.objects import GADGETS
+from tests.globalmanager.cluster import Cluster, User
+from tests.globalmanager.gadgets import gadget
+from tests.globalmanager.objects import GADGETS
 
 REF = ObjectRef(GADGETS, "default", "a")
 

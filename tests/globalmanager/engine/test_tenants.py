@@ -15,10 +15,7 @@ import pytest
 from aiohttp import web
 
 from common.ids import NodeName
-from globalmanager import faults, replicas
-from globalmanager.engine.loop import EngineSettings
-from globalmanager.kube.client import KubeClient
-from globalmanager.model import (
+from globalmanager.contract import (
     DEPLOYMENTS,
     PODS,
     REPLICASETS,
@@ -29,9 +26,12 @@ from globalmanager.model import (
     Plan,
     ResourceType,
 )
-from tests.globalmanager.engine.cluster import FAST, Cluster, Manager, User, run_manager
-from tests.globalmanager.engine.gadgets import CONFIGMAPS, GADGET, gadget
-from tests.globalmanager.engine.objects import GADGETS, make
+from globalmanager.engine.loop import EngineSettings
+from globalmanager.kube.client import KubeClient
+from globalmanager.rules import children, faults
+from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
+from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, gadget
+from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.globalmanager.waiting import until
 
@@ -42,7 +42,7 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "edgeai"}
 
 def plan(observed: Observed, _now: datetime) -> Plan:
     kept = [ref for ref in observed.children if ref.type == DEPLOYMENTS]
-    actions = replicas.reconcile(observed, (), settled=kept)
+    actions = children.reconcile(observed, (), settled=kept)
     failed = [pod for pod in observed.pods if faults.phase_of(pod) == "Failed"]
     told = {"phase": "Failed" if failed else "Ready", "pods": len(observed.pods)}
     current = observed.object.get("status") or {}

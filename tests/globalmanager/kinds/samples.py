@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from globalmanager.contract import ResourceType
 from globalmanager.kinds.federatedlearningjob import KIND as FEDERATED
 from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.model import ResourceType
 from tests.globalmanager.builders import World, from_yaml, job
 
 EDGEAI, SEDNA = KIND.types

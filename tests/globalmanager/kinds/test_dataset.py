@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from common.wire import WorkerGrant
+from globalmanager.contract import ObjectRef
 from globalmanager.kinds.dataset import KIND
-from globalmanager.model import ObjectRef
 from tests.globalmanager.builders import World, job, report
 
 SPEC = {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0", "credentialName": "s3-key"}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from globalmanager.contract import Action, Delete, Object, PatchStatus
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
-from globalmanager.model import Action, Delete, Object, PatchStatus
 from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.samples import federated, federation, sedna_federated
 

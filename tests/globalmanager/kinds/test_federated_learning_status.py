@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from common.wire import WorkerStatus
+from globalmanager.contract import Create, Refusal, Severity
 from globalmanager.kinds.federatedlearningjob.main import LEFT_WAITING_S, REPLACED_AFTER_S
-from globalmanager.model import Create, Refusal, Severity
-from globalmanager.status import timestamp
+from globalmanager.rules.status import timestamp
 from tests.globalmanager.builders import NOW, World, at, report
 from tests.globalmanager.kinds.samples import federated, federation
 from tests.globalmanager.kinds.test_federated_learning_plan import ALL, acts, pods

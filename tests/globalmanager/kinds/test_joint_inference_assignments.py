@@ -3,8 +3,8 @@
 from typing import Any
 
 from common.ids import NodeName
-from globalmanager.model import Assignment
-from globalmanager.secrets import secret_hash
+from globalmanager.contract import Assignment
+from globalmanager.rules.secrets import secret_hash
 from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.samples import digits, sedna_style, spec
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.model import Create, Object, Plan, Replace, ref_of
+from globalmanager.contract import Create, Object, Plan, Replace, ref_of
 from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.samples import digits, proposal, sedna_style, spec, worker
 

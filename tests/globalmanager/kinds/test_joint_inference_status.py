@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.model import Refusal, Severity
+from globalmanager.contract import Refusal, Severity
 from tests.globalmanager.builders import World, at, report
 from tests.globalmanager.kinds.samples import digits, spec
 

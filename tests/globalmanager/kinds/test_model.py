@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from globalmanager.contract import Plan
 from globalmanager.kinds.model import KIND
-from globalmanager.model import Plan
 from tests.globalmanager.builders import World, job, report
 
 

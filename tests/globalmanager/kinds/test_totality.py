@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
-from globalmanager.model import Kind
 from tests.globalmanager.builders import NOW, World, job, report
 from tests.globalmanager.kinds.samples import federated, spec
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from common.ids import Uid
+from globalmanager.contract import DEPLOYMENTS, NODES, PODS, ObjectRef
 from globalmanager.kube import errors
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.lines import MAX_LINE_BYTES
-from globalmanager.model import DEPLOYMENTS, NODES, PODS, ObjectRef
-from tests.globalmanager.engine.objects import make
+from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 
 REF = ObjectRef(PODS, "ns", "a")

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
+from globalmanager.contract import PODS, ObjectRef
 from globalmanager.kube import fence as module
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotLeading
 from globalmanager.kube.fence import Fence, elapsed
-from globalmanager.model import PODS, ObjectRef
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
 

@@ -16,7 +16,7 @@ from globalmanager.kube.objects import (
     read_page,
     take_page_apart,
 )
-from tests.globalmanager.engine.objects import make
+from tests.globalmanager.objects import make
 
 
 def nested(levels: int) -> bytes:

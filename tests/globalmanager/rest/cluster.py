@@ -10,8 +10,8 @@ from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Counter
 
 from common.ids import NodeName, TaskKey, parse_task_key
-from globalmanager.edge.sessions import SessionInfo
-from globalmanager.model import Contact, Object, ResourceType
+from globalmanager.contract import Contact, Object, ResourceType
+from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from common.ids import NodeName
-from globalmanager.edge.sessions import SessionInfo
-from globalmanager.model import Contact
+from globalmanager.contract import Contact
+from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.rest.server import MAX_FIELD_BYTES, MAX_LINE_BYTES
 from tests.globalmanager.rest.cluster import JI, SINCE, Health, World, object_of
 

@@ -14,14 +14,14 @@ import pytest
 from common import wire
 from common.backoff import Backoff
 from common.ids import NodeName
-from globalmanager.edge.certificates import CertificateAuthenticator
-from globalmanager.edge.tls import ServerTls, TlsFiles
+from globalmanager.edge.door.tls import ServerTls, TlsFiles
+from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.credentials import CredentialError, Credentials
 from localcontroller.link.link import Delays, Endpoint, Link
 from localcontroller.metrics import Metrics
 from tests.certificates import Authority, Pair
-from tests.globalmanager.edge.test_tls import reviewed
+from tests.globalmanager.edge.door.test_tls import reviewed
 from tests.globalmanager.edge.world import World, beside, token
 from tests.localcontroller.builders import TIMING, until
 from tests.localcontroller.link.test_link import quick_delays

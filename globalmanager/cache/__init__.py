@@ -1,0 +1,1 @@
+"""What the Kubernetes API holds, kept in memory: informers, stores, indices."""

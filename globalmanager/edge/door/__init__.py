@@ -1,0 +1,1 @@
+"""Lets connections in: TLS, lobby, rates, handshake. Parses no frame."""

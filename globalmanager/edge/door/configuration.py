@@ -1,0 +1,96 @@
+"""How edges are let in, as the settings say: TLS of the edge port, and who tells the nodes' names.
+
+Built by app before anything else is, so that a wrong setting or file ends the process at once.
+"""
+
+from pathlib import Path
+from typing import assert_never
+
+from common.errors import SettingsError
+from common.ids import is_subdomain
+from globalmanager.edge.door.tls import ServerTls, TlsFiles
+from globalmanager.edge.identity.certificates import CertificateAuthenticator
+from globalmanager.edge.identity.handshake import Authenticator
+from globalmanager.edge.identity.node_tokens import TokenAuthenticator
+from globalmanager.edge.identity.service_accounts import (
+    Cluster,
+    ReviewLimits,
+    ServiceAccount,
+    ServiceAccountAuthenticator,
+)
+from globalmanager.settings import Settings
+
+
+class Admittance:
+    """Raises: SettingsError naming the flag or the file"""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._account = service_account(settings.edge_service_account)
+        self._tokens = _token_table(settings)
+        if not 0 < settings.edge_review_s < float("inf"):
+            raise _wrong("edge_review_s", "must be positive and finite")
+        files = tls_files(settings)
+        self.tls = None if files is None else ServerTls(files)
+        """None: plain ws."""
+
+    def authenticator(self, cluster: Cluster) -> Authenticator:
+        """Args: cluster: asked about ServiceAccount tokens"""
+        match self._settings.edge_auth:
+            case "token":
+                assert self._tokens is not None
+                return self._tokens
+            case "serviceaccount":
+                # A handshake is two requests: nodes use at most half of the API client's rate.
+                limits = ReviewLimits(per_s=self._settings.qps / 4)
+                return ServiceAccountAuthenticator(cluster, self._account, limits=limits)
+            case "mtls":
+                assert self.tls is not None
+                return CertificateAuthenticator(self.tls.trusts)
+            case other:
+                assert_never(other)
+
+
+def tls_files(settings: Settings) -> TlsFiles | None:
+    """None: plain ws, which the settings must say in words. Raises: SettingsError"""
+    certificate, key = settings.edge_tls_certificate, settings.edge_tls_key
+    if bool(certificate) != bool(key):
+        raise _wrong("edge_tls_certificate", "and --edge-tls-key must be given together")
+    mutual = settings.edge_auth == "mtls"
+    if mutual != bool(settings.edge_client_ca):
+        raise _wrong("edge_client_ca", "and --edge-auth mtls must be given together")
+    if settings.edge_plaintext == "allow":
+        if certificate or mutual:
+            raise _wrong("edge_plaintext", "allow contradicts TLS; leave one of them out")
+        return None
+    if not certificate:
+        raise _wrong(
+            "edge_tls_certificate",
+            "is required, with --edge-tls-key; only on loopback or behind a proxy that ends TLS "
+            "say --edge-plaintext allow instead",
+        )
+    client_ca = Path(settings.edge_client_ca) if mutual else None
+    return TlsFiles(certificate=Path(certificate), key=Path(key), client_ca=client_ca)
+
+
+def service_account(text: str) -> ServiceAccount:
+    """Raises: SettingsError"""
+    namespace, _, name = text.partition("/")
+    if not (is_subdomain(namespace) and is_subdomain(name)):
+        raise _wrong("edge_service_account", f"{text!r} is no NAMESPACE/NAME")
+    return ServiceAccount(namespace, name)
+
+
+def _token_table(settings: Settings) -> TokenAuthenticator | None:
+    if settings.edge_auth != "token":
+        return None
+    if not settings.edge_token_file:
+        raise _wrong(
+            "edge_token_file",
+            "is required with --edge-auth token: a file of lines `<node> <sha256 of its token>`",
+        )
+    return TokenAuthenticator(Path(settings.edge_token_file))
+
+
+def _wrong(name: str, problem: str) -> SettingsError:
+    return SettingsError(f"flag --{name.replace('_', '-')}", problem)

@@ -1,0 +1,286 @@
+"""The WebSocket server for LocalControllers: who may come in, and the way out.
+
+Built and run by app. It answers handshakes (health, admission, identity) and gives each
+authenticated connection to Sessions; it knows nothing of frames. While a session lives, its
+credential is reviewed.
+"""
+
+import asyncio
+import functools
+import http
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from common import wire
+from common.errors import Overloaded, Unavailable
+from common.logs import get_logger
+from common.ratelimit import TokenBucket
+from globalmanager.edge.door.admission import AddressPaces, AdmissionLimits, Lobby, retry_after
+from globalmanager.edge.door.complaints import Complaint
+from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
+from globalmanager.edge.door.entrance import Entrance, TlsGate
+from globalmanager.edge.door.tls import ServerTls, peer_certificate
+from globalmanager.edge.identity.handshake import (
+    NODE_HEADER,
+    Authenticator,
+    Handshake,
+    Unauthenticated,
+)
+from globalmanager.edge.identity.reviews import Admitted, Reviews
+from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.sessions.registry import Sessions
+
+log = get_logger(__name__)
+
+AUTHORIZATION: Final = "Authorization"
+SESSION_PATH: Final = "/"
+HEALTH_PATH: Final = "/healthz"
+USER_TIMEOUT_S: Final = 30.0  # TCP gives up on a peer that acknowledges nothing
+STOP_TIMEOUT_S: Final = 5.0
+QUEUED_MESSAGES: Final = 4  # received but not yet taken by the session; then TCP pushes back
+
+
+class EdgeServer:
+    """Listens on one address from `start` to `stop`.
+
+    Args:
+        not_ready: why sessions cannot be served yet; empty when they can
+        tls: None where TLS ends in front of the GlobalManager
+        review_s: the credential of a live session is looked at again so often
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        sessions: Sessions,
+        authenticator: Authenticator,
+        not_ready: Callable[[], Sequence[str]],
+        metrics: EdgeMetrics,
+        limits: AdmissionLimits = AdmissionLimits(),  # noqa: B008 - frozen
+        tls: ServerTls | None = None,
+        review_s: float = 60.0,
+    ) -> None:
+        self._host, self._port = host, port
+        self._sessions = sessions
+        self._authenticator = authenticator
+        self._not_ready = not_ready
+        self._metrics = metrics
+        self._limits = limits
+        self._gate = None if tls is None else self._tls_gate(tls)
+        self._bucket = self._admissions(max_wait_s=0.0)
+        self._paces = self._admissions_of_addresses(max_wait_s=0.0)
+        self._stranger = Complaint("peer not authenticated")
+        self._blind = Complaint("peers cannot be authenticated now")
+        self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
+        self._reviewing: asyncio.Task[None] | None = None
+        self._lobby = Lobby(
+            total=limits.unauthenticated, per_address=limits.unauthenticated_per_address
+        )
+        self._server: Server | None = None
+        self._connections: set[EdgeConnection] = set()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port) that it listens on; the port that was chosen for port 0."""
+        if self._server is None:
+            return self._host, self._port
+        name = self._server.sockets[0].getsockname()
+        return str(name[0]), int(name[1])
+
+    @property
+    def unauthenticated(self) -> int:
+        """Connections that have not yet shown who they are."""
+        return len(self._lobby)
+
+    async def start(self) -> None:
+        """Raises: OSError when the address cannot be listened on"""
+        server = await serve(
+            self._handle,
+            self._host,
+            self._port,
+            subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
+            compression=None,
+            process_request=self._process_request,
+            server_header=None,
+            open_timeout=self._phase_s,
+            ping_interval=None,  # the session beats, both ways
+            close_timeout=CLOSE_TIMEOUT_S,
+            max_size=wire.MAX_FRAME_BYTES,
+            max_queue=QUEUED_MESSAGES,
+            create_connection=cast(type[ServerConnection], self._entrance),
+            start_serving=False,
+        )
+        for listener in server.sockets:  # what it accepts inherits the option
+            listener.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(USER_TIMEOUT_S * 1000)
+            )
+        await server.start_serving()
+        self._server = server
+        self._reviewing = asyncio.create_task(self._reviews.run(), name="review of credentials")
+        log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
+
+    async def stop(self) -> None:
+        """Close all sessions with GOING_AWAY; a peer that does not answer is cut."""
+        if self._server is None:
+            return
+        if self._reviewing is not None:
+            self._reviewing.cancel()
+            await asyncio.gather(self._reviewing, return_exceptions=True)
+        if self._gate is not None:
+            await self._gate.close()
+        for connection in [one for one in self._connections if one.node is None]:
+            connection.transport.abort()
+        self._server.close(code=wire.Close.GOING_AWAY, reason="GlobalManager is stopping")
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self._server.wait_closed()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.transport.abort()
+            await self._server.wait_closed()
+
+    async def __aenter__(self) -> "EdgeServer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    # ---- connections ----
+
+    @property
+    def _phase_s(self) -> float:
+        """For TLS, and again for the request, so that both keep within `open_s`."""
+        return self._limits.open_s if self._gate is None else self._limits.open_s / 2
+
+    def _admissions(self, *, max_wait_s: float) -> TokenBucket:
+        limits = self._limits
+        return TokenBucket(
+            qps=limits.per_s, burst=limits.burst, max_wait_s=max_wait_s, what="edge server"
+        )
+
+    def _admissions_of_addresses(self, *, max_wait_s: float) -> AddressPaces:
+        limits = self._limits
+        return AddressPaces(
+            qps=limits.per_address_per_s,
+            burst=limits.per_address_burst,
+            max_wait_s=max_wait_s,
+            what="edge server, for one address,",
+        )
+
+    def _tls_gate(self, tls: ServerTls) -> TlsGate:
+        max_wait_s = self._limits.open_s / 4
+        return TlsGate(
+            tls,
+            pace=self._admissions(max_wait_s=max_wait_s),
+            paces=self._admissions_of_addresses(max_wait_s=max_wait_s),
+            open_s=self._limits.open_s / 2,
+            failed=self._metrics.handshakes.labels("no TLS").inc,
+        )
+
+    def _entrance(self, *args: Any, **kwargs: Any) -> Entrance:
+        guest = EdgeConnection(*args, everyone=self._connections, **kwargs)
+        return Entrance(guest, lobby=self._lobby, gate=self._gate)
+
+    async def _handle(self, websocket: ServerConnection) -> None:
+        connection = cast(EdgeConnection, websocket)
+        node, shown = connection.node, connection.shown
+        if node is None or shown is None:
+            raise AssertionError("a connection without a node was accepted")
+        connection.forget_handshake()
+        admitted = Admitted(node, shown, functools.partial(self._sessions.revoke, node, connection))
+        self._reviews.add(admitted)
+        try:
+            await self._sessions.serve(node, connection)
+        except Exception:  # a fault in one session must not stop the server
+            log.exception("session failed", node=node)
+            connection.transport.abort()
+        finally:
+            self._reviews.discard(admitted)
+
+    # ---- handshake ----
+
+    async def _process_request(
+        self, websocket: ServerConnection, request: Request
+    ) -> Response | None:
+        """An answer that turns the peer away, or None: go on with 101."""
+        connection = cast(EdgeConnection, websocket)
+        if request.path == HEALTH_PATH:
+            return connection.respond(http.HTTPStatus.OK, "ok\n")
+        refusal = self._refuse_unseen(connection, request)
+        if refusal is None:
+            refusal = await self._identify(connection, request)
+        outcome = "admitted" if refusal is None else str(refusal.status_code)
+        self._metrics.handshakes.labels(outcome).inc()
+        return refusal
+
+    def _refuse_unseen(self, connection: EdgeConnection, request: Request) -> Response | None:
+        """What is refused whoever it is that asks."""
+        if request.path != SESSION_PATH:
+            return connection.respond(
+                http.HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
+            )
+        if wire.SUBPROTOCOL not in offered_subprotocols(request):
+            return connection.respond(
+                http.HTTPStatus.BAD_REQUEST, f"subprotocol {wire.SUBPROTOCOL} is required\n"
+            )
+        if self._not_ready():
+            return unavailable(connection, retry_after(self._limits.cold_retry_s))
+        try:
+            now = asyncio.get_running_loop().time()
+            self._paces.of(connection.peer_address).reserve(now)
+            self._bucket.reserve(now)
+        except Overloaded:
+            return unavailable(connection, retry_after(self._limits.busy_retry_s))
+        for name in (AUTHORIZATION, NODE_HEADER):
+            if len(request.headers.get_all(name)) > 1:
+                return connection.respond(
+                    http.HTTPStatus.BAD_REQUEST, f"header {name} came more than once\n"
+                )
+        return None
+
+    async def _identify(self, connection: EdgeConnection, request: Request) -> Response | None:
+        handshake = Handshake(
+            authorization=request.headers.get(AUTHORIZATION, ""),
+            claimed_node=request.headers.get(NODE_HEADER, ""),
+            peer_address=connection.peer_address,
+            certificate=peer_certificate(connection.transport.get_extra_info("ssl_object")),
+        )
+        try:
+            node = await self._authenticator.authenticate(handshake)
+        except Unauthenticated as error:
+            self._stranger.warn(peer=handshake.peer_address, reason=error.reason)
+            return unauthorized(connection)
+        except Unavailable as error:
+            self._blind.warn(problem=str(error))
+            return unavailable(connection, retry_after(self._limits.busy_retry_s))
+        wait_s = self._sessions.must_wait_s(node)
+        if wait_s is not None:
+            return unavailable(connection, str(wait_s))
+        connection.node, connection.shown = node, handshake
+        connection.leave_lobby()
+        return None
+
+
+def offered_subprotocols(request: Request) -> list[str]:
+    offers = ",".join(request.headers.get_all("Sec-WebSocket-Protocol"))
+    return [offer.strip() for offer in offers.split(",")]
+
+
+def unauthorized(connection: ServerConnection) -> Response:
+    response = connection.respond(http.HTTPStatus.UNAUTHORIZED, "unauthorized\n")
+    response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def unavailable(connection: ServerConnection, retry_after_s: str) -> Response:
+    response = connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "try again later\n")
+    response.headers["Retry-After"] = retry_after_s
+    return response

@@ -1,0 +1,167 @@
+"""TLS of the edge port: certificates that are replaced while sessions go on.
+
+Built by app, used by the server for each new connection. The files are looked at with each
+handshake and read again when they changed; new ones that cannot be used are logged and the old
+ones stay in force. What a session was admitted with is told by `peer_certificate`.
+
+No ticket to resume a TLS session is given, and one that is resumed by its id (TLS 1.2) shows no
+certificate: it would carry an identity past the CA that it was verified with.
+"""
+
+import hashlib
+import ssl
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from common.errors import SettingsError
+from common.logs import get_logger
+from globalmanager.edge.identity.files import FileStamp, stamp
+from globalmanager.edge.identity.handshake import PeerCertificate
+
+log = get_logger(__name__)
+
+_DER: Final = 2  # what OpenSSL calls X509_FILETYPE_ASN1
+
+
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """PEM files."""
+
+    certificate: Path
+    """Of the server, with intermediates."""
+    key: Path
+    client_ca: Path | None = None
+    """CAs of client certificates; None: clients are not asked for one."""
+
+    def paths(self) -> list[Path]:
+        return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
+
+
+class ServerTls:
+    """Contexts for the server's connections: the newest files that can be used.
+
+    Raises: SettingsError when the files cannot be used at the start
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamps = self._look()
+        self._use(server_context(files))
+
+    def context(self) -> ssl.SSLContext:
+        """For one handshake; shared by all until the files change."""
+        self._reload_if_changed()
+        return self._context
+
+    def trusts(self, anchor: bytes) -> bool:
+        """Whether the CA certificate with this SHA-256 is in the bundle now."""
+        self._reload_if_changed()
+        return anchor in self._anchors
+
+    def _use(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self._anchors = anchors_of(context)
+
+    def _look(self) -> list[FileStamp | None]:
+        return [stamp(path) for path in self._files.paths()]
+
+    def _reload_if_changed(self) -> None:
+        now = self._look()
+        if now == self._stamps:
+            return
+        self._stamps = now
+        try:
+            self._use(server_context(self._files))
+        except SettingsError as error:
+            log.error("TLS files kept as they were before", problem=str(error))
+        else:
+            log.info("TLS files read", files=[str(path) for path in self._files.paths()])
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """Raises: SettingsError naming the file"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise _unusable(f"{files.certificate} with key {files.key}", error) from error
+    if files.client_ca is not None:
+        _ask_for_certificates(context, files.client_ca)
+    return context
+
+
+def _ask_for_certificates(context: ssl.SSLContext, bundle: Path) -> None:
+    """Raises: SettingsError"""
+    try:
+        context.load_verify_locations(bundle)
+    except (OSError, ValueError) as error:
+        raise _unusable(str(bundle), error) from error
+    if not anchors_of(context):
+        raise SettingsError(f"TLS file {bundle}", "holds no CA certificate")
+    # Without one a client gets a 401 that says so, and probes get /healthz; a bad one ends TLS.
+    context.verify_mode = ssl.CERT_OPTIONAL
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password; give it without one")
+
+
+def _unusable(files: str, error: Exception) -> SettingsError:
+    return SettingsError(f"TLS file {files}", f"cannot be used: {reason_of(error)}")
+
+
+def reason_of(error: Exception) -> str:
+    """What OpenSSL says, like "certificate verify failed: certificate has expired"."""
+    if not isinstance(error, ssl.SSLError):
+        return getattr(error, "strerror", None) or str(error)
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    detail = getattr(error, "verify_message", "")
+    return f"{reason}: {detail}" if detail else reason
+
+
+def anchors_of(context: ssl.SSLContext) -> frozenset[bytes]:
+    """SHA-256 of each CA certificate that is trusted."""
+    return frozenset(hashlib.sha256(der).digest() for der in context.get_ca_certs(binary_form=True))
+
+
+class _Certificate(Protocol):
+    """What the interpreter's _ssl knows of a certificate of a chain."""
+
+    def get_info(self) -> dict[str, Any]: ...
+    def public_bytes(self, format: int) -> bytes: ...
+
+
+def peer_certificate(connection: ssl.SSLObject | None) -> PeerCertificate | None:
+    """The client certificate that was verified; None without TLS, or without one."""
+    if connection is None or not connection.getpeercert():
+        return None
+    chain = _verified_chain(connection)
+    if not chain:
+        return None
+    leaf = chain[0].get_info()
+    return PeerCertificate(
+        common_names=tuple(
+            value
+            for part in leaf.get("subject", ())
+            for name, value in part
+            if name == "commonName"
+        ),
+        dns_names=tuple(value for kind, value in leaf.get("subjectAltName", ()) if kind == "DNS"),
+        expires_at=min(ssl.cert_time_to_seconds(each.get_info()["notAfter"]) for each in chain),
+        anchor=hashlib.sha256(chain[-1].public_bytes(_DER)).digest(),
+    )
+
+
+def _verified_chain(connection: ssl.SSLObject) -> list[_Certificate]:
+    """Leaf first, CA last; empty for a resumed session.
+
+    Python tells the chain only from 3.13 on, and as bytes that nothing in it can read; below that
+    function has been this one since 3.10.
+    """
+    inner: Any = connection._sslobj  # type: ignore[attr-defined]
+    chain: list[_Certificate] | None = inner.get_verified_chain()
+    return chain or []

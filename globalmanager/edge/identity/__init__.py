@@ -1,0 +1,1 @@
+"""Tells which node a connection is from, by its credential alone."""

@@ -1,0 +1,118 @@
+"""Identity by a secret of each node: bearer tokens in a file, hashed.
+
+What the local cluster uses, and whoever has neither a cluster's ServiceAccounts at the edge nor a
+CA. Built by app, called by the server.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from common.errors import SettingsError
+from common.ids import NodeName, is_subdomain
+from common.logs import get_logger
+from globalmanager.edge.identity.files import stamp
+from globalmanager.edge.identity.handshake import (
+    Handshake,
+    Unauthenticated,
+    bearer_token,
+    check_claim,
+)
+
+log = get_logger(__name__)
+
+_SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
+_NO_DIGEST: Final = "0" * 64  # compared with when there is nothing to compare with
+
+
+class TokenAuthenticator:
+    """Bearer tokens, one for each node, hashed at rest.
+
+    The file has lines `<node> <sha256 hex of the token>`; blank lines and lines that begin with
+    "#" say nothing. A node may stand on several lines, so that its token can be rotated without
+    a gap. The file is looked at with each handshake and read again when it changed; a changed
+    file that cannot be used is logged and the table read before stays in force.
+
+    Raises: SettingsError when the file cannot be used at the start
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp = stamp(path)
+        self._nodes = read_tokens(path)  # sha256 hex -> node
+
+    async def authenticate(self, handshake: Handshake) -> NodeName:
+        self._reload_if_changed()
+        digest = sha256_hex(bearer_token(handshake.authorization))
+        node = self._nodes.get(digest)
+        # The dict is keyed by digests, so its timing says nothing of a token; the comparison
+        # keeps an unknown token as slow as a known one.
+        known = digest if node is not None else _NO_DIGEST
+        if not hmac.compare_digest(known, digest) or node is None:
+            raise Unauthenticated("unknown token")
+        check_claim(handshake, node)
+        return node
+
+    async def review(self, handshake: Handshake) -> NodeName:
+        return await self.authenticate(handshake)
+
+    def _reload_if_changed(self) -> None:
+        now = stamp(self._path)
+        if now == self._stamp:
+            return
+        self._stamp = now
+        try:
+            self._nodes = read_tokens(self._path)
+        except SettingsError as error:
+            log.error("edge token file kept as it was before", problem=str(error))
+        else:
+            log.info("edge token file read", path=str(self._path), nodes=len(self.nodes()))
+
+    def nodes(self) -> frozenset[NodeName]:
+        return frozenset(self._nodes.values())
+
+
+def read_tokens(path: Path) -> Mapping[str, NodeName]:
+    """Token digest (sha256 hex) -> node. Raises: SettingsError that names the line"""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise _unusable(path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _unusable(path, "is not UTF-8 text") from error
+    nodes: dict[str, NodeName] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        node, digest = _parse_line(path, number, text)
+        if nodes.setdefault(digest, node) != node:
+            raise _unusable(path, f"line {number}: the token of node {node!r} has another node too")
+    return nodes
+
+
+def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
+    # The text of a bad line is not repeated: it may hold a token that was not hashed.
+    node, _, digest = text.partition(" ")
+    digest = digest.strip().lower()
+    if not is_subdomain(node):
+        raise _unusable(path, f"line {number}: the first word is no name of a node")
+    if not _SHA256_HEX.match(digest):
+        raise _unusable(
+            path,
+            f"line {number}: node {node!r} needs the sha256 of its token, 64 hex digits "
+            "(printf %s TOKEN | sha256sum)",
+        )
+    return NodeName(node), digest
+
+
+def sha256_hex(token: str) -> str:
+    # Header bytes that are no ASCII come as surrogates; such a token is unknown, not an error.
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+
+
+def _unusable(path: Path, problem: str) -> SettingsError:
+    return SettingsError(f"edge token file {path}", problem)

@@ -1,0 +1,278 @@
+"""Identity by a pod's projected ServiceAccount token: TokenReview → pod → the node it runs on.
+
+Built by app, called by the server. The cluster is asked through the port Cluster, for this folder
+does not speak to the Kubernetes API. What was found is remembered for a short time, by the hash
+of the token; a flood of unknown tokens is turned away before it can use up the API's patience.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from common.errors import Unavailable
+from common.ids import NodeName, is_subdomain
+from common.ratelimit import TokenBucket
+from globalmanager.edge.identity.handshake import (
+    Handshake,
+    Unauthenticated,
+    bearer_token,
+    check_claim,
+)
+
+AUDIENCE: Final = "edgeai-globalmanager"
+MAX_TOKEN_CHARS: Final = 8 * 1024  # a projected token has 1-2 KiB
+_JWT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+_EXTRA: Final = "authentication.kubernetes.io/"
+_MAX_SAID_CHARS: Final = 200
+
+Object = Mapping[str, Any]
+
+
+class Cluster(Protocol):
+    """What is asked of the Kubernetes API. Both raise Unavailable, whatever else went wrong."""
+
+    async def review_token(self, token: str, audience: str) -> Object:
+        """The `status` of a TokenReview."""
+
+    async def find_pod(self, namespace: str, name: str) -> Object | None:
+        """None: there is no such pod."""
+
+
+class ServiceAccount(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+
+    @property
+    def username(self) -> str:
+        return f"system:serviceaccount:{self.namespace}:{self.name}"
+
+
+class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much the cluster is asked, and for how long its answer holds."""
+
+    per_s: float = 50.0
+    """Unknown tokens that are looked at per second; a good one takes two requests, a bad one."""
+    burst: int = 100
+    reviews_per_s: float = 20.0
+    """Tokens of live sessions that are looked at again per second."""
+    answer_s: float = 4.0
+    """The cluster must have answered by then; shorter than a handshake may take."""
+    good_s: float = 60.0
+    """So long a good token is remembered."""
+    bad_s: float = 5.0
+    """… a bad one; shorter than a LocalController waits before it tries a new one."""
+    away_s: float = 1.0
+    """… that the cluster did not answer."""
+    remembered: int = 20_000
+    """Tokens at most."""
+
+
+Verdict = NodeName | Unauthenticated | Unavailable
+
+
+class Verdicts:
+    """What was found of tokens by their SHA-256: bounded in number, each for its own time."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._found: OrderedDict[bytes, tuple[Verdict, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, digest: bytes, now: float) -> Verdict | None:
+        verdict, until = self._found.get(digest, (None, 0.0))
+        return verdict if now < until else None
+
+    def put(self, digest: bytes, verdict: Verdict, *, until: float) -> None:
+        self._found[digest] = verdict, until
+        self._found.move_to_end(digest)
+        if len(self._found) > self._size:
+            self._found.popitem(last=False)
+
+
+class ServiceAccountAuthenticator:
+    """Args:
+    account: whose pods are LocalControllers; no other's token is good
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        account: ServiceAccount,
+        *,
+        limits: ReviewLimits = ReviewLimits(),  # noqa: B008 - frozen
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._account = account
+        self._limits = limits
+        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._verdicts = Verdicts(limits.remembered)
+        self._under_way: dict[bytes, asyncio.Event] = {}
+        self._knocking = TokenBucket(
+            qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="review of node tokens"
+        )
+        self._reviewing = TokenBucket(
+            qps=limits.reviews_per_s,
+            burst=max(1, round(limits.reviews_per_s)),
+            what="review of live sessions",
+        )
+
+    async def authenticate(self, handshake: Handshake) -> NodeName:
+        token = self._plausible_token(handshake)
+        digest = hashlib.sha256(token.encode()).digest()
+        return _node(await self._remembered_or_asked(digest, token), handshake)
+
+    async def review(self, handshake: Handshake) -> NodeName:
+        token = self._plausible_token(handshake)
+        await self._reviewing.acquire()
+        verdict = await self._ask(token)
+        if not isinstance(verdict, Unavailable):
+            self._remember(hashlib.sha256(token.encode()).digest(), verdict)
+        return _node(verdict, handshake)
+
+    def _plausible_token(self, handshake: Handshake) -> str:
+        token = bearer_token(handshake.authorization)
+        check_shape(token, self._account)
+        return token
+
+    async def _remembered_or_asked(self, digest: bytes, token: str) -> Verdict:
+        """Whoever comes with a token that is being looked at waits for the same answer."""
+        while (verdict := self._verdicts.get(digest, self._now())) is None:
+            done = self._under_way.get(digest)
+            if done is None:
+                return await self._ask_for_all(digest, token)
+            await done.wait()
+        return verdict
+
+    async def _ask_for_all(self, digest: bytes, token: str) -> Verdict:
+        """Raises: Overloaded when there are too many unknown tokens"""
+        self._knocking.reserve(self._now())
+        done = self._under_way[digest] = asyncio.Event()
+        try:
+            verdict = await self._ask(token)
+            self._remember(digest, verdict)
+        finally:  # whoever waits asks for itself, should this one have been cancelled
+            del self._under_way[digest]
+            done.set()
+        return verdict
+
+    def _remember(self, digest: bytes, verdict: Verdict) -> None:
+        limits = self._limits
+        seconds = {Unauthenticated: limits.bad_s, Unavailable: limits.away_s}.get(
+            type(verdict), limits.good_s
+        )
+        self._verdicts.put(digest, verdict, until=self._now() + seconds)
+
+    async def _ask(self, token: str) -> Verdict:
+        try:
+            async with asyncio.timeout(self._limits.answer_s):
+                return await self._node_of(token)
+        except Unauthenticated as error:
+            return Unauthenticated(error.reason)
+        except Unavailable as error:
+            return Unavailable(str(error))
+        except TimeoutError:
+            return Unavailable(
+                f"the Kubernetes API gave no answer within {self._limits.answer_s:g} s"
+            )
+
+    async def _node_of(self, token: str) -> NodeName:
+        """Raises: Unauthenticated, Unavailable"""
+        status = await self._cluster.review_token(token, AUDIENCE)
+        pod_name, extra = self._bound_pod(status, token)
+        pod = await self._cluster.find_pod(self._account.namespace, pod_name)
+        if pod is None:
+            raise Unauthenticated("the token's pod is gone")
+        return node_of_pod(pod, extra, self._account)
+
+    def _bound_pod(self, status: Object, token: str) -> tuple[str, dict[str, str]]:
+        """Name of the pod that the token is bound to, and what else was said of the token."""
+        if not status.get("authenticated"):
+            said = str(status.get("error") or "it gives no reason").replace(token, "…")
+            raise Unauthenticated(f"the cluster rejects the token: {said[:_MAX_SAID_CHARS]}")
+        # A server that knows no audiences accepts tokens for any, and names none.
+        if AUDIENCE not in (status.get("audiences") or ()):
+            raise Unauthenticated(f"the token is not for the audience {AUDIENCE}")
+        user = status.get("user") or {}
+        if user.get("username") != self._account.username:
+            raise Unauthenticated(f"the token is not of {self._account.username}")
+        extra = {
+            name.removeprefix(_EXTRA): values[0]
+            for name, values in (user.get("extra") or {}).items()
+            if name.startswith(_EXTRA) and len(values) == 1
+        }
+        name = extra.get("pod-name", "")
+        if not is_subdomain(name) or not extra.get("pod-uid"):
+            raise Unauthenticated("the token is bound to no pod; it must be a projected one")
+        return name, extra
+
+
+def _node(verdict: Verdict, handshake: Handshake) -> NodeName:
+    """Raises: Unauthenticated, Unavailable"""
+    if isinstance(verdict, Unauthenticated):
+        raise Unauthenticated(verdict.reason)  # a new one: a traceback belongs to one raise
+    if isinstance(verdict, Unavailable):
+        raise Unavailable(str(verdict))
+    check_claim(handshake, verdict)
+    return verdict
+
+
+def node_of_pod(pod: Object, extra: Mapping[str, str], account: ServiceAccount) -> NodeName:
+    """The node of a token's pod.
+
+    Args: extra: pod-uid, and node-name where the server is new enough to tell it
+    Raises: Unauthenticated
+    """
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    if metadata.get("uid") != extra["pod-uid"]:
+        raise Unauthenticated("the token's pod is gone; another one has its name")
+    if spec.get("serviceAccountName") != account.name:
+        raise Unauthenticated("the token's pod runs as another ServiceAccount")
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        raise Unauthenticated("the token's pod has ended")
+    node = spec.get("nodeName") or ""
+    if not is_subdomain(node):
+        raise Unauthenticated("the token's pod is not on a node yet")
+    if extra.get("node-name", node) != node:
+        raise Unauthenticated("the token is bound to another node than its pod")
+    return NodeName(node)
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """What a token says of itself. Nothing is believed of it but what speaks against it."""
+
+    aud: str | list[str] = ""
+    sub: str = ""
+
+
+def check_shape(token: str, account: ServiceAccount) -> None:
+    """Turn away, without asking the cluster, what it could not possibly accept.
+
+    Raises: Unauthenticated
+    """
+    if len(token) > MAX_TOKEN_CHARS or not _JWT.fullmatch(token):
+        raise Unauthenticated("the token is no JSON web token of a ServiceAccount")
+    claims = _claims(token.split(".")[1])
+    audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
+    if AUDIENCE not in audiences:
+        raise Unauthenticated(f"the token is not for the audience {AUDIENCE}")
+    if claims.sub != account.username:
+        raise Unauthenticated(f"the token is not of {account.username}")
+
+
+def _claims(segment: str) -> Claims:
+    try:
+        raw = base64.b64decode(segment + "=" * (-len(segment) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(raw, type=Claims)
+    except (binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Not chained: the error quotes the token.
+        raise Unauthenticated("the token's claims cannot be read") from None

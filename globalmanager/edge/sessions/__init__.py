@@ -1,0 +1,1 @@
+"""The sessions with the nodes: what goes down, what comes up."""

@@ -1,0 +1,1 @@
+"""Several GlobalManagers at once: who leads, who lives, who serves which node."""

@@ -1,0 +1,265 @@
+"""Elects the one replica that reconciles, by a Lease, and numbers the reigns.
+
+Run by app, once in each replica. It opens the fence through which the engine's writes pass for as
+long as this replica surely leads, and shuts it before any other can lead. `leaseTransitions` is
+the epoch that edges hear: it grows with each reign. Nobody's wall clock is believed: how long a
+Lease stands is counted on the own clock, from when its last renewal was seen. Like client-go's
+elector, except that every request is bounded by what is left of the reign.
+"""
+
+import asyncio
+import math
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from common import logs
+from common.errors import EdgeAIError
+from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Conflict, NotFound
+from globalmanager.kube.fence import Clock, Fence, elapsed
+
+log = logs.get_logger(__name__)
+
+LEASES: Final = ResourceType("coordination.k8s.io", "v1", "leases", "Lease")
+LEASE_NAME: Final = "edgeai-globalmanager"
+REPLICA_LABEL: Final = "edgeai.io/replica"
+_NOBODY: Final = ""
+_RELEASE_S: Final = 2.0
+_JITTER: Final = 0.2
+
+
+class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """Kubernetes' own, but for a shorter retry."""
+
+    duration_s: float = 15.0
+    """Another replica takes over when it saw no renewal for so long."""
+    renew_deadline_s: float = 10.0
+    """The leader writes for so long after its last renewal, and then no more."""
+    retry_s: float = 1.5
+    """Pause between two looks at the Lease, or two renewals."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s < math.inf:
+            raise ValueError(
+                f"need 0 < retry {self.retry_s:g} < renew deadline {self.renew_deadline_s:g} < "
+                f"lease duration {self.duration_s:g}"
+            )
+
+
+class Identity(NamedTuple):
+    """Who holds a Lease: `replica` survives a restart (a pod's name), `process` does not."""
+
+    replica: str
+    process: str
+
+    def __str__(self) -> str:
+        return f"{self.replica}_{self.process}"
+
+    def is_successor_of(self, holder: str) -> bool:
+        """Whether `holder` was an earlier process of this replica, which has therefore ended."""
+        replica, _, process = holder.rpartition("_")
+        return bool(self.replica) and replica == self.replica and process != self.process
+
+
+class Elector:
+    """
+    Args:
+        client: with a rate of its own, so that a renewal never queues behind other requests
+        fence: open while this replica leads
+        on_change: called when it begins to lead (True) and when it no longer does
+        clock: the fence's
+        now: UTC, for people who look at the Lease
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        identity: Identity,
+        fence: Fence,
+        timing: LeaseTiming | None = None,
+        on_change: Callable[[bool], None] = lambda _leads: None,
+        clock: Clock = elapsed,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._ref = ObjectRef(LEASES, namespace, LEASE_NAME)
+        self._identity = identity
+        self._fence = fence
+        self._timing = timing or LeaseTiming()
+        self._on_change = on_change
+        self._clock = clock
+        self._now = now
+        self._lease: Object | None = None  # as it was last read or written; None: read it first
+        self._seen: Object = {}  # the spec that was last seen …
+        self._seen_at = -math.inf  # … for the first time at that moment
+        self._look = asyncio.Event()
+        self.leads = False
+        self.epoch = 0
+        """The highest that was seen; 0: none yet."""
+        self.problem = "the Lease was not read yet"
+        """Why the last look at the Lease failed; "" when it did not."""
+
+    @property
+    def holder(self) -> str:
+        return str(self._seen.get("holderIdentity") or _NOBODY)
+
+    def look_soon(self, spec: Object) -> None:
+        """The Lease is said to be `spec` now: when that is news, do not wait for the next look."""
+        news = (spec.get("holderIdentity") or _NOBODY, _epoch_of(spec))
+        if news != (self.holder, self.epoch):
+            self._look.set()
+
+    async def run(self) -> None:
+        """Stand for election until cancelled; then give up the Lease at once."""
+        try:
+            while True:
+                await self.look()
+                await self._pause()
+        finally:
+            await self._release()
+
+    async def look(self) -> None:
+        """Read the Lease; take or renew it where that is due. One attempt, bounded in time."""
+        self._look.clear()
+        self._check_reign()
+        bound_s = self._fence.left_s() if self.leads else self._timing.renew_deadline_s
+        try:
+            async with asyncio.timeout(bound_s):
+                await self._attempt()
+            self.problem = ""
+        except (EdgeAIError, TimeoutError) as error:
+            self._lease = None
+            if self.leads and isinstance(error, Conflict):
+                self._look.set()  # who wrote it? it is not for others to write yet
+            self._failed(str(error) or f"the Lease cannot be reached for {bound_s:g} s")
+        self._check_reign()
+
+    async def _attempt(self) -> None:
+        lease = self._lease if self.leads else None
+        try:
+            lease = lease or await self._client.get(self._ref)
+        except NotFound:
+            await self._create()
+            return
+        self._see(lease)
+        if self.leads and self.holder != str(self._identity):
+            self._end_reign("another replica took the Lease")
+        if self.leads or self._is_free():
+            await self._take(lease)
+
+    def _see(self, lease: Object) -> None:
+        spec = lease.get("spec") or {}
+        if spec != self._seen:
+            self._seen, self._seen_at = spec, self._clock()
+        self.epoch = max(self.epoch, _epoch_of(spec))
+
+    def _is_free(self) -> bool:
+        if self.holder in (_NOBODY, str(self._identity)):
+            return True
+        if self._identity.is_successor_of(self.holder):
+            return True
+        duration_s = float(self._seen.get("leaseDurationSeconds") or self._timing.duration_s)
+        return self._clock() >= self._seen_at + duration_s
+
+    async def _create(self) -> None:
+        # Above any epoch that edges may have seen before the Lease was deleted: minutes since
+        # 1970, which elections do not outrun.
+        epoch = max(self.epoch + 1, int(self._now().timestamp()) // 60)
+        metadata = {
+            "name": self._ref.name,
+            "namespace": self._ref.namespace,
+            "labels": {REPLICA_LABEL: "leader"},
+        }
+        asked_at = self._clock()
+        lease = {"metadata": metadata, "spec": self._spec({}, epoch)}
+        self._reign(await self._client.create(LEASES, lease), asked_at)
+
+    async def _take(self, lease: Object) -> None:
+        """Write the Lease as ours; whoever wrote it since it was read makes that a Conflict."""
+        spec = lease.get("spec") or {}
+        epoch = _epoch_of(spec) if self.leads else max(self.epoch, _epoch_of(spec)) + 1
+        labels = {**(lease["metadata"].get("labels") or {}), REPLICA_LABEL: "leader"}
+        changed = {
+            **lease,
+            "metadata": {**lease["metadata"], "labels": labels},
+            "spec": self._spec(spec, epoch),
+        }
+        asked_at = self._clock()
+        self._reign(await self._client.replace(LEASES, changed), asked_at)
+
+    def _spec(self, before: Object, epoch: int) -> Object:
+        now = micro_time(self._now())
+        return {
+            **before,
+            "holderIdentity": str(self._identity),
+            "acquireTime": before.get("acquireTime", now) if self.leads else now,
+            "renewTime": now,
+            "leaseDurationSeconds": math.ceil(self._timing.duration_s),
+            "leaseTransitions": epoch,
+        }
+
+    def _reign(self, lease: Object, asked_at: float) -> None:
+        """The Lease is ours. Others may have seen it as early as at `asked_at`."""
+        self._lease = lease
+        self._see(lease)
+        self._fence.open_until(asked_at + self._timing.renew_deadline_s)
+        if not self.leads and self._fence.left_s() > 0:
+            self.leads = True
+            log.info("leading", epoch=self.epoch, identity=str(self._identity))
+            self._on_change(True)
+
+    def _check_reign(self) -> None:
+        if self.leads and self._fence.left_s() <= 0:
+            self._end_reign(self.problem or "the Lease was not renewed in time")
+
+    def _end_reign(self, reason: str) -> None:
+        self._fence.close()
+        self.leads = False
+        log.warning("not leading any more", epoch=self.epoch, reason=reason)
+        self._on_change(False)
+
+    def _failed(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("the Lease cannot be used", resource=str(self._ref), problem=problem)
+        self.problem = problem
+
+    async def _pause(self) -> None:
+        seconds = self._timing.retry_s * random.uniform(1 - _JITTER, 1 + _JITTER)
+        if self.leads:
+            seconds = min(seconds, self._fence.left_s())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._look.wait()
+        except TimeoutError:
+            pass
+
+    async def _release(self) -> None:
+        """First end what is being written, then let others lead."""
+        if not self.leads:
+            return
+        self._end_reign("this replica stops")
+        try:
+            async with asyncio.timeout(_RELEASE_S):
+                lease = await self._client.get(self._ref)  # a renewal may have been under way
+                spec = lease.get("spec") or {}
+                if spec.get("holderIdentity") == str(self._identity):
+                    free = {"holderIdentity": _NOBODY, "renewTime": micro_time(self._now())}
+                    await self._client.replace(LEASES, {**lease, "spec": {**spec, **free}})
+        except (EdgeAIError, TimeoutError) as error:
+            log.warning("Lease not released, it runs out", problem=str(error))
+
+
+def _epoch_of(spec: Object) -> int:
+    return int(spec.get("leaseTransitions") or 0)
+
+
+def micro_time(moment: datetime) -> str:
+    """As a Lease wants it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

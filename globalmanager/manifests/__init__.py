@@ -1,0 +1,1 @@
+"""Writes the CRDs and the rights of deploy/ from the kinds."""

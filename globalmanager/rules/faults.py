@@ -1,0 +1,98 @@
+"""Why a pod does not run, in the words of its own status.
+
+Called by the kinds that start workers. Total: a status that lacks anything tells less.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from globalmanager.contract import Object
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import mapping
+
+_COMING_UP: Final = frozenset({"ContainerCreating", "PodInitializing"})
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
+_DELAY: Final = re.compile(r"\bback-off \S+ ")  # grows with each try, and would be news each time
+_MAX_MESSAGE_CHARS: Final = 400
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """`reason` fits a condition; a pending fault may pass without anybody's doing."""
+
+    reason: str
+    message: str
+    is_pending: bool = False
+
+
+def phase_of(pod: Object) -> str:
+    return str(mapping(pod.get("status")).get("phase", "Pending"))
+
+
+def is_active(pod: Object) -> bool:
+    """Neither finished nor being deleted, as Kubernetes' own controllers count."""
+    return phase_of(pod) not in ("Succeeded", "Failed") and not is_being_deleted(pod)
+
+
+def node_of(pod: Object) -> str:
+    return str(mapping(pod.get("spec")).get("nodeName", ""))
+
+
+def first_fault(pods: Iterable[Object]) -> Fault | None:
+    """The first fault of those pods that are not being deleted; a real one before a pending."""
+    found = [fault for pod in pods if not is_being_deleted(pod) for fault in _faults(pod)]
+    return min(found, key=lambda fault: fault.is_pending, default=None)
+
+
+def _faults(pod: Object) -> Iterator[Fault]:
+    state = mapping(pod.get("status"))
+    for entry in _containers(state):
+        yield from _container_faults(pod, entry)
+    if phase_of(pod) == "Failed":
+        yield _fault(pod, state.get("reason") or "PodFailed", state.get("message", ""))
+    for entry in _entries(state.get("conditions")):
+        if entry.get("type") == "PodScheduled" and entry.get("status") == "False":
+            reason = entry.get("reason") or "Unschedulable"
+            yield _fault(pod, reason, entry.get("message", ""), is_pending=True)
+
+
+def _containers(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [
+        entry
+        for field in ("initContainerStatuses", "containerStatuses")
+        for entry in _entries(state.get(field))
+    ]
+
+
+def _entries(value: Any) -> list[Mapping[str, Any]]:
+    return [mapping(entry) for entry in value] if isinstance(value, list) else []
+
+
+def _container_faults(pod: Object, entry: Mapping[str, Any]) -> Iterator[Fault]:
+    state = mapping(entry.get("state"))
+    waiting, ended = mapping(state.get("waiting")), mapping(state.get("terminated"))
+    name = f"container {entry.get('name', '')}"
+    if waiting and str(waiting.get("reason")) not in _COMING_UP:
+        last = _ending(mapping(mapping(entry.get("lastState")).get("terminated")))
+        detail = f"{name}: {waiting.get('message', '')}{last}"
+        yield _fault(pod, waiting.get("reason") or "Waiting", detail)
+    elif ended and ended.get("exitCode") != 0:
+        yield _fault(pod, ended.get("reason") or "Error", name + _ending(ended))
+
+
+def _ending(ended: Mapping[str, Any]) -> str:
+    if not ended:
+        return ""
+    detail = ended.get("message") or ended.get("reason") or "no message"
+    return f" (exit code {ended.get('exitCode')}: {str(detail).strip()})"
+
+
+def _fault(pod: Object, reason: Any, detail: Any, *, is_pending: bool = False) -> Fault:
+    word = str(reason)
+    node = node_of(pod)
+    place = f" on node {node}" if node else ""
+    text = _DELAY.sub("back-off ", f"pod {pod['metadata']['name']}{place}: {word}: {detail}")
+    reason = word if _REASON.match(word) else "PodFault"
+    return Fault(reason, text[:_MAX_MESSAGE_CHARS], is_pending)

@@ -1,0 +1,179 @@
+"""The objects that a job refers to: how they are named, and what is missing.
+
+Called by the kinds. A job whose references are not there waits with a sentence that names them;
+it is never an error, since `kubectl apply` may bring them in any order.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from common.ids import is_subdomain
+from globalmanager.contract import NODES, Object, ObjectRef, Observed, ResourceType
+from globalmanager.rules import storage
+from globalmanager.rules.pods import WorkerForm, fixed_node, framework
+from globalmanager.rules.specs import InvalidSpec, parse_spec
+from globalmanager.rules.status import Finding, Truth, condition_of
+
+RESOLVED_REFS: Final = "ResolvedRefs"
+
+
+UNRESOLVED: Final = Finding(
+    RESOLVED_REFS, Truth.UNKNOWN, "InvalidSpec", "not looked for: the spec is not accepted"
+)
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """One thing that a job waits for; `message` names it, the field that wants it, and a remedy."""
+
+    reason: str
+    message: str
+
+
+class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a job reads of a Model or Dataset; the first has no node."""
+
+    url: str
+    credential_name: str = ""
+    node_name: str = ""
+
+
+def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
+    """A Model in the API group of the job of type `type_`."""
+    return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
+
+
+def dataset_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
+    """A Dataset in the API group of the job of type `type_`."""
+    dataset = ResourceType(type_.group, type_.version, "datasets", "Dataset")
+    return ObjectRef(dataset, namespace, name)
+
+
+def node_ref(name: str) -> ObjectRef:
+    return ObjectRef(NODES, "", name)
+
+
+def named(
+    type_: ResourceType,
+    object_: Object,
+    *,
+    models: Iterable[str],
+    datasets: Iterable[str] = (),
+    forms: Iterable[WorkerForm],
+) -> frozenset[ObjectRef]:
+    """What a job of type `type_` names: data of its namespace, and the nodes of its workers."""
+    namespace = object_["metadata"].get("namespace", "")
+    return frozenset(
+        (
+            *(model_ref(type_, namespace, name) for name in models),
+            *(dataset_ref(type_, namespace, name) for name in datasets),
+            *(node_ref(fixed_node(form)) for form in forms if fixed_node(form)),
+        )
+    )
+
+
+def missing_model(observed: Observed, name: str, path: str) -> Missing | None:
+    return _missing_data(observed, model_ref(observed.type, observed.ref.namespace, name), path)
+
+
+def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> Missing | None:
+    """Args: node: of the worker that reads it; "" when it follows the Dataset"""
+    ref = dataset_ref(observed.type, observed.ref.namespace, name)
+    missing = _missing_data(observed, ref, path)
+    if missing:
+        return missing
+    elsewhere = dataset_node(observed, name)
+    what = f"Dataset {ref.namespace}/{name} ({path})"
+    if not node:
+        return _unfit(observed.references[ref], elsewhere, what)
+    if node == elsewhere:
+        return None
+    text = f"{what} is on node {elsewhere}, its worker on {node}"
+    return Missing("DatasetElsewhere", f"{text}: give both the same node")
+
+
+def _unfit(dataset: Object, node: str, what: str) -> Missing | None:
+    """Why no worker can follow it. Whether its node exists, the Dataset's own status says."""
+    if not is_subdomain(node):
+        return Missing("DatasetInvalid", f"{what}: spec.nodeName names no node: correct it")
+    told = condition_of(dataset, RESOLVED_REFS)
+    is_current = told.get("observedGeneration") == dataset["metadata"].get("generation")
+    if told.get("status") == Truth.FALSE and is_current:
+        return Missing(str(told.get("reason")), f"{what}: {told.get('message')}")
+    return None
+
+
+def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | None:
+    data = observed.references.get(ref)
+    what = f"{ref.type.kind} {ref.namespace}/{ref.name} ({path})"
+    if data is None:
+        text = f"{what} does not exist in group {ref.type.group}: create it"
+        return Missing(f"{ref.type.kind}NotFound", text)
+    try:
+        _data_of(data)
+    except InvalidSpec as error:
+        return Missing(f"{ref.type.kind}Invalid", f"{what}: {error}")
+    return None
+
+
+def model_source(observed: Observed, name: str, env: str) -> storage.Source:
+    """Where the Model's data is; only for a Model that is not missing."""
+    return _source(observed, model_ref(observed.type, observed.ref.namespace, name), env)
+
+
+def dataset_source(observed: Observed, name: str, env: str) -> storage.Source:
+    """Where the Dataset's data is; only for a Dataset that is not missing."""
+    return _source(observed, dataset_ref(observed.type, observed.ref.namespace, name), env)
+
+
+def dataset_node(observed: Observed, name: str) -> str:
+    """The node that the Dataset names; "" while there is none that can be read."""
+    ref = dataset_ref(observed.type, observed.ref.namespace, name)
+    try:
+        return _data_of(observed.references[ref]).node_name
+    except (KeyError, InvalidSpec):
+        return ""
+
+
+def _source(observed: Observed, ref: ObjectRef, env: str) -> storage.Source:
+    data = _data_of(observed.references[ref])
+    return storage.Source(env=env, url=data.url, credential=data.credential_name)
+
+
+def _data_of(object_: Object) -> DataSpec:
+    data = parse_spec(object_, DataSpec)
+    storage.check_url(data.url)
+    return data
+
+
+def missing_node(observed: Observed, name: str, path: str) -> Missing | None:
+    if not name or node_ref(name) in observed.references:
+        return None
+    return Missing("NodeNotFound", f"Node {name} ({path}) does not exist: join it or correct this")
+
+
+def missing_for_worker(observed: Observed, form: WorkerForm, path: str) -> Iterable[Missing | None]:
+    """Node and image that a worker of this form needs."""
+    yield missing_node(observed, fixed_node(form), f"{path}.nodeName")
+    if form.worker_spec is not None:
+        yield _missing_image(observed, framework(form.worker_spec), f"{path}.workerSpec")
+
+
+def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
+    images = observed.settings.framework_images
+    if key in images:
+        return None
+    known = ", ".join(sorted(images)) or "none"
+    remedy = "add it to framework_images of the GlobalManager or use a template"
+    text = f"no image is configured for framework {key} ({path}; configured: {known}): {remedy}"
+    return Missing("FrameworkImageNotConfigured", text)
+
+
+def resolved(missing: Iterable[Missing]) -> Finding:
+    """The condition ResolvedRefs."""
+    faults = tuple(missing)
+    if not faults:
+        return Finding(RESOLVED_REFS, Truth.TRUE, "Resolved", "all references exist")
+    message = "; ".join(dict.fromkeys(fault.message for fault in faults))
+    return Finding(RESOLVED_REFS, Truth.FALSE, faults[0].reason, message)

@@ -1,0 +1,356 @@
+"""Rules for .status that all kinds share: conditions, events from them, and edge reports.
+
+Two writers share .status without reading each other's half: the reconciler owns everything but
+`workers`, where `fold` puts what the edges report. Called by the kinds. Nothing here reads a
+clock; a time that moves while nothing else does never causes a write.
+"""
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+
+from common.ids import WorkerName
+from common.wire import TERMINAL
+from globalmanager.contract import Event, Object, Observed, Severity, WorkerReport
+from globalmanager.rules.specs import InvalidSpec
+
+Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+
+ACCEPTED: Final = "Accepted"
+# Reasons of a False that is the normal course, or told by another condition: they make no event.
+STARTING: Final = "Starting"
+WAITING: Final = "Waiting"
+SUCCEEDED: Final = "Succeeded"
+"""Reason of a False that is a good end: its event is no warning."""
+
+MAX_MESSAGE_CHARS: Final = 1024
+MAX_WORKERS: Final = 2000  # in one object; keeps it well below etcd's 1.5 MiB
+MAX_FORMER_NODES: Final = 16  # of one worker whose counts are kept apart
+OTHER_NODES: Final = "others"
+_MAX_ENTRIES: Final = 32
+_MAX_KEY_CHARS: Final = 64
+_MAX_VALUE_CHARS: Final = 256
+_MAX_COUNT: Final = 2**53
+
+
+class Truth(enum.StrEnum):
+    """Status of a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of .status.conditions, as the Kubernetes API conventions define it."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+    last_transition_time: Time
+    observed_generation: int = 0
+
+
+Conditions = Annotated[
+    list[Condition],
+    msgspec.Meta(
+        extra_json_schema={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        }
+    ),
+]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What a plan found out: a condition without its history."""
+
+    type: str
+    truth: Truth
+    reason: str
+    message: str
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One of .status.metrics; the value is text, as in Sedna."""
+
+    key: str
+    value: str
+
+
+# ---- the reconciler's half ----------------------------------------------------------------------
+
+
+def timestamp(now: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as Kubernetes writes times."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(value: Any) -> datetime | None:
+    """An RFC 3339 time of .status or a report, in UTC; None when it is none."""
+    try:
+        time = datetime.fromisoformat(value)
+        return time.astimezone(UTC) if time.tzinfo else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """`value` when it is a map, else an empty one: .status can hold anything."""
+    return value if isinstance(value, dict) else {}
+
+
+def of(observed: Observed) -> Mapping[str, Any]:
+    return mapping(observed.object.get("status"))
+
+
+def condition(observed: Observed, type_: str) -> Mapping[str, Any]:
+    """The condition as last written; empty when there is none."""
+    return condition_of(observed.object, type_)
+
+
+def condition_of(object_: Object, type_: str) -> Mapping[str, Any]:
+    """As `condition`, of any object."""
+    known = mapping(object_.get("status")).get("conditions")
+    entries = known if isinstance(known, list) else []
+    return next((entry for entry in map(mapping, entries) if entry.get("type") == type_), {})
+
+
+def accepted(note: str = "") -> Finding:
+    """Condition Accepted of a spec that can be carried out."""
+    return Finding(ACCEPTED, Truth.TRUE, "Valid", note or "the spec can be carried out")
+
+
+def rejected(error: InvalidSpec) -> Finding:
+    """Condition Accepted of a spec that cannot: the field, what is wrong, what to do."""
+    message = f"{error}. What runs already is left as it is."
+    return Finding(ACCEPTED, Truth.FALSE, "InvalidSpec", message)
+
+
+def conditions(
+    observed: Observed, findings: Iterable[Finding], now: datetime
+) -> list[dict[str, Any]]:
+    """The whole list to write: these findings and no others, so it cannot grow."""
+    return [_condition(observed, finding, now) for finding in findings]
+
+
+def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str, Any]:
+    known = condition(observed, finding.type)
+    since = known.get("lastTransitionTime")
+    unmoved = known.get("status") == finding.truth and parse_time(since)
+    return {
+        "type": finding.type,
+        "status": str(finding.truth),
+        "reason": finding.reason,
+        "message": finding.message[:MAX_MESSAGE_CHARS],
+        "lastTransitionTime": since if unmoved else timestamp(now),
+        "observedGeneration": observed.generation,
+    }
+
+
+def events(observed: Observed, findings: Iterable[Finding]) -> tuple[Event, ...]:
+    """An event for each condition that turned false for a new reason, or true after it was not."""
+    made = (_event(condition(observed, finding.type), finding) for finding in findings)
+    return tuple(event for event in made if event is not None)
+
+
+def _event(known: Mapping[str, Any], finding: Finding) -> Event | None:
+    turned = known.get("status") != finding.truth
+    if finding.truth is Truth.TRUE and known and turned:
+        return Event(Severity.NORMAL, finding.reason, finding.message)
+    new_reason = turned or known.get("reason") != finding.reason
+    if finding.truth is Truth.FALSE and new_reason and finding.reason not in (STARTING, WAITING):
+        severity = Severity.NORMAL if finding.reason == SUCCEEDED else Severity.WARNING
+        return Event(severity, finding.reason, finding.message)
+    return None
+
+
+def subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """`wanted` for Plan.status, or None when .status already says so."""
+    current = of(observed)
+    is_written = all(current.get(key) == value for key, value in wanted.items())
+    return None if is_written else wanted
+
+
+def described(
+    observed: Observed, findings: Iterable[Finding], now: datetime
+) -> Mapping[str, Any] | None:
+    """Plan.status of a kind that has conditions only."""
+    wanted = {
+        "observedGeneration": observed.generation,
+        "conditions": conditions(observed, findings, now),
+    }
+    return subtree(observed, wanted)
+
+
+# ---- the edges' half ----------------------------------------------------------------------------
+
+
+def workers(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What is known of each worker, by name."""
+    return {name: mapping(entry) for name, entry in mapping(status.get("workers")).items()}
+
+
+def total(status: Mapping[str, Any], count: str) -> int:
+    """Sum of one taskInfo count over all workers, wherever they ran; 0..2**53."""
+    infos = (info for entry in workers(status).values() for info in _infos(entry))
+    return min(sum(_count(info.get(count)) for info in infos), _MAX_COUNT)
+
+
+def _infos(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield mapping(entry.get("taskInfo"))
+    yield from map(mapping, mapping(entry.get("countedElsewhere")).values())
+
+
+def _count(value: Any) -> int:
+    return int(min(max(value, 0), _MAX_COUNT)) if _is_number(value) else 0
+
+
+def _is_number(value: Any) -> bool:
+    """Whether JSON carries it unharmed: finite, and not beyond what a double holds exactly."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -_MAX_COUNT <= value <= _MAX_COUNT
+
+
+def fold(
+    status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
+) -> dict[str, Any] | None:
+    """Merge patch that puts `report` under .status.workers; None when it changes nothing.
+
+    Args and what is stale: see `folded`
+    """
+    entry = folded(status, report, keep_greatest=keep_greatest)
+    return None if entry is None else entry_patch(status, report.worker, entry)
+
+
+def folded(
+    status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
+) -> dict[str, Any] | None:
+    """The report's entry of .status.workers; None when the report changes nothing.
+
+    Stale is a lower attempt of the same ledger, and whatever follows the end of an attempt. A
+    report from another ledger (another node's, or the edge lost the old one) is accepted.
+
+    Args:
+        keep_greatest: what another ledger counts anew never takes back what was counted before:
+            the entry keeps that of its own node as `countedBefore`, that of each former node as
+            `countedElsewhere`
+    """
+    known = workers(status)
+    entry = known.get(report.worker, {})
+    is_one_too_many = report.worker not in known and len(known) >= MAX_WORKERS
+    if is_stale(entry, report) or is_one_too_many:
+        return None
+    counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
+    ours = worker_entry(report, counted)
+    # Fields that only a newer GlobalManager writes stay: it may come back, and go on from them.
+    theirs = {key: value for key, value in entry.items() if key not in ours}
+    wanted = {**theirs, **_without_empty(ours)}
+    return None if _without_clocks(wanted) == _without_clocks(entry) else wanted
+
+
+def entry_patch(
+    status: Mapping[str, Any], worker: WorkerName, entry: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Merge patch of .status that makes `entry` the worker's."""
+    return {"workers": {worker: replacing(workers(status).get(worker, {}), entry)}}
+
+
+class Counted(NamedTuple):
+    """What ledgers other than the report's have counted of its worker."""
+
+    before: Mapping[str, Any]
+    """On the report's node, at least."""
+    elsewhere: Mapping[str, Any]
+    """By node."""
+
+
+NOTHING_COUNTED: Final = Counted({}, {})
+
+
+def _counted(entry: Mapping[str, Any], report: WorkerReport) -> Counted:
+    elsewhere = dict(mapping(entry.get("countedElsewhere")))
+    if entry.get("node", report.node) != report.node:
+        before = _numbers(elsewhere.pop(report.node, {}))
+        elsewhere[str(entry["node"])] = _numbers(entry.get("taskInfo"))
+        return Counted(before, _merged(elsewhere))
+    is_recount = entry.get("instance", report.instance) != report.instance
+    return Counted(_numbers(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere)
+
+
+def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
+    """At most MAX_FORMER_NODES: what more of them counted is added up in one entry."""
+    while len(elsewhere) > MAX_FORMER_NODES:
+        node = next(name for name in elsewhere if name != OTHER_NODES)
+        counts, others = mapping(elsewhere.pop(node)), mapping(elsewhere.get(OTHER_NODES))
+        names = {**others, **counts}
+        elsewhere[OTHER_NODES] = {n: _count(others.get(n)) + _count(counts.get(n)) for n in names}
+    return elsewhere
+
+
+def _numbers(counts: Any) -> dict[str, Any]:
+    return {name: value for name, value in mapping(counts).items() if _is_number(value)}
+
+
+def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
+    attempt = entry.get("attempt")
+    if entry.get("instance") != report.instance or not isinstance(attempt, int):
+        return False
+    if report.attempt == attempt:
+        return str(entry.get("status")) in TERMINAL
+    return report.attempt < attempt
+
+
+def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
+    """All fields of .status.workers.<worker> that a report fills, bounded.
+
+    observedAt is for people only.
+    """
+    body = report.body
+    counts = _numbers(body.task_info)
+    before = counted.before
+    details = {key: value[:_MAX_VALUE_CHARS] for key, value in body.details.items()}
+    return {
+        "node": report.node,
+        "instance": report.instance,
+        "attempt": report.attempt,
+        "phase": body.phase[:_MAX_VALUE_CHARS],
+        "status": body.status,
+        "reason": body.reason[:MAX_MESSAGE_CHARS],
+        "taskInfo": _bounded(
+            counts | {key: max(n, counts.get(key, n)) for key, n in before.items()}
+        ),
+        "countedBefore": _bounded(before),
+        "countedElsewhere": counted.elsewhere,
+        "details": _bounded(details),
+        "observedAt": body.observed_at[:_MAX_KEY_CHARS],
+    }
+
+
+def _without_empty(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if value not in ("", {})}
+
+
+def _bounded(entries: Mapping[str, Any]) -> dict[str, Any]:
+    fitting = [item for item in entries.items() if len(item[0]) <= _MAX_KEY_CHARS]
+    return dict(fitting[:_MAX_ENTRIES])
+
+
+def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry without the times that move with every report."""
+    details = {k: v for k, v in mapping(entry.get("details")).items() if k != "updateTime"}
+    rest = {key: value for key, value in entry.items() if key not in ("observedAt", "details")}
+    return {**rest, "details": details}
+
+
+def replacing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge patch that turns `known` into `wanted`: what is gone is set to null."""
+    patch: dict[str, Any] = {key: None for key in known if key not in wanted}
+    for key, value in wanted.items():
+        is_map = isinstance(value, dict)
+        patch[key] = replacing(mapping(known.get(key)), value) if is_map else value
+    return patch

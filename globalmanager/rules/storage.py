@@ -1,0 +1,209 @@
+"""Where the data behind a URL is within a worker's pod, and what brings it there.
+
+A URL without scheme is a path on the worker's node: its directory is mounted below /home/data.
+An s3, http or https URL is fetched by an init container into /downloads. Where a worker is to put
+a result, the directory is made, and a URL is left to the worker. Layout and environment are
+Sedna's, so its worker images find their models. Called by the kinds that start workers and
+by those that check a URL. Credentials are referred to, never read.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from globalmanager.contract import WorkerSettings
+from globalmanager.rules.specs import InvalidSpec, shown
+
+HOST_DATA: Final = "/home/data"
+DOWNLOADS: Final = "/downloads"
+SCHEMES: Final = ("s3", "http", "https")
+CREDENTIAL_KEYS: Final = ("S3_ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+
+_USER_INFO: Final = re.compile(r"//[^/]*@")
+_DOWNLOADS_VOLUME: Final = "edgeai-downloads"
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Data that a worker needs: `env` is the variable that tells it where the data is."""
+
+    env: str
+    url: str
+    credential: str = ""
+    """Secret with ACCESS_KEY_ID, SECRET_ACCESS_KEY and, off AWS, S3_ENDPOINT_URL; "" for none."""
+    is_output: bool = False
+    """The worker puts something there."""
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of a pod spec, as Kubernetes holds them."""
+
+    env: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[dict[str, Any], ...] = ()
+    mounts: tuple[dict[str, Any], ...] = ()
+    init_containers: tuple[dict[str, Any], ...] = ()
+
+
+def _shown(url: str) -> str:
+    """A URL as it may stand in a message: without a password."""
+    return shown(_USER_INFO.sub("//…@", url))
+
+
+def check_url(url: str, path: str = "spec.url") -> None:
+    """Raises: InvalidSpec unless a worker could get at the URL's data"""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidSpec(path, f"{_shown(url)} is no URL ({error})", "correct it") from error
+    if parts.scheme:
+        _check_remote(url, parts, path)
+    else:
+        _check_host_path(url, path)
+
+
+def check_bucket_url(url: str, path: str) -> None:
+    """Raises: InvalidSpec unless `url` names something in an S3 bucket"""
+    if not url.startswith("s3://"):
+        problem = f"{_shown(url)} is not in a bucket"
+        raise InvalidSpec(path, problem, "write it like s3://bucket/key")
+    check_url(url, path)
+
+
+def _check_remote(url: str, parts: SplitResult, path: str) -> None:
+    if parts.scheme not in SCHEMES:
+        remedy = f"use {', '.join(SCHEMES)} or the path of a file on the node"
+        raise InvalidSpec(path, f"scheme of {_shown(url)} is not supported", remedy)
+    if not parts.netloc or not parts.path.strip("/"):
+        raise InvalidSpec(path, f"{_shown(url)} names no file", "give host or bucket, and path")
+    if ".." in parts.path.split("/"):
+        raise InvalidSpec(path, f"{_shown(url)} has a '..'", "write the path without it")
+
+
+def _check_host_path(url: str, path: str) -> None:
+    # Kubernetes refuses '..' in a hostPath; a file in / would mount the whole node.
+    if not url.startswith("/") or ".." in url.split("/") or _is_in_root(url):
+        problem = f"{_shown(url)} is no absolute path of a file within a directory of the node"
+        raise InvalidSpec(path, problem, "write it like /models/small/model.onnx")
+
+
+def _is_in_root(url: str) -> bool:
+    """Of /, or of what looks like a file in it."""
+    path = _normal(url)
+    return path == "/" or (mounted(url) == path and "." in path)
+
+
+def mounted(url: str) -> str:
+    """The node's directory that a pod gets for a path: its parent.
+
+    Not for a path right below /, which is taken for a directory, as in Sedna's examples.
+    """
+    parent = posixpath.dirname(_normal(url))
+    return _normal(url) if parent == "/" else parent
+
+
+def _normal(path: str) -> str:
+    # normpath keeps a leading double slash, which POSIX leaves open.
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
+    """What the pod needs in order to hold all `sources`; their URLs passed `check_url`."""
+    local = [source for source in sources if not urlsplit(source.url).scheme]
+    remote = [source for source in sources if urlsplit(source.url).scheme]
+    sent = [source for source in remote if source.is_output]
+    on_host = _host_paths(local)
+    fetched = _downloads([source for source in remote if not source.is_output], settings)
+    places = {source.env: _path_in_pod(source.url) for source in sources}
+    places |= {source.env: source.url for source in sent}
+    keys = {entry["name"]: entry for source in sent for entry in credentials(source.credential)}
+    named = ({"name": name, "value": path} for name, path in places.items())
+    return Placement(
+        env=(*named, *on_host.env, *keys.values()),
+        volumes=on_host.volumes + fetched.volumes,
+        mounts=on_host.mounts + fetched.mounts,
+        init_containers=fetched.init_containers,
+    )
+
+
+def joined(*placements: Placement) -> Placement:
+    return Placement(
+        env=tuple(each for placement in placements for each in placement.env),
+        volumes=tuple(each for placement in placements for each in placement.volumes),
+        mounts=tuple(each for placement in placements for each in placement.mounts),
+        init_containers=tuple(
+            each for placement in placements for each in placement.init_containers
+        ),
+    )
+
+
+def credentials(secret: str) -> tuple[dict[str, Any], ...]:
+    """Environment of a worker that fetches or sends by itself; "" for no Secret."""
+    return tuple(
+        {
+            "name": key,
+            "valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}},
+        }
+        for key in CREDENTIAL_KEYS
+        if secret
+    )
+
+
+def secrets(sources: Iterable[Source]) -> list[str]:
+    """Names of the Secrets that `sources` need, each once: a container has the keys of one only."""
+    remote = (source for source in sources if urlsplit(source.url).scheme)
+    return sorted({source.credential for source in remote if source.credential})
+
+
+def _path_in_pod(url: str) -> str:
+    parts = urlsplit(url)
+    if not parts.scheme:
+        return HOST_DATA + _normal(url)
+    return posixpath.join(DOWNLOADS, parts.netloc.rpartition("@")[2] + _normal(parts.path))
+
+
+def _host_paths(sources: Sequence[Source]) -> Placement:
+    if not sources:
+        return Placement()
+    parents = dict.fromkeys(mounted(source.url) for source in sources)
+    named = [(f"edgeai-data-{index}", parent) for index, parent in enumerate(parents)]
+    made = {mounted(source.url) for source in sources if source.is_output}
+    return Placement(
+        env=({"name": "DATA_PATH_PREFIX", "value": HOST_DATA},),
+        volumes=tuple(host_directory(name, parent, make=parent in made) for name, parent in named),
+        mounts=tuple({"name": name, "mountPath": HOST_DATA + parent} for name, parent in named),
+    )
+
+
+def host_directory(name: str, path: str, *, make: bool = False) -> dict[str, Any]:
+    """A volume; a node without that directory keeps the pod waiting, or makes one if it is to."""
+    type_ = "DirectoryOrCreate" if make else "Directory"
+    return {"name": name, "hostPath": {"path": path, "type": type_}}
+
+
+def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
+    if not sources:
+        return Placement()
+    mount = {"name": _DOWNLOADS_VOLUME, "mountPath": DOWNLOADS}
+    credentials = secrets(sources)
+    fetch: dict[str, Any] = {
+        "name": "storage-initializer",
+        "image": settings.storage_initializer_image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": [word for source in sources for word in _fetched_to(source.url)],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [mount],
+    }
+    if credentials:
+        fetch["envFrom"] = [{"secretRef": {"name": name}} for name in credentials]
+    return Placement(
+        volumes=({"name": _DOWNLOADS_VOLUME, "emptyDir": {}},),
+        mounts=({**mount, "readOnly": True},),
+        init_containers=(fetch,),
+    )
+
+
+def _fetched_to(url: str) -> tuple[str, str]:
+    return url, posixpath.dirname(_path_in_pod(url))

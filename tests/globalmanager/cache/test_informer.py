@@ -1,0 +1,352 @@
+"""The informer keeps a store equal to the API through every fault of list and watch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from globalmanager.cache.informer import Informer, InformerSettings
+from globalmanager.cache.store import Store
+from globalmanager.contract import AUTOSCALERS, Object, ResourceType
+from globalmanager.kube.client import KubeClient
+from tests.globalmanager.objects import GADGETS, make
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.globalmanager.waiting import until
+
+SETTINGS = InformerSettings(
+    watch_s=1.0, backoff_base_s=0.02, backoff_max_s=0.05, absent_after_s=0.1
+)
+
+
+class Running:
+    """An informer that runs, and the changes that its store told."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: InformerSettings = SETTINGS,
+        type_: ResourceType = GADGETS,
+    ) -> None:
+        store = Store(type_)
+        self.changes: list[tuple[str, str]] = []
+        self.settled = 0
+        store.subscribe(self._told)
+        self.informer = Informer(
+            client, store, settings=settings, on_settled=self._settled, label_selector="a=b"
+        )
+
+    def _told(self, old: Object | None, new: Object | None) -> None:
+        what = "added" if old is None else "deleted" if new is None else "modified"
+        self.changes.append((what, (new or old or {})["metadata"]["name"]))
+
+    def _settled(self) -> None:
+        self.settled += 1
+
+    @property
+    def names(self) -> list[str]:
+        return [object_["metadata"]["name"] for object_ in self.informer.store.list()]
+
+
+@pytest.fixture
+async def running(scripted_client: KubeClient) -> AsyncIterator[Running]:
+    running = Running(scripted_client)
+    async with run(running):
+        yield running
+
+
+@asynccontextmanager
+async def run(running: Running) -> AsyncIterator[None]:
+    task = asyncio.create_task(running.informer.run(), name="informer")
+    yield
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task  # it never ends by itself, whatever happened
+
+
+def added(name: str, version: int) -> Object:
+    return {"type": "ADDED", "object": make(name, version=version)}
+
+
+def deleted(name: str, version: int) -> Object:
+    return {"type": "DELETED", "object": make(name, version=version)}
+
+
+def bookmark(version: int) -> Object:
+    return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}
+
+
+def versions(scripted: ScriptedApi) -> list[str]:
+    """Where each watch so far began."""
+    return [request.query["resourceVersion"] for request in scripted.paths("watch")]
+
+
+async def test_a_list_fills_the_store_and_the_watch_goes_on(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [
+        scripted.listing(make("a", version=3), version=5, more="p2"),
+        scripted.listing(make("b", version=4), version=5),
+    ]
+    scripted.watches = [
+        scripted.stream(added("c", 6), deleted("a", 7), then="hang"),
+    ]
+    await until(lambda: running.names == ["b", "c"])
+    assert versions(scripted) == ["5"]
+    assert scripted.seen[-1].query["labelSelector"] == "a=b"
+    assert running.settled == 1
+    assert running.informer.synced
+    assert running.informer.problem == ""
+
+
+async def test_a_watch_that_ended_goes_on_from_the_last_event_or_bookmark(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [
+        scripted.stream(added("a", 6)),
+        scripted.stream(bookmark(20)),
+        scripted.stream(then="hang"),
+    ]
+    await until(lambda: len(scripted.paths("watch")) == 3)
+    assert versions(scripted) == ["5", "6", "20"]
+    assert len(scripted.paths("list")) == 1
+
+
+RELIST: dict[str, Callable[[ScriptedApi], Any]] = {
+    "410 as an answer": lambda api: api.failure(410, "Expired"),
+    "410 in the stream": lambda api: api.stream(
+        {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+    ),
+    "another error in the stream": lambda api: api.stream(
+        {"type": "ERROR", "object": {"kind": "Status", "code": 500}}
+    ),
+    "an error that is no status": lambda api: api.stream(
+        {"type": "ERROR", "object": {"code": "x"}}
+    ),
+    "a line of garbage": lambda api: api.stream(b"<html>\n"),
+    "an event of unknown type": lambda api: api.stream({"type": "MOVED", "object": make("a")}),
+    "an event without metadata": lambda api: api.stream({"type": "ADDED", "object": {}}),
+    "an event without a name": lambda api: api.stream(
+        {"type": "ADDED", "object": {"metadata": {"resourceVersion": "9"}}}
+    ),
+    "forbidden": lambda api: api.failure(403, "Forbidden"),
+    "a server error": lambda api: api.failure(504, "Timeout", "Too large resource version"),
+}
+
+
+@pytest.mark.parametrize("fault", RELIST.values(), ids=RELIST)
+async def test_after_a_watch_that_cannot_go_on_a_list_finds_what_was_missed(
+    scripted: ScriptedApi, running: Running, fault: Callable[[ScriptedApi], Any]
+) -> None:
+    scripted.lists = [
+        scripted.listing(make("gone", version=3), make("stays", version=4), version=5),
+        scripted.listing(make("new", version=8), make("stays", version=4), version=9),
+    ]
+    scripted.watches = [fault(scripted), scripted.stream(then="hang")]
+    await until(lambda: len(versions(scripted)) == 2)
+    assert versions(scripted) == ["5", "9"]
+    assert running.names == ["new", "stays"]
+    assert running.changes[2:] == [("deleted", "gone"), ("added", "new")]
+
+
+RESUME: dict[str, Callable[[ScriptedApi], Any]] = {
+    "cut": lambda api: api.stream(added("a", 6), then="cut"),
+    "silent": lambda api: api.stream(added("a", 6), then="hang"),
+    "cut inside a line": lambda api: api.stream(added("a", 6), b'{"type":"ADD', then="cut"),
+}
+
+
+@pytest.mark.parametrize("fault", RESUME.values(), ids=RESUME)
+async def test_after_a_broken_connection_the_watch_goes_on_where_it_was(
+    scripted: ScriptedApi, running: Running, fault: Callable[[ScriptedApi], Any]
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [fault(scripted), scripted.stream(added("b", 7), then="hang")]
+    await until(lambda: running.names == ["a", "b"])
+    assert versions(scripted)[:2] == ["5", "6"]
+    assert len(scripted.paths("list")) == 1
+
+
+async def test_an_overloaded_server_is_left_alone_for_as_long_as_it_asks(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [
+        scripted.failure(429, "TooManyRequests", Retry_After="0.4"),
+        scripted.stream(then="hang"),
+    ]
+    await until(lambda: len(scripted.paths("watch")) == 1)
+    started = asyncio.get_running_loop().time()
+    await until(lambda: len(scripted.paths("watch")) == 2)
+    assert asyncio.get_running_loop().time() - started >= 0.3
+    assert versions(scripted) == ["5", "5"]
+
+
+async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_hot_loop(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream()]
+    await until(lambda: len(scripted.paths("watch")) >= 2)
+    before = len(scripted.paths("watch"))
+    await asyncio.sleep(0.5)
+    # Backoffs are drawn from 0 to 0.05 s here: twenty on average, hundreds without them.
+    assert len(scripted.paths("watch")) - before < 60
+
+
+async def test_the_problem_is_told_while_it_lasts_and_no_longer(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.failure(403, "Forbidden", "gadgets is forbidden"), scripted.hang()]
+    await until(lambda: "gadgets is forbidden" in running.informer.problem)
+    assert not running.informer.settled
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream(then="hang")]
+    scripted.released.set()
+    await until(lambda: running.informer.problem == "")
+    assert running.informer.synced
+
+
+async def test_a_type_that_is_not_served_is_absent_until_it_is(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.text("404 page not found", 404)]
+    await until(lambda: running.informer.absent)
+    assert running.informer.settled
+    assert not running.informer.synced
+    assert running.informer.stale_for_s() == 0
+    scripted.watches = [scripted.stream(then="hang")]
+    scripted.lists = [scripted.listing(make("a"), version=5)]
+    await until(lambda: running.names == ["a"])
+    assert not running.informer.absent
+    assert running.settled == 1
+
+
+async def test_a_built_in_type_is_absent_at_the_first_denial(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.lists = [scripted.text("404 page not found", 404), scripted.hang()]
+    patient = msgspec.structs.replace(SETTINGS, absent_after_s=3600.0)
+    running = Running(scripted_client, patient, AUTOSCALERS)
+    async with run(running):
+        await until(lambda: running.informer.absent)
+
+
+@pytest.mark.parametrize(
+    ("group", "is_built_in"),
+    [("", True), ("apps", True), ("coordination.k8s.io", True), ("edgeai.io", False)],
+)
+def test_kubernetes_own_types_are_known_by_their_group(group: str, *, is_built_in: bool) -> None:
+    assert ResourceType(group, "v1", "things", "Thing").is_built_in is is_built_in
+
+
+async def test_a_server_that_denies_a_type_for_a_moment_is_not_believed(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    """It was away for longer than absent_after_s, starts, and does not know its CRDs yet."""
+    away = scripted.failure(503, "ServiceUnavailable")
+    scripted.lists = [*[away] * 12, scripted.text("404 page not found", 404), scripted.hang()]
+    await until(lambda: len(scripted.paths("list")) == 14)
+    assert not running.informer.settled
+
+
+async def test_a_type_that_was_served_and_is_denied_keeps_its_objects(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    """A server that starts denies types for a moment; their objects were not deleted."""
+    scripted.lists = [
+        scripted.listing(make("a"), version=5),
+        scripted.text("404 page not found", 404),
+    ]
+    scripted.watches = [scripted.failure(410, "Expired")]
+    await until(lambda: running.informer.absent)
+    assert running.names == ["a"]
+
+
+async def test_a_server_whose_history_went_back_is_believed(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [
+        scripted.listing(make("a", version=90), version=95),
+        scripted.listing(make("a", version=2), version=3),
+    ]
+    scripted.watches = [scripted.failure(410, "Expired"), scripted.stream(then="hang")]
+    await until(lambda: len(versions(scripted)) == 2)
+    [kept] = running.informer.store.list()
+    assert kept["metadata"]["resourceVersion"] == "2"
+
+
+# ---- contact ------------------------------------------------------------------------------------
+
+PATIENT = InformerSettings(watch_s=60.0, backoff_base_s=0.02, backoff_max_s=0.05)
+
+
+async def test_staleness_grows_while_the_api_is_away(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream(then="cut"), scripted.hang()]
+    await until(lambda: running.informer.synced)
+    await until(lambda: running.informer.problem)
+    assert running.informer.stale_for_s() < 0.5
+    await until(lambda: running.informer.stale_for_s() > 0.5)
+
+
+async def test_before_the_first_contact_staleness_counts_from_the_start(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    scripted.lists = [scripted.hang()]
+    await until(lambda: running.informer.stale_for_s() > 0.1)
+    assert running.informer.silent_for_s() > 1e9
+
+
+async def test_an_idle_watch_that_breaks_is_stale_from_then_on(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream(then="hang"), scripted.failure(500, "InternalError")]
+    running = Running(scripted_client, PATIENT)
+    async with run(running):
+        await until(lambda: scripted.paths("watch") and running.informer.silent_for_s() > 0.6)
+        assert running.informer.stale_for_s() == 0
+        transport = scripted.seen[-1].transport
+        assert transport is not None
+        transport.abort()
+        await until(lambda: running.informer.problem)
+        assert running.informer.stale_for_s() < 0.5
+        assert running.informer.silent_for_s() > 0.6
+
+
+async def test_a_watch_that_does_not_end_is_stale_from_its_time_on(
+    scripted: ScriptedApi, running: Running
+) -> None:
+    """It has 1 s, and ends to be no watch 0.3 s later."""
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [scripted.stream(then="hang"), scripted.hang()]
+    await until(lambda: running.informer.silent_for_s() < 1)
+    heard = asyncio.get_running_loop().time() - running.informer.silent_for_s()
+    await until(lambda: running.informer.problem)
+    since = asyncio.get_running_loop().time() - running.informer.stale_for_s()
+    assert since - heard == pytest.approx(1.0, abs=0.05)
+
+
+async def test_a_watch_that_ended_at_its_time_is_followed_at_once(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """Else an event would wait for a backoff, once a minute."""
+
+    async def last_for_a_while(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(0.6)
+        return response
+
+    scripted.lists = [scripted.listing(version=5)]
+    scripted.watches = [last_for_a_while, scripted.stream(then="hang")]
+    slow = InformerSettings(watch_s=1.0, backoff_base_s=1000.0, backoff_max_s=1000.0)
+    async with run(Running(scripted_client, slow)):
+        await until(lambda: len(scripted.paths("watch")) == 2)

@@ -1,0 +1,276 @@
+"""The cache: newest state wins, indices follow, deletions and rewrites do not come back."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from globalmanager.cache.store import Store, controller_key
+from globalmanager.contract import Object, ObjectRef
+from tests.globalmanager.objects import GADGETS, make
+
+Change = tuple[str | None, str | None]
+A = ObjectRef(GADGETS, "ns", "a")
+
+
+def version_of(object_: Object | None) -> str | None:
+    return None if object_ is None else object_["metadata"]["resourceVersion"]
+
+
+class Watched:
+    """A store and the changes that it told."""
+
+    def __init__(self) -> None:
+        self.store = Store(GADGETS)
+        self.changes: list[Change] = []
+        self.store.subscribe(
+            lambda old, new: self.changes.append((version_of(old), version_of(new)))
+        )
+
+    @property
+    def version(self) -> str | None:
+        return version_of(self.store.get(A))
+
+
+def test_a_newer_state_replaces_an_older_one() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=9))
+    watched.store.upsert(make("a", version=10))
+    assert watched.changes == [(None, "9"), ("9", "10")]
+
+
+def test_an_older_or_equal_state_changes_nothing() -> None:
+    watched = Watched()
+    for version in (10, 9, 10):
+        watched.store.upsert(make("a", version=version))
+    assert watched.changes == [(None, "10")]
+
+
+def test_versions_that_are_no_numbers_are_newer_when_they_differ() -> None:
+    watched = Watched()
+    for version in ("x", "x", "y"):
+        watched.store.upsert(make("a", version=version))
+    assert watched.changes == [(None, "x"), ("x", "y")]
+
+
+def test_the_answer_to_a_write_is_seen_at_once() -> None:
+    watched = Watched()
+    watched.store.observe(make("a", version=3))
+    watched.store.upsert(make("a", version=3))  # the watch tells it too
+    assert watched.changes == [(None, "3")]
+
+
+def test_the_answer_to_a_write_after_the_deletion_does_not_bring_the_object_back() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=3))
+    watched.store.remove(make("a", version=5))
+    watched.store.observe(make("a", version=4))
+    assert watched.version is None
+
+
+def test_what_an_answer_told_to_be_gone_is_gone_at_once() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=3))
+    watched.store.observe_gone(A, "uid-a")
+    assert watched.changes == [(None, "3"), ("3", None)]
+
+
+def test_late_news_do_not_bring_back_what_is_gone() -> None:
+    watched = Watched()
+    watched.store.observe_gone(A, "uid-a")
+    watched.store.upsert(make("a", version=3))
+    watched.store.observe(make("a", version=4))
+    watched.store.remove(make("a", version=5))
+    watched.store.observe(make("a", version=4))
+    assert watched.changes == []
+
+
+def test_the_absence_of_a_predecessor_spares_the_successor() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=7, uid="new"))
+    watched.store.observe_gone(A, "old")
+    assert watched.version == "7"
+
+
+def test_an_answer_of_another_uid_tells_that_the_older_one_is_gone() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=3, uid="old"))
+    watched.store.observe(make("a", version=7, uid="new"))
+    watched.store.observe(make("a", version=4, uid="old"))  # asked for before
+    watched.store.upsert(make("a", version=5, uid="old"))
+    watched.store.remove(make("a", version=6, uid="old"))
+    assert watched.changes == [(None, "3"), ("3", None), (None, "7")]
+
+
+def test_a_list_that_was_asked_for_before_an_absence_was_told_does_not_bring_back() -> None:
+    watched = Watched()
+    asked = watched.store.moment
+    watched.store.observe_gone(A, "uid-a")
+    watched.store.replace([make("a", version=3)], "4", asked=asked, rewound=False)
+    assert watched.version is None
+
+
+def test_a_list_that_was_asked_for_later_is_believed() -> None:
+    """The cluster was restored from a backup, and what was gone lives again."""
+    watched = Watched()
+    watched.store.upsert(make("a", version=3))
+    watched.store.observe_gone(A, "uid-a")
+    asked = watched.store.moment
+    watched.store.replace([make("a", version=3)], "9", asked=asked, rewound=False)
+    watched.store.upsert(make("a", version=10))
+    watched.store.observe(make("a", version=11))
+    assert watched.version == "11"
+
+
+def test_what_was_gone_before_a_list_needs_no_memory_after_it() -> None:
+    store = Store(GADGETS)
+    for number in range(100):
+        store.observe_gone(A, f"uid-{number}")
+    store.replace([], "9", asked=60, rewound=False)
+    assert len(store._gone) == 40
+    store.replace([], "9", asked=100, rewound=False)
+    assert len(store._gone) == 0
+
+
+def test_what_the_watch_has_told_needs_no_memory_and_the_rest_is_bounded() -> None:
+    store = Store(GADGETS)
+    for number in range(20_000):
+        store.observe_gone(A, f"uid-{number}")
+    assert len(store._gone) == 16_384
+    for number in range(20_000):
+        store.remove(make("a", uid=f"uid-{number}"))
+    assert len(store._gone) == 0
+    assert len(store._deleted) == 4096
+
+
+def test_an_object_that_got_its_label_back_is_there_again() -> None:
+    """For a watch with a label selector it was deleted and added."""
+    watched = Watched()
+    watched.store.upsert(make("a", version=3))
+    watched.store.remove(make("a", version=4))
+    watched.store.upsert(make("a", version=5))
+    watched.store.observe(make("a", version=6))
+    assert watched.version == "6"
+
+
+def test_an_answer_about_what_the_watch_does_not_cover_is_not_kept() -> None:
+    store = Store(GADGETS, label="mine=yes")
+    store.observe(make("a", version=3))
+    store.observe(make("b", version=3, metadata={"labels": {"mine": "yes"}}))
+    assert [object_["metadata"]["name"] for object_ in store.list()] == ["b"]
+
+
+def test_the_deletion_of_a_predecessor_spares_the_successor() -> None:
+    watched = Watched()
+    watched.store.observe(make("a", version=7, uid="new"))
+    watched.store.remove(make("a", version=5, uid="old"))
+    assert watched.version == "7"
+
+
+def test_a_list_deletes_what_it_no_longer_has() -> None:
+    watched = Watched()
+    for name in "ab":
+        watched.store.upsert(make(name, version=1))
+    watched.store.replace([make("b", version=2)], "5", asked=0, rewound=False)
+    assert [object_["metadata"]["name"] for object_ in watched.store.list()] == ["b"]
+    assert ("1", None) in watched.changes
+
+
+def test_a_list_spares_what_was_written_after_it_was_made() -> None:
+    watched = Watched()
+    watched.store.observe(make("a", version=8))
+    watched.store.replace([], "5", asked=0, rewound=False)
+    assert watched.version == "8"
+
+
+def test_a_list_tells_only_what_changed() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=1))
+    watched.changes.clear()
+    watched.store.replace([make("a", version=1)], "5", asked=0, rewound=False)
+    assert watched.changes == []
+
+
+def test_a_server_that_went_back_in_time_is_believed() -> None:
+    watched = Watched()
+    watched.store.upsert(make("a", version=90))
+    watched.store.upsert(make("b", version=91))
+    watched.store.replace([make("a", version=3, spec="restored")], "5", asked=0, rewound=True)
+    assert watched.version == "3"
+    assert len(watched.store) == 1
+
+
+def test_a_failing_listener_does_not_stop_the_others() -> None:
+    store, told = Store(GADGETS), []
+
+    def fail(_old: Object | None, _new: Object | None) -> None:
+        raise RuntimeError("bug")
+
+    store.subscribe(fail)
+    store.subscribe(lambda _old, new: told.append(new))
+    store.upsert(make("a"))
+    assert len(told) == 1
+    assert len(store) == 1
+
+
+def test_metadata_alone_is_kept_where_nothing_else_is_read() -> None:
+    store = Store(GADGETS, metadata_only=True)
+    store.upsert(make("a", spec={"template": {}}, status={"replicas": 1}))
+    [kept] = store.list()
+    assert kept.keys() == {"metadata"}
+
+
+def names(found: tuple[Object, ...]) -> list[str]:
+    return [object_["metadata"]["name"] for object_ in found]
+
+
+def test_objects_are_found_by_uid() -> None:
+    store = Store(GADGETS)
+    store.upsert(make("a"))
+    assert names(store.find("uid", "uid-a")) == ["a"]
+    assert names(store.find("uid", "a")) == []
+
+
+def test_objects_are_found_by_their_controller_within_one_namespace() -> None:
+    store = Store(GADGETS)
+    owner = {"uid": "boss", "controller": True}
+    store.upsert(make("b", metadata={"ownerReferences": [{"uid": "other"}, owner]}))
+    store.upsert(make("c", namespace="mallory", metadata={"ownerReferences": [owner]}))
+    store.upsert(make("a", metadata={"labels": {"edgeai.io/uid": "boss"}}))
+    assert names(store.find("controller", controller_key("ns", "boss"))) == ["b"]
+    assert names(store.find("controller", controller_key("mallory", "boss"))) == ["c"]
+    assert names(store.find("controller", controller_key("ns", "other"))) == []
+
+
+def test_a_namespace_is_listed_by_name() -> None:
+    store = Store(GADGETS)
+    for name, namespace in (("b", "x"), ("a", "x"), ("a", "y")):
+        store.upsert(make(name, namespace=namespace))
+    assert [o["metadata"]["name"] for o in store.list("x")] == ["a", "b"]
+    assert len(store.list()) == 3
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "drop", "list"]),
+        st.sampled_from("ab"),
+        st.sampled_from(["u", "v", None]),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_an_index_always_equals_a_search(steps: list[tuple[str, str, str | None]]) -> None:
+    store = Store(GADGETS)
+    for number, (step, name, uid) in enumerate(steps, start=1):
+        owners = [] if uid is None else [{"uid": uid, "controller": True}]
+        object_ = make(name, version=number, metadata={"ownerReferences": owners})
+        if step == "put":
+            store.upsert(object_)
+        elif step == "drop":
+            store.remove(object_)
+        else:
+            store.replace([object_], str(number), asked=0, rewound=False)
+        for key in "uv":
+            owner = [{"uid": key, "controller": True}]
+            expected = [o for o in store.list() if o["metadata"]["ownerReferences"] == owner]
+            assert list(store.find("controller", controller_key("ns", key))) == expected

@@ -1,0 +1,197 @@
+"""A Kubernetes API on a real socket for tests of the engine, and who plays the edge to it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+
+from common.ids import NodeName, TaskKey
+from globalmanager.cache.informer import InformerSettings
+from globalmanager.contract import (
+    Assignment,
+    Contact,
+    Kind,
+    Object,
+    ObjectRef,
+    ResourceType,
+    WorkerSettings,
+)
+from globalmanager.engine.loop import Engine, EngineSettings
+from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import NotFound
+from globalmanager.kube.fence import Fence
+from localcluster.api.server import Server, serve
+from localcluster.controllers.garbage_collector import Collector
+from localcluster.objects.store import Store
+from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
+from tests.globalmanager.objects import GADGETS
+from tests.globalmanager.scripted_api import write_kubeconfig
+
+TOKEN = "token-of-a-test"
+CRDS = ResourceType(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+FAST = InformerSettings(backoff_base_s=0.02, backoff_max_s=0.1, absent_after_s=0.1)
+WRITES = frozenset({"create", "update", "patch", "delete"})
+
+
+class Cluster:
+    """An API server and its garbage collector; `stop` and `start` play an outage."""
+
+    def __init__(self, directory: Path) -> None:
+        self._store = Store(directory / "state.db")
+        self._server: Server | None = None
+        self._port = 0
+        self.url = ""
+        self._collector: asyncio.Task[None] | None = None
+        self.kubeconfig = directory / "kubeconfig"
+
+    async def start(self) -> None:
+        self._server = await serve(self._store, token=TOKEN, port=self._port)
+        self.url = self._server.url
+        self._port = urlsplit(self.url).port or 0
+        self._collector = asyncio.create_task(Collector(self._store).run(), name="collector")
+        write_kubeconfig(self.kubeconfig, self._server.url, TOKEN)
+
+    async def stop(self) -> None:
+        if self._server is None:
+            return
+        await self.stop_collector()
+        await self._server.close()
+        self._server = None
+
+    async def stop_collector(self) -> None:
+        """From now on nothing is collected, as by a garbage collector that is behind."""
+        if self._collector is not None:
+            self._collector.cancel()
+            await asyncio.gather(self._collector, return_exceptions=True)
+            self._collector = None
+
+    async def close(self) -> None:
+        await self.stop()
+        self._store.close()
+
+
+class User:
+    """Someone with kubectl."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+
+    async def create(self, type_: ResourceType, object_: Object) -> Object:
+        return await self.client.create(type_, object_)
+
+    async def get(self, type_: ResourceType, name: str) -> Object | None:
+        try:
+            return await self.client.get(ObjectRef(type_, "default", name))
+        except NotFound:
+            return None
+
+    async def change_spec(self, name: str, **spec: object) -> Object:
+        return await self.client.merge_patch(ObjectRef(GADGETS, "default", name), {"spec": spec})
+
+    async def delete(self, type_: ResourceType, name: str) -> None:
+        await self.client.delete(ObjectRef(type_, "default", name))
+
+    async def install_crds(self) -> None:
+        for type_ in (GADGETS, PARTS):
+            await self.create(CRDS, crd_of(type_))
+
+
+class Edge:
+    """Sink and contact book in one: remembers what it is told, and tells what it is set to."""
+
+    def __init__(self) -> None:
+        self.desired: dict[TaskKey, Mapping[NodeName, Assignment]] = {}
+        self.forgotten: list[TaskKey] = []
+        self.by_node: dict[NodeName, Contact] = {}
+
+    def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
+        self.desired[key] = by_node
+
+    def forget(self, key: TaskKey) -> None:
+        self.desired.pop(key, None)
+        self.forgotten.append(key)
+
+    def contacts(self) -> Mapping[NodeName, Contact]:
+        return self.by_node
+
+    def connect(self, node: str) -> None:
+        self.by_node[NodeName(node)] = Contact(connected=True, since=datetime.now(UTC))
+
+    def nodes_of(self, name: str) -> list[str]:
+        return sorted(self.desired.get(key_of(name), {}))
+
+
+class Manager:
+    """A running engine with an edge of its own."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        edge: Edge,
+        requests: list[tuple[str, str]],
+        registry: CollectorRegistry,
+    ) -> None:
+        self.engine, self.edge, self.requests = engine, edge, requests
+        self.registry = registry
+
+    @property
+    def writes(self) -> list[tuple[str, str]]:
+        """(verb, HTTP code) of each write so far."""
+        return [(verb, code) for verb, code in self.requests if verb in WRITES]
+
+    def status(self, name: str) -> Object:
+        """As the engine's cache has it."""
+        found = self.engine.find(key_of(name))
+        return {} if found is None else found.object.get("status") or {}
+
+    def phase(self, name: str) -> str:
+        return str(self.status(name).get("phase", ""))
+
+
+def key_of(name: str, namespace: str = "default") -> TaskKey:
+    return TaskKey(f"gadgets.test.edgeai.io/{namespace}/{name}")
+
+
+@asynccontextmanager
+async def run_manager(
+    kubeconfig: Path,
+    *,
+    kinds: Sequence[Kind] = (GADGET,),
+    settings: EngineSettings | None = None,
+    fence: Fence | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> AsyncIterator[Manager]:
+    requests: list[tuple[str, str]] = []
+    async with await KubeClient.from_kubeconfig(
+        kubeconfig, on_request=lambda verb, code, _s: requests.append((verb, code))
+    ) as client:
+        edge = Edge()
+        registry = CollectorRegistry()
+        engine = Engine(
+            client=client,
+            kinds=kinds,
+            sink=edge,
+            contacts=edge,
+            workers=WorkerSettings(root_key=bytes(32)),
+            settings=settings or EngineSettings(informer=FAST, workers=4),
+            fence=fence,
+            metrics=EngineMetrics(registry),
+            now=now,
+        )
+        task = asyncio.create_task(engine.run(), name="engine")
+        try:
+            yield Manager(engine, edge, requests, registry)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

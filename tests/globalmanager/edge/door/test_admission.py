@@ -1,0 +1,69 @@
+"""Counting at the door, with a clock that stands still until it is moved."""
+
+import pytest
+
+from globalmanager.edge.door.admission import AddressPaces, Lobby, retry_after
+from globalmanager.edge.door.complaints import Complaint
+
+
+def test_the_lobby_is_bounded_per_address_and_in_total() -> None:
+    lobby = Lobby(total=3, per_address=2)
+    visits = [lobby.enter(who) for who in "aaabb"]
+    assert [visit is not None for visit in visits] == [True, True, False, True, False]
+    assert visits[0] is not None
+    visits[0].leave()
+    visits[0].leave()
+    assert lobby.enter("b") is not None
+    assert len(lobby) == 3
+
+
+@pytest.mark.parametrize(("draw", "header"), [(0.0, "5"), (0.5, "10"), (1.0, "15")])
+def test_those_turned_away_are_spread_around_the_mean(draw: float, header: str) -> None:
+    assert retry_after(10, lambda low, high: low + draw * (high - low)) == header
+
+
+def paces(size: int = 8) -> AddressPaces:
+    return AddressPaces(qps=1.0, burst=1, max_wait_s=0.0, what="test", size=size)
+
+
+SAME_PACE = {
+    "one IPv4 address": ("192.0.2.1", "192.0.2.1", True),
+    "neighbours in IPv4": ("192.0.2.1", "192.0.2.2", False),
+    "IPv4, mapped into IPv6": ("192.0.2.1", "::ffff:192.0.2.1", True),
+    "one /64": ("2001:db8::1", "2001:db8::ffff:1", True),
+    "two /64": ("2001:db8::1", "2001:db8:0:1::1", False),
+    "one link": ("fe80::1%eth0", "fe80::2%eth0", True),
+    "no address": ("", "", True),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "same"), SAME_PACE.values(), ids=SAME_PACE.keys())
+def test_who_shares_a_pace(one: str, other: str, same: bool) -> None:
+    table = paces()
+    assert (table.of(one) is table.of(other)) == same
+
+
+def test_the_paces_of_addresses_are_bounded_and_the_longest_unused_is_forgotten() -> None:
+    table = paces(size=2)
+    first, second = table.of("192.0.2.1"), table.of("192.0.2.2")
+    assert table.of("192.0.2.1") is first
+    table.of("192.0.2.3")
+    assert len(table) == 2
+    assert table.of("192.0.2.1") is first
+    assert table.of("192.0.2.2") is not second
+
+
+def test_a_complaint_is_said_once_in_a_while_with_the_number_of_those_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [100.0]
+    complaint = Complaint("somebody knocks", every_s=10.0, clock=lambda: now[0])
+    for _ in range(4):
+        complaint.warn(peer="192.0.2.1")
+    now[0] += 10.0
+    complaint.warn(peer="192.0.2.2")
+    first, second = capsys.readouterr().out.strip().splitlines()
+    assert "somebody knocks" in first
+    assert "left_out" not in first
+    assert "left_out=3" in second
+    assert "192.0.2.2" in second

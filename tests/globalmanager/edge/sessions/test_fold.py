@@ -1,0 +1,108 @@
+"""From a report to a status: what each way to fail means for the sender."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from common import wire
+from common.errors import EdgeAIError, Overloaded, Unavailable
+from common.ids import TaskKey, Uid, WorkerName
+from globalmanager.contract import Kind, Object, ObjectRef, Plan, ResourceType, WorkerReport, ref_of
+from globalmanager.edge.sessions.fold import PatchOf, StatusFold
+from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry
+from tests.globalmanager.edge.world import A, key, uid
+
+TYPE = ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService")
+
+
+def fold(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] | None:
+    state = report.body.status
+    if status.get("workers", {}).get(report.worker) == state:
+        return None
+    return {"workers": {report.worker: state}}
+
+
+KIND = Kind(
+    types=(TYPE,),
+    singular="jointinferenceservice",
+    short_names={},
+    spec=dict,
+    status=dict,
+    columns=(),
+    plan=lambda _observed, _now: Plan(),
+    assignments=lambda _observed: {},
+    fold=fold,
+)
+
+
+class Gone(EdgeAIError):
+    pass
+
+
+class Found(msgspec.Struct, frozen=True):
+    kind: Kind
+    ref: ObjectRef
+    object: Object
+
+
+class Cluster:
+    """One object, and an API that may refuse."""
+
+    def __init__(self, status: Object | None = None, error: EdgeAIError | None = None) -> None:
+        metadata = {"name": "task-0", "namespace": "default", "uid": uid()}
+        self.object: Object = {"metadata": metadata, "status": status or {}}
+        self.error = error
+        self.written: list[tuple[ObjectRef, Uid, Mapping[str, Any]]] = []
+        self.fold = StatusFold(
+            find=self.find, update=self.update, is_gone=lambda error: isinstance(error, Gone)
+        )
+
+    def find(self, asked: TaskKey) -> Found | None:
+        return Found(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
+
+    async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
+        patch = patch_of(self.object["status"])
+        if patch is None:
+            return
+        if self.error is not None:
+            raise self.error
+        self.written.append((ref, uid, patch))
+
+
+REPORT = WorkerReport(
+    node=A, instance="i", worker=WorkerName("w"), attempt=1, body=wire.ReportBody()
+)
+
+
+async def test_a_report_becomes_a_patch_of_exactly_its_object() -> None:
+    cluster = Cluster()
+    assert await cluster.fold(key(), uid(), REPORT) == Done()
+    ref = ObjectRef(TYPE, "default", "task-0")
+    assert cluster.written == [(ref, uid(), {"workers": {"w": "running"}})]
+
+
+async def test_what_changes_nothing_is_done_without_a_write() -> None:
+    cluster = Cluster(status={"workers": {"w": "running"}}, error=Gone("never asked"))
+    assert await cluster.fold(key(), uid(), REPORT) == Done()
+
+
+@pytest.mark.parametrize(("asked", "of"), [(key(1), uid()), (key(), uid(1))])
+async def test_another_object_is_not_touched(asked: TaskKey, of: Uid) -> None:
+    cluster = Cluster()
+    assert await cluster.fold(asked, of, REPORT) == Refused("gone")
+    assert not cluster.written
+
+
+ERRORS: dict[str, tuple[EdgeAIError, Outcome]] = {
+    "gone meanwhile": (Gone("no such object"), Refused("gone")),
+    "away": (Unavailable("no answer"), Retry("no answer")),
+    "overloaded": (Overloaded("api", 7), Retry("api is overloaded, retry after 7 s", 7)),
+    "refused": (EdgeAIError("forbidden"), Retry("forbidden")),
+}
+
+
+@pytest.mark.parametrize(("error", "outcome"), ERRORS.values(), ids=ERRORS.keys())
+async def test_an_error_of_the_write_is_an_outcome(error: EdgeAIError, outcome: Outcome) -> None:
+    assert await Cluster(error=error).fold(key(), uid(), REPORT) == outcome

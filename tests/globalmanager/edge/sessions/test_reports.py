@@ -1,0 +1,140 @@
+"""Reports from real peers: durable before acknowledged, and nothing for what is not theirs."""
+
+import asyncio
+import contextlib
+import copy
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosed
+
+from common import wire
+from common.ids import WorkerName
+from common.session import Timing
+from globalmanager.edge.door.admission import AdmissionLimits
+from globalmanager.edge.sessions.inbox import InboxLimits, Retry
+from tests.globalmanager.edge.world import A, B, World, eventually, key, report_body, uid
+
+
+async def test_a_report_reaches_the_status_and_is_acknowledged(world: World) -> None:
+    world.assign(0, A)
+    async with world.peer() as peer:
+        await eventually(lambda: peer.is_synced)
+        await peer.report(body=report_body(seen=3))
+        await eventually(lambda: peer.acked)
+        assert [ack.refused for ack in peer.acked] == [""]
+        assert world.statuses.by_uid[uid()]["w"]["taskInfo"] == {"seen": 3}
+        (info,) = world.sessions.snapshot()
+        assert info.last_report_at is not None
+
+
+async def test_a_write_that_fails_first_takes_effect_once(world: World) -> None:
+    world.assign(0, A)
+    async with world.peer() as peer:
+        await eventually(lambda: peer.is_synced)
+        world.statuses.fail = [Retry("away"), OSError("reset")]
+        await peer.report()
+        await eventually(lambda: peer.acked)
+        assert len(world.statuses.writes) == 1
+        assert len(peer.acked) == 1
+
+
+async def test_a_report_of_a_session_that_ended_takes_effect(world: World) -> None:
+    world.assign(0, A)
+    world.statuses.open.clear()
+    async with world.peer() as peer:
+        await eventually(lambda: peer.is_synced)
+        await peer.report(body=report_body("completed"))
+        await eventually(lambda: world.inbox.depth == 1)
+    await eventually(lambda: not world.sessions.contacts()[A].connected)
+    world.statuses.open.set()
+    await eventually(lambda: world.statuses.by_uid[uid()])
+    await eventually(lambda: world.inbox.depth == 0)
+
+
+async def test_a_foreign_report_is_refused_and_the_session_lives(world: World) -> None:
+    world.assign(0, B)
+    async with world.peer(A) as peer:
+        await eventually(lambda: peer.is_synced)
+        await peer.report()
+        await eventually(lambda: peer.acked)
+        assert "not bound to node 'node-0'" in peer.acked[0].refused
+        assert world.statuses.by_uid[uid()] == {}
+        assert peer.close_code is None
+
+
+FRAMES = st.one_of(
+    st.builds(
+        wire.Report,
+        st.integers(1, 300),
+        st.sampled_from([uid(0), uid(1), uid(2)]),
+        st.sampled_from(["w", "x", "", "é" * 9]).map(WorkerName),
+        st.integers(0, 3),
+        st.sampled_from([report_body("completed"), report_body("failed", seen=9), b"", b"\xc1"]),
+    ),
+    st.builds(wire.Ack, st.integers(1, 9), st.text(max_size=5)),
+    st.builds(wire.Hello, st.just([1]), st.text(max_size=5), st.just({})),
+    st.builds(wire.Withdraw, st.integers(1, 9), st.just(key(0)), st.just(uid(0))),
+    st.builds(wire.Synced, st.integers(1, 9), st.just([])),
+    st.builds(wire.Chunk, st.binary(max_size=9), st.booleans()),
+    st.just(wire.Beat()),
+).map(lambda frame: wire.encode(frame)[0])
+MESSAGES = st.lists(st.one_of(FRAMES, st.binary(max_size=40)), max_size=12)
+HELLO = wire.encode(wire.Hello([1], "i", {}))[0]
+
+
+async def test_no_sequence_of_frames_changes_what_is_bound_to_another_node(
+    tmp_path: Path,
+) -> None:
+    """Node A sends anything at all; tasks 0 and 1 are bound to B alone, task 2 to both."""
+    loop = asyncio.get_running_loop()
+    limits = AdmissionLimits(per_address_per_s=1000, per_address_burst=1000)
+    async with World(tmp_path / "tokens", limits=limits).running() as world:
+        world.assign(0, B)
+        world.assign(1, B, workers=("w", "x"))
+        world.assign(2, A, B, workers=("v",))
+        for n in range(3):
+            world.statuses.by_uid[uid(n)][WorkerName("w")] = {"status": "running"}
+        before = msgspec.json.encode(world.statuses.by_uid)
+        bodies = [copy.deepcopy(world.desired.for_node(B)[key(n)]) for n in range(3)]
+
+        async def attack(messages: list[bytes]) -> None:
+            async with world.socket(A) as websocket:
+                with contextlib.suppress(ConnectionClosed):
+                    for message in (HELLO, *messages):
+                        await websocket.send(message)
+            await eventually(lambda: world.inbox.depth == 0 and not list(world.sessions.snapshot()))
+            assert msgspec.json.encode(world.statuses.by_uid) == before
+            assert [world.desired.for_node(B)[key(n)] for n in range(3)] == bodies
+
+        @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(MESSAGES)
+        def attacks(messages: list[bytes]) -> None:
+            asyncio.run_coroutine_threadsafe(attack(messages), loop).result(20)
+
+        await asyncio.to_thread(attacks)
+
+
+HASTY = Timing(opening_s=5, beat_s=0.1, silence_s=0.5)
+
+
+async def test_while_the_inbox_is_full_a_session_is_neither_read_nor_cut(tmp_path: Path) -> None:
+    """The API hangs for longer than the silence deadline; then everything is acknowledged."""
+    limits = InboxLimits(workers=1, reports_per_node=2, backoff_base_s=0.01, backoff_max_s=0.02)
+    async with World(tmp_path / "tokens", timing=HASTY, inbox=limits).running() as world:
+        world.assign(0, A, workers=tuple(f"w{n}" for n in range(9)))
+        world.statuses.open.clear()
+        async with world.peer(timing=HASTY) as peer:
+            await eventually(lambda: peer.is_synced)
+            for n in range(9):
+                await peer.report(worker=f"w{n}")
+            loop = asyncio.get_running_loop()
+            until = loop.time() + 2 * HASTY.silence_s
+            await eventually(lambda: loop.time() > until)
+            assert world.inbox.depth == 2
+            assert peer.close_code is None
+            world.statuses.open.set()
+            await eventually(lambda: len(peer.acked) == 9)
+            assert len(world.statuses.writes) == 9

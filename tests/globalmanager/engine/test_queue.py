@@ -1,0 +1,139 @@
+"""The work queue: once per key, one worker per key, delays and backoff; on virtual time."""
+
+import asyncio
+
+import pytest
+
+from common.backoff import Backoff
+from globalmanager.engine.queue import QueueClosed, WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def new_queue() -> WorkQueue[str]:
+    """Backoffs of 1, 2, 4, 8, 8 … seconds: jitter's upper bound."""
+    return WorkQueue(
+        new_backoff=lambda: Backoff(base_s=1.0, max_s=8.0, uniform=lambda _low, high: high)
+    )
+
+
+async def test_a_key_added_twice_comes_out_once() -> None:
+    queue = new_queue()
+    for key in "aba":
+        queue.add(key)
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
+    assert len(queue) == 0
+
+
+async def test_a_key_in_work_is_not_given_to_a_second_worker() -> None:
+    queue = new_queue()
+    queue.add("a")
+    key = await queue.get()
+    queue.add("a")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10):
+            await queue.get()
+    queue.done(key)
+    assert await queue.get() == "a"
+
+
+async def test_a_key_not_added_again_is_done() -> None:
+    queue = new_queue()
+    queue.add("a")
+    queue.done(await queue.get())
+    assert len(queue) == 0
+
+
+async def test_of_two_delays_the_earlier_counts() -> None:
+    queue = new_queue()
+    queue.add_after("a", 5.0)
+    queue.add_after("a", 2.0)
+    queue.add_after("a", 9.0)
+    await queue.get()
+    assert now() == 2.0
+    queue.done("a")
+    await asyncio.sleep(20)
+    assert len(queue) == 0
+
+
+async def test_no_delay_is_now() -> None:
+    queue = new_queue()
+    queue.add_after("a", 0.0)
+    assert len(queue) == 1
+
+
+async def test_retries_back_off_until_forgotten() -> None:
+    queue = new_queue()
+    delays: list[float] = []
+    for _ in range(5):
+        started = now()
+        queue.retry("a")
+        queue.done(await queue.get())
+        delays.append(now() - started)
+    assert delays == [1, 2, 4, 8, 8]
+    queue.forget("a")
+    assert queue.retry("a") == 1
+    assert queue.failures("a") == 1
+
+
+async def test_one_key_s_backoff_is_not_another_s() -> None:
+    queue = new_queue()
+    for _ in range(3):
+        queue.retry("a")
+    assert queue.retry("b") == 1
+
+
+async def test_retry_waits_for_as_long_as_the_server_asked() -> None:
+    assert new_queue().retry("a", at_least_s=30.0) == 30.0
+
+
+async def test_who_waits_is_woken_by_an_add() -> None:
+    queue = new_queue()
+    waiting = asyncio.create_task(queue.get(), name="worker")
+    await asyncio.sleep(3)
+    queue.add("a")
+    assert await waiting == "a"
+
+
+async def test_every_waiting_worker_gets_a_key() -> None:
+    queue = new_queue()
+    async with asyncio.TaskGroup() as workers:
+        tasks = [workers.create_task(queue.get(), name=f"worker {n}") for n in range(3)]
+        await asyncio.sleep(1)
+        for key in "abc":
+            queue.add(key)
+    assert sorted(task.result() for task in tasks) == ["a", "b", "c"]
+
+
+async def test_a_closed_queue_releases_who_waits_and_takes_no_more() -> None:
+    queue = new_queue()
+    queue.add("working")
+    working = await queue.get()
+    waiting = asyncio.create_task(queue.get(), name="worker")
+    queue.add_after("later", 1.0)
+    await asyncio.sleep(0)
+    queue.close()
+    with pytest.raises(QueueClosed):
+        await waiting
+    queue.add("more")
+    queue.add_after("more", 1.0)
+    queue.done(working)
+    await asyncio.sleep(5)
+    assert len(queue) == 0
+    with pytest.raises(QueueClosed):
+        await queue.get()
+
+
+async def test_a_cancelled_wait_loses_no_key() -> None:
+    queue = new_queue()
+    waiting = asyncio.create_task(queue.get(), name="worker")
+    await asyncio.sleep(0)
+    queue.add("a")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await queue.get() == "a"

@@ -1,0 +1,184 @@
+"""A job kind just for tests: a Gadget owns one ConfigMap and is assigned to spec.node.
+
+It waits for the Part that spec.part names, and what it is told to do wrong, it does wrong.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from common.ids import NodeName, Uid, WorkerName
+from common.wire import AssignmentBody, WorkerGrant
+from globalmanager.contract import (
+    Action,
+    Assignment,
+    Column,
+    Create,
+    Event,
+    Kind,
+    Object,
+    ObjectRef,
+    Observed,
+    Plan,
+    Replace,
+    ResourceType,
+    Severity,
+    WorkerReport,
+    task_key,
+)
+from tests.globalmanager.objects import GADGETS
+
+PARTS = ResourceType("test.edgeai.io", "v1", "parts", "Part")
+CONFIGMAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
+
+
+class GadgetSpec(msgspec.Struct, frozen=True):
+    node: str = ""
+    data: str = ""
+    part: str = ""
+    bug: str = ""
+
+
+class NoStatus(msgspec.Struct, frozen=True):
+    pass
+
+
+def spec_of(object_: Object) -> GadgetSpec:
+    return msgspec.convert(object_.get("spec") or {}, GadgetSpec)
+
+
+def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
+    part = spec_of(object_).part
+    namespace = object_["metadata"]["namespace"]
+    return frozenset({ObjectRef(PARTS, namespace, part)} if part else ())
+
+
+def config_ref(observed: Observed) -> ObjectRef:
+    return ObjectRef(CONFIGMAPS, observed.ref.namespace, f"{observed.ref.name}-config")
+
+
+def wanted_config(observed: Observed) -> Object:
+    ref = config_ref(observed)
+    owner = {
+        "apiVersion": observed.type.api_version,
+        "kind": observed.type.kind,
+        "name": observed.ref.name,
+        "uid": observed.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "metadata": {
+            "name": ref.name,
+            "namespace": ref.namespace,
+            "labels": {
+                "app.kubernetes.io/managed-by": "edgeai",
+                "edgeai.io/uid": observed.uid,
+                "edgeai.io/kind": str(observed.type),
+                "edgeai.io/name": observed.ref.name,
+            },
+            "ownerReferences": [owner],
+        },
+        "data": {"data": spec_of(observed.object).data},
+    }
+
+
+def actions(observed: Observed) -> tuple[Action, ...]:
+    wanted = wanted_config(observed)
+    existing = observed.children.get(config_ref(observed))
+    if existing is None:
+        return (Create(CONFIGMAPS, wanted),)
+    if existing["data"] != wanted["data"]:
+        return (Replace(CONFIGMAPS, {**existing, "data": wanted["data"]}),)
+    return ()
+
+
+def plan(observed: Observed, _now: datetime) -> Plan:
+    spec = spec_of(observed.object)
+    if spec.bug == "plan":
+        raise RuntimeError("a bug in plan")
+    status: dict[str, Any] = {"observedGeneration": observed.generation, "pods": len(observed.pods)}
+    if spec.part and not observed.references:
+        return Plan(status={**status, "phase": "Waiting"})
+    phase = (observed.object.get("status") or {}).get("phase")
+    if observed.refusal is not None:
+        refusal = observed.refusal
+        told = Event(Severity.WARNING, refusal.reason, refusal.message)
+        events = (told,) if phase != refusal.reason else ()
+        return Plan(status={**status, "phase": refusal.reason}, events=events)
+    contact = observed.contacts.get(NodeName(spec.node))
+    status["connected"] = contact.connected if contact else None
+    ready = Event(Severity.NORMAL, "Ready", "the gadget is ready")
+    requeue_after_s = 0.05 if spec.bug == "restless" else None
+    return Plan(
+        actions=actions(observed),
+        status={**status, "phase": "Ready"},
+        events=(ready,) if phase != "Ready" else (),
+        requeue_after_s=requeue_after_s,
+    )
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    spec = spec_of(observed.object)
+    if spec.bug == "assignments":
+        raise RuntimeError("a bug in assignments")
+    if not spec.node:
+        return {}
+    body = AssignmentBody(
+        namespace=observed.ref.namespace,
+        name=observed.ref.name,
+        workers={WorkerName("w"): WorkerGrant("0" * 64)},
+    )
+    key, uid = task_key(observed.ref), Uid(observed.uid)
+    return {NodeName(spec.node): Assignment(key, uid, observed.generation, body)}
+
+
+def fold(_status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] | None:
+    return {"workers": {report.worker: {"status": report.body.status}}}
+
+
+GADGET = Kind(
+    types=(GADGETS,),
+    singular="gadget",
+    short_names={},
+    spec=GadgetSpec,
+    status=NoStatus,
+    columns=(Column("Phase", "string", ".status.phase"),),
+    owns=(CONFIGMAPS,),
+    references=references,
+    plan=plan,
+    assignments=assignments,
+    fold=fold,
+)
+
+
+def crd_of(type_: ResourceType) -> Object:
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": free, "status": free}}
+    version = {
+        "name": type_.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    return {
+        "metadata": {"name": str(type_)},
+        "spec": {
+            "group": type_.group,
+            "scope": "Namespaced",
+            "names": {
+                "plural": type_.plural,
+                "singular": type_.kind.lower(),
+                "kind": type_.kind,
+                "listKind": f"{type_.kind}List",
+            },
+            "versions": [version],
+        },
+    }
+
+
+def gadget(name: str, *, namespace: str = "default", **spec: Any) -> Object:
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}

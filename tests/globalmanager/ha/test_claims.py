@@ -1,0 +1,58 @@
+"""What replicas tell each other fits into one object, and survives what a stranger may write."""
+
+import base64
+import zlib
+
+import pytest
+
+from common.ids import NodeName
+from globalmanager.ha import claims
+from globalmanager.ha.claims import Claim, ClaimsError
+
+
+def claim(order: int = 1, **changed: object) -> Claim:
+    fields = {"since": 1_700_000_000, "instance": claims.fingerprint(str(order)), **changed}
+    return Claim(order=order, **fields)  # type: ignore[arg-type]
+
+
+def many(count: int, name: str = "edge-{:05}.plant-7.example.com") -> dict[NodeName, Claim]:
+    return {NodeName(name.format(number)): claim(number) for number in range(count)}
+
+
+@pytest.mark.parametrize("count", [0, 1, 500])
+def test_claims_come_back_as_they_were(count: int) -> None:
+    assert claims.decode(claims.encode(many(count))) == many(count)
+
+
+def test_equal_claims_are_equal_text_whatever_their_order() -> None:
+    some = many(20)
+    assert claims.encode(some) == claims.encode(dict(reversed(some.items())))
+
+
+def test_ten_thousand_nodes_fit_into_a_third_of_an_object() -> None:
+    assert len(claims.encode(many(10_000))) < claims.MAX_ENCODED_BYTES / 3
+
+
+def test_more_than_fits_is_cut_off_rather_than_refused_by_the_api() -> None:
+    text = claims.encode(many(60_000, name="{:05}-" + "a-rather-long-name." * 12))
+    assert len(text) <= claims.MAX_ENCODED_BYTES
+    assert len(claims.decode(text)) > 10_000
+
+
+def test_a_node_cannot_make_its_claim_long() -> None:
+    assert len(claims.fingerprint("x" * 1024)) == len(claims.fingerprint("")) == 12
+
+
+BAD = {
+    "no base64": "%%%",
+    "no zlib": base64.b64encode(b"hello").decode(),
+    "cut off": claims.encode(many(50))[:40],
+    "no map": base64.b64encode(zlib.compress(b"[1]")).decode(),
+    "a bomb": base64.b64encode(zlib.compress(b"[" * 64 * 1024 * 1024)).decode(),
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_what_is_no_claims_is_an_error(text: str) -> None:
+    with pytest.raises(ClaimsError):
+        claims.decode(text)

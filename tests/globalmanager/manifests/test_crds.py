@@ -1,0 +1,130 @@
+"""The CRDs in deploy/crds are those of the kinds, structural, and refuse what cannot work."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from globalmanager.contract import Kind
+from globalmanager.kinds import KINDS
+from globalmanager.kinds.jointinferenceservice import KIND as JOINT
+from globalmanager.manifests import crds
+from localcluster.objects import schemas, structural
+from tests.globalmanager.builders import from_yaml, report
+from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, digits
+
+DIRECTORY = Path(__file__).parents[3] / "deploy" / "crds"
+ALL = [pytest.param(kind, type_, id=str(type_)) for kind in KINDS for type_ in kind.types]
+
+
+def schema_of(document: dict[str, Any]) -> dict[str, Any]:
+    (version,) = document["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def faults(object_: Any, kind: Kind = JOINT) -> list[str]:
+    schema = schema_of(crds.crd(kind, kind.types[0]))
+    return [str(fault) for fault in schemas.validate(schema, object_)]
+
+
+def test_the_files_are_up_to_date() -> None:
+    """When this fails: python -m globalmanager.manifests.crds deploy/crds"""
+    written = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.iterdir()}
+    assert written == crds.manifests()
+
+
+def test_write_makes_the_files(tmp_path: Path) -> None:
+    crds.write(tmp_path / "new")
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert names == set(crds.manifests())
+
+
+@pytest.mark.parametrize(("kind", "type_"), ALL)
+def test_the_schema_is_structural(kind: Kind, type_: Any) -> None:
+    assert structural.check(schema_of(crds.crd(kind, type_)), "schema") == []
+
+
+@pytest.mark.parametrize(("kind", "type_"), ALL)
+def test_the_manifest_is_plain_yaml(kind: Kind, type_: Any) -> None:
+    text = crds.manifests()[f"{type_.group}_{type_.plural}.yaml"]
+    assert yaml.safe_load(text) == crds.crd(kind, type_)
+    assert "&id" not in text
+
+
+@pytest.mark.parametrize(("kind", "type_"), ALL)
+def test_it_has_what_users_expect_of_a_resource(kind: Kind, type_: Any) -> None:
+    spec = crds.crd(kind, type_)["spec"]
+    (version,) = spec["versions"]
+    assert spec["names"]["categories"] == ["edgeai"]
+    assert version["subresources"] == {"status": {}}
+    assert "Age" in [column["name"] for column in version["additionalPrinterColumns"]]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert status["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
+
+
+def test_no_two_kinds_share_a_name_within_a_group() -> None:
+    short = [name for kind in KINDS for names in kind.short_names.values() for name in names]
+    names = short + [name for kind in KINDS for name in (kind.singular, kind.plural)]
+    assert len(names) == len(set(names))
+    assert "ds" not in names  # the DaemonSet's
+
+
+@pytest.mark.parametrize("text", [PROPOSAL, SEDNA_STYLE], ids=["proposal", "Sedna"])
+def test_users_manifests_fit_and_lose_nothing(text: str) -> None:
+    object_ = from_yaml(text)
+    assert faults(object_) == []
+    schema = schema_of(crds.crd(JOINT, JOINT.types[0]))
+    _, unknown = schemas.prune(schema, object_, root=True)
+    assert unknown == []
+
+
+def test_the_status_that_plans_write_fits_and_loses_nothing() -> None:
+    world = digits().contact("edge0").settle()
+    world.receive(report(counts={"seen": 4, "loss": 0.5}, details={"note": "x"}))
+    world.settle().available("edge", "cloud").settle()
+    assert faults(world.object) == []
+    schema = schema_of(crds.crd(JOINT, JOINT.types[0]))
+    _, unknown = schemas.prune(schema, world.object, root=True)
+    assert unknown == []
+
+
+EDGE = ("spec", "edgeWorker")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        pytest.param((*EDGE, "hardExampleAlgorithm", "name"), "Guess", "supported", id="mining"),
+        pytest.param((*EDGE, "model", "name"), "", "at least 1 chars", id="empty model"),
+        pytest.param((*EDGE, "model"), {}, "Required value", id="no model"),
+        pytest.param(
+            (*EDGE, "template"), {"spec": {"containers": []}}, "1 items", id="no container"
+        ),
+        pytest.param((*EDGE, "template"), {"spec": {}}, "Required value", id="no containers"),
+        pytest.param(("spec", "cloudWorker", "hpa"), {"maxReplicas": 0}, "than", id="replicas"),
+        pytest.param(("spec", "cloudWorker", "nodeName"), 5, "type string", id="wrong type"),
+    ],
+)
+def test_the_api_server_refuses_what_cannot_work(
+    path: tuple[str, ...], value: Any, told: str
+) -> None:
+    object_ = copy.deepcopy(from_yaml(PROPOSAL))
+    target = object_
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = value
+    (fault,) = faults(object_)
+    assert told in fault
+
+
+class Union(msgspec.Struct):
+    either: int | str
+
+
+def test_a_field_of_several_types_is_refused_when_generating() -> None:
+    with pytest.raises(ValueError, match="several types"):
+        crds.structural(Union)

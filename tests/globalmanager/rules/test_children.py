@@ -1,0 +1,157 @@
+"""Desired against observed: what is created, replaced, deleted and left alone."""
+
+import pytest
+
+from globalmanager.contract import Create, Delete, Replace
+from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.rules import children, objects
+from tests.globalmanager.builders import World, job
+
+
+def world() -> World:
+    return World(KIND, job())
+
+
+def deployment(world: World, *, image: str = "a", autoscaled: bool = False) -> Create:
+    template = {"metadata": {"labels": {}}, "spec": {"containers": [{"image": image}]}}
+    return children.deployment(
+        world.observed(), name="digits-x", role="edge", template=template, autoscaled=autoscaled
+    )
+
+
+def service(world: World, port: int = 5000) -> Create:
+    return children.service(world.observed(), name="digits-cloud", role="cloud", port=port)
+
+
+def applied(world: World, *desired: Create) -> list[object]:
+    actions = children.reconcile(world.observed(), desired)
+    for action in actions:
+        world._act(action)
+    return list(actions)
+
+
+def test_everything_created_is_owned_and_labelled() -> None:
+    metadata = deployment(world()).object["metadata"]
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "edgeai.io/v1alpha1",
+            "kind": "JointInferenceService",
+            "name": "digits",
+            "uid": "uid-1",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert metadata["labels"] == {
+        "edgeai.io/uid": "uid-1",
+        "app.kubernetes.io/managed-by": "edgeai",
+        "edgeai.io/kind": "jointinferenceservices.edgeai.io",
+        "edgeai.io/name": "digits",
+        "edgeai.io/role": "edge",
+    }
+
+
+def test_what_is_missing_is_created_in_order() -> None:
+    here = world()
+    wishes = [service(here), deployment(here)]
+    assert applied(here, *wishes) == wishes
+
+
+def test_what_is_as_wished_is_left_alone() -> None:
+    here = world()
+    applied(here, service(here), deployment(here))
+    assert applied(here, service(here), deployment(here)) == []
+
+
+def test_a_changed_wish_replaces_in_place() -> None:
+    here = world()
+    applied(here, deployment(here))
+    (action,) = applied(here, deployment(here, image="b"))
+    assert isinstance(action, Replace)
+    assert action.object["metadata"]["uid"] == "child-1"
+    assert applied(here, deployment(here, image="b")) == []
+
+
+def test_a_replacement_keeps_foreign_annotations_and_the_version_observed() -> None:
+    here = world()
+    applied(here, deployment(here))
+    metadata = here.child("Deployment", "digits-x")["metadata"]
+    metadata["resourceVersion"] = "17"
+    metadata["annotations"]["deployment.kubernetes.io/revision"] = "3"
+    metadata["labels"]["team"] = "vision"
+    (action,) = applied(here, deployment(here, image="b"))
+    assert isinstance(action, Replace)
+    replaced = action.object["metadata"]
+    assert replaced["resourceVersion"] == "17"
+    assert replaced["annotations"]["deployment.kubernetes.io/revision"] == "3"
+    assert replaced["labels"]["team"] == "vision"
+
+
+@pytest.mark.parametrize(
+    ("autoscaled", "expected"),
+    [pytest.param(True, 4, id="autoscaler owns it"), pytest.param(False, 1, id="nobody else does")],
+)
+def test_replicas_belong_to_the_autoscaler_when_there_is_one(
+    autoscaled: bool, expected: int
+) -> None:
+    here = world()
+    applied(here, deployment(here, autoscaled=True))
+    here.child("Deployment", "digits-x")["spec"]["replicas"] = 4
+    applied(here, deployment(here, image="b", autoscaled=autoscaled))
+    assert here.child("Deployment", "digits-x")["spec"]["replicas"] == expected
+
+
+def test_what_was_scaled_to_none_has_one_pod_again() -> None:
+    """Of none the service would say that it runs: Kubernetes calls all of no pods available."""
+    here = world()
+    applied(here, deployment(here))
+    here.child("Deployment", "digits-x")["spec"]["replicas"] = 0
+    (action,) = applied(here, deployment(here))
+    assert isinstance(action, Replace)
+    assert here.child("Deployment", "digits-x")["spec"]["replicas"] == 1
+    assert applied(here, deployment(here)) == []
+
+
+def test_what_was_scaled_up_stays() -> None:
+    """Somebody's own autoscaler would scale it up again, and so on."""
+    here = world()
+    applied(here, deployment(here))
+    here.child("Deployment", "digits-x")["spec"]["replicas"] = 3
+    assert applied(here, deployment(here)) == []
+
+
+def test_what_the_autoscaler_has_scaled_stays() -> None:
+    here = world()
+    applied(here, deployment(here, autoscaled=True))
+    here.child("Deployment", "digits-x")["spec"]["replicas"] = 3
+    assert applied(here, deployment(here, autoscaled=True)) == []
+
+
+def test_a_service_keeps_its_address() -> None:
+    here = world()
+    applied(here, service(here))
+    here.child("Service", "digits-cloud")["spec"]["clusterIP"] = "10.0.0.7"
+    applied(here, service(here, port=6000))
+    spec = here.child("Service", "digits-cloud")["spec"]
+    assert (spec["clusterIP"], spec["ports"][0]["port"]) == ("10.0.0.7", 6000)
+
+
+def test_what_is_no_longer_wished_is_deleted_first() -> None:
+    here = world()
+    applied(here, deployment(here), service(here))
+    actions = applied(here, deployment(here, image="b"))
+    assert [type(action) for action in actions] == [Delete, Replace]
+    assert here.names() == ["Deployment/digits-x"]
+
+
+def test_what_is_being_deleted_is_left_alone() -> None:
+    here = world()
+    applied(here, deployment(here), service(here))
+    for child in here.children.values():
+        child["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    assert applied(here, deployment(here, image="b")) == []
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
+    assert objects.content_hash({"a": 1, "b": 2}) == objects.content_hash({"b": 2, "a": 1})
+    assert objects.content_hash({"a": 1}) != objects.content_hash({"a": 2})
