@@ -1,8 +1,8 @@
-"""The words that kinds and engine share: Observed, Action, Plan, Kind.
+"""All that kinds and engine say to each other: Observed, Action, Plan, Kind.
 
-A kind is a folder of pure functions (DESIGN §1): the engine observes, calls `plan`, and applies
-the result; it calls `assignments` for what each edge must hold and `fold` for what an edge
-report means. Nothing here does I/O, reads a clock or logs.
+A kind is a folder of pure functions: the engine observes, calls `plan`, and applies the result; it
+calls `assignments` for what each edge must hold and `fold` for what an edge report means. Nothing
+here does I/O, reads a clock or logs.
 """
 
 import enum
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from common.errors import EdgeAIError
 from common.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
 from common.wire import AssignmentBody, ReportBody, WorkerGrant
 
@@ -19,7 +20,11 @@ Object = dict[str, Any]  # a Kubernetes object as the API holds it; never change
 
 
 class ResourceType(msgspec.Struct, frozen=True):
-    """One resource of the API: group, version, plural ("deployments"), kind ("Deployment")."""
+    """One version of a resource: group, version, plural ("deployments"), kind ("Deployment").
+
+    All versions of a resource show the same objects, so the text of a type leaves the version out:
+    "deployments.apps" is what task keys, labels and file names are made of.
+    """
 
     group: str
     version: str
@@ -112,25 +117,24 @@ class Refusal(msgspec.Struct, frozen=True):
     """Names the object, what is wrong with it, and what to do."""
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """Snapshot of one job resource and all that its plan may depend on."""
+class InvalidSpec(EdgeAIError):
+    """`path` is the field, e.g. "spec.edgeWorker.model.name"; `remedy` an imperative clause."""
+
+    def __init__(self, path: str, problem: str, remedy: str) -> None:
+        self.path, self.problem, self.remedy = path, problem, remedy
+        super().__init__(f"{path}: {problem}; {remedy}")
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One job resource, its spec decoded."""
 
     type: ResourceType
-    """Which of the kind's types the resource is of (edgeai.io or sedna.io)."""
+    """The type under which the resource is watched (of edgeai.io or of sedna.io)."""
     object: Object
-    """The job resource itself: metadata, spec, status."""
-    children: Mapping[ObjectRef, Object]
-    """Objects of its namespace of which it is the controller; of the kind's `owns` types."""
-    pods: tuple[Object, ...]
-    """Pods of its namespace of which it is the controller, or one of its children is, or what
-    Kubernetes made for one of them (a Deployment's ReplicaSet); ordered by name."""
-    references: Mapping[ObjectRef, Object]
-    """Those of `Kind.references` that exist now."""
-    contacts: Mapping[NodeName, Contact]
-    """Sessions of the nodes that were ever in contact since this GM started."""
-    settings: WorkerSettings
-    refusal: Refusal | None = None
-    """Set where the plan of this very state was refused: what is planned now is told, not done."""
+    """metadata, spec and status."""
+    spec: Any = None
+    """What `Kind.read` made of the object; None where `invalid` says why it made nothing."""
+    invalid: InvalidSpec | None = None
 
     @property
     def ref(self) -> ObjectRef:
@@ -145,6 +149,25 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.object["metadata"].get("generation", 1))
 
 
+class Observed(Job, frozen=True, kw_only=True):
+    """Snapshot of one job resource and all that its plan may depend on."""
+
+    children: Mapping[ObjectRef, Object]
+    """Objects of its namespace of which it is the controller; of the kind's `owns` types."""
+    pods: tuple[Object, ...]
+    """Pods of its namespace of which it is the controller, or one of its children is, or what
+    Kubernetes made for one of them (a Deployment's ReplicaSet); ordered by name."""
+    references: Mapping[ObjectRef, Object]
+    """Those of `Kind.references` that exist."""
+    contacts: Mapping[NodeName, Contact]
+    """Sessions of the nodes that were ever in contact since this GM started."""
+    settings: WorkerSettings
+    scalers: Mapping[ObjectRef, Object] = {}
+    """The objects of the types in `Kind.scalers` that name this job; the oldest first."""
+    refusal: Refusal | None = None
+    """Set where the plan of this very state was refused: what is planned now is told, not done."""
+
+
 class Create(msgspec.Struct, frozen=True):
     """Create; meeting the same name with the same owner is success, another owner an error."""
 
@@ -157,24 +180,34 @@ class Replace(msgspec.Struct, frozen=True):
 
     type: ResourceType
     object: Object
+    is_drift: bool = False
+    """The wish is the same as before: somebody else changed the object. The engine slows down what
+    it puts back again and again, since a webhook may be the other one."""
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete exactly the object of this uid; gone already is success."""
+    """Delete exactly the object of this uid; gone already is success. The job itself may be it."""
 
     ref: ObjectRef
     uid: Uid
 
 
 class PatchStatus(msgspec.Struct, frozen=True):
-    """Merge patch of .status of what a job refers to, for the part that is the job's to tell."""
+    """Merge patch of .status of what a job refers to or is scaled by, for the job's part of it."""
 
     ref: ObjectRef
     uid: Uid
     status: Mapping[str, Any]
 
 
-Action = Create | Replace | Delete | PatchStatus
+class Adopt(msgspec.Struct, frozen=True):
+    """Make the job the controller of a scaler, so that the scaler is deleted with the job."""
+
+    ref: ObjectRef
+    uid: Uid
+
+
+Action = Create | Replace | Delete | PatchStatus | Adopt
 
 
 class Severity(enum.Enum):
@@ -195,12 +228,13 @@ class Event(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Next steps for one job. The default one means: converged, write nothing.
 
-    The engine applies `actions` in order and stops at the first failure (the next round plans
-    anew), then writes `status`. What the API refuses for good becomes `Observed.refusal`, and
-    status and events of the plan for that are written instead.
+    The engine applies the stages in order, then writes `status`. What the API refuses for good
+    becomes `Observed.refusal`, and status and events of the plan for that are written instead.
     """
 
-    actions: tuple[Action, ...] = ()
+    stages: tuple[tuple[Action, ...], ...] = ()
+    """The actions of a stage are independent: all are tried, at the same time. After a failure no
+    further stage begins; the next round plans anew."""
     status: Mapping[str, Any] | None = None
     """The reconciler's whole subtree of .status; only what differs from the observed is sent. A
     key with value None is removed. None as a whole: leave the status alone."""
@@ -208,6 +242,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Emitted after the plan was applied; each action that was carried out has one already."""
     requeue_after_s: float | None = None
     """Plan again after so many seconds though nothing changed (a grace period that runs)."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Of all stages, in order."""
+        return tuple(action for stage in self.stages for action in stage)
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -252,30 +291,58 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a resource as its CustomResourceDefinition describes it."""
+
+    spec: type
+    """Struct from which the schema of .spec is generated."""
+    status: type
+    """Struct that describes .status."""
+    columns: tuple[Column, ...]
+
+
+class UpdateRule(enum.Enum):
+    """What becomes of a child that is not as the job wants it."""
+
+    REPLACE = "replace"
+    """Replaced in place. What others changed is put back."""
+    RECREATE = "recreate"
+    """Deleted; once it is gone, the next plan creates it anew."""
+    KEEP = "keep"
+    """Never touched: it stays as it is until it is gone."""
+    REFUSE = "refuse"
+    """Never touched, and the user is told that the change is not possible."""
+
+
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One job kind: all that the engine, the CRD generator and RBAC need to know of it."""
 
-    types: tuple[ResourceType, ...]
-    """The resource in each API group that serves it; same behaviour in all."""
+    types: Mapping[ResourceType, Schema]
+    """Every version of every resource that is served; same behaviour in all. Of several versions of
+    one resource the first is the one that is stored and watched; the others are converted to it by
+    the API server, which changes nothing but apiVersion, so `read` understands them all."""
     singular: str
     short_names: Mapping[str, tuple[str, ...]]
     """By API group. One name in two groups would make kubectl warn with each use of it."""
-    spec: type
-    """Struct that .spec is converted to; the CRD's schema is generated from it."""
-    status: type
-    """Struct that describes .status, for the schema."""
-    columns: tuple[Column, ...]
-    owns: tuple[ResourceType, ...] = ()
-    """Types of the objects it creates."""
-    references: Callable[[ResourceType, Object], frozenset[ObjectRef]] = lambda _type, _object: (
-        frozenset()
-    )
+    read: Callable[[Object], Any]
+    """The job's spec as the kind's functions want it, decoded once for each change.
+    Raises: InvalidSpec, and nothing else, whatever the object holds"""
+    owns: Mapping[ResourceType, UpdateRule] = {}
+    """Types of the objects it creates, and what becomes of one that is not as it should be."""
+    scalers: Mapping[ResourceType, Callable[[Object], str]] = {}
+    """Other job resources that act on one of this kind, and how they name it: object -> name of the
+    job in the same namespace, "" for none. Total. The job's plan adopts and executes them."""
+    deletes_itself: bool = False
+    """Whether a plan may delete the job, as a time to live demands."""
+    references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
     """The objects the plan wants to look at, whether or not they exist. Total: never raises."""
     plan: Callable[[Observed, datetime], Plan]
     """Total: an invalid spec becomes a condition, never an exception."""
-    assignments: Callable[[Observed], Mapping[NodeName, Assignment]]
+    assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
     """What each node must hold; depends on the spec, pods' nodes and settings only. Total."""
-    fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None]
+    fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None] = (
+        lambda _status, _report: None
+    )
     """(.status, report) -> merge patch for .status, None when it changes nothing. Total."""
 
     @property
@@ -285,9 +352,24 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.owns, *between, PODS)))
 
     @property
+    def resources(self) -> tuple[ResourceType, ...]:
+        """One type for each resource: the version that is stored, watched and written."""
+        first: dict[str, ResourceType] = {}
+        for type_ in self.types:
+            first.setdefault(str(type_), type_)
+        return tuple(first.values())
+
+    @property
     def plural(self) -> str:
-        return self.types[0].plural
+        return self.resources[0].plural
 
     @property
     def name(self) -> str:
-        return self.types[0].kind
+        return self.resources[0].kind
+
+    def decode(self, type_: ResourceType, object_: Object) -> Job:
+        """The job resource with its spec decoded, or with what is wrong with its spec."""
+        try:
+            return Job(type=type_, object=object_, spec=self.read(object_))
+        except InvalidSpec as error:
+            return Job(type=type_, object=object_, invalid=error)

@@ -4,14 +4,18 @@ Called by loop, with the plan of one job resource at a time. What the API answer
 stores, so that the next plan sees it. Decides nothing, but creates only for an owner that lives.
 """
 
+import asyncio
 import http
+from collections.abc import Sequence
 from typing import Final
 
 from common import logs
 from common.errors import EdgeAIError
+from common.tasks import TaskGroup
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
     Action,
+    Adopt,
     Create,
     Delete,
     Event,
@@ -30,10 +34,12 @@ from globalmanager.engine.live import Live
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from globalmanager.rules.objects import owner_reference
 from globalmanager.rules.status import WAITING
 
 log = logs.get_logger(__name__)
 
+_AT_A_TIME: Final = 8  # actions of one plan: no job crowds out the others
 _WHAT_TO_DO: Final = {
     "Invalid": "correct the field that it names, in the worker's template",
     "Forbidden": "ask who limits the namespace",
@@ -91,17 +97,37 @@ class Applier:
         self._recorder = recorder
 
     async def apply(self, observed: Observed, plan: Plan) -> None:
-        """Stops at the first failure: status and events are those of a plan that was carried out.
+        """Stops at a stage that fails: status and events are those of a plan that was carried out.
 
         Raises: ApiError, Overloaded, NameConflict, StillThere; the next round plans anew. Conflict
             and NotFound also when the job was deleted meanwhile
         """
         terminating = "deletionTimestamp" in observed.object["metadata"]
-        for action in plan.actions:
+        for stage in plan.stages:
             # What a terminating owner creates, the garbage collector deletes, and so on for ever.
-            if isinstance(action, Delete) or not terminating:
-                await self._act(observed, action)
+            allowed = [one for one in stage if isinstance(one, Delete) or not terminating]
+            await self._act_on_all(observed, allowed)
         await self.tell(observed, plan)
+
+    async def _act_on_all(self, observed: Observed, actions: Sequence[Action]) -> None:
+        """All actions of one stage, some at a time. Raises: the error that tells the user most"""
+        if any(isinstance(action, Create) for action in actions):
+            await self._owners.confirm(observed)
+        slots = asyncio.Semaphore(_AT_A_TIME)
+        failures: list[EdgeAIError] = []
+
+        async def act(action: Action) -> None:
+            async with slots:
+                try:
+                    await self._act(observed, action)
+                except EdgeAIError as error:
+                    failures.append(error)
+
+        async with TaskGroup() as tasks:
+            for action in actions:
+                tasks.create_task(act(action), name=f"action on {observed.ref}")
+        if failures:
+            raise min(failures, key=lambda error: refusal_of(error) is None)
 
     async def tell(self, observed: Observed, plan: Plan) -> None:
         """Status and events of the plan. Raises: as `apply`"""
@@ -120,12 +146,14 @@ class Applier:
             case Delete():
                 await self._delete(observed, action)
             case PatchStatus():
-                basis = status_of(observed.references.get(action.ref, {}))
+                known = {**observed.references, **observed.scalers}
+                basis = status_of(known.get(action.ref, {}))
                 await self._status.write(action.ref, action.uid, action.status, basis=basis)
+            case Adopt():
+                await self._adopt(observed, action)
 
     async def _create(self, observed: Observed, action: Create) -> None:
         ref = ref_of(action.type, action.object)
-        await self._owners.confirm(observed)
         try:
             await self._live.create(
                 action.type, action.object, check=lambda: self._owners.check(observed)
@@ -152,6 +180,14 @@ class Applier:
     async def _replace(self, observed: Observed, action: Replace) -> None:
         await self._live.replace(action.type, action.object)
         self._done(observed, "Replaced", ref_of(action.type, action.object))
+
+    async def _adopt(self, observed: Observed, action: Adopt) -> None:
+        """Add the job as controller to the owners of a scaler. Raises: Conflict"""
+        metadata = observed.scalers[action.ref]["metadata"]
+        owners = [*(metadata.get("ownerReferences") or ()), owner_reference(observed)]
+        patch = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
+        await self._live.patch(action.ref, {"metadata": patch})
+        self._done(observed, "Adopted", action.ref)
 
     async def _delete(self, observed: Observed, action: Delete) -> None:
         if await self._live.delete(action.ref, action.uid):

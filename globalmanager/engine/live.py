@@ -69,6 +69,12 @@ class Live:
             raise
         self._store_of(type_).observe(replaced)
 
+    async def patch(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
+        """Merge patch of the object, but for its status."""
+        patched = await self._client.merge_patch(ref, patch)
+        self._store_of(ref.type).observe(patched)
+        return patched
+
     async def patch_status(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
         """Raises: NotFound also when the type has no status subresource, so `get` must follow"""
         patched = await self._client.merge_patch(ref, patch, subresource="status")

@@ -28,6 +28,7 @@ from globalmanager.contract import (
     POD_CONTROLLERS,
     Assignment,
     Event,
+    Job,
     Kind,
     Object,
     ObjectRef,
@@ -138,7 +139,7 @@ class Engine:
         """Writes .status by merge patch, of exactly one uid; what edges report, on any replica."""
         self._owners = Owners(Live(leading, self._informers.all_of), now)
         self._applier = Applier(
-            Live(leading, self._informers.managed),
+            Live(leading, self._written_to),
             self._owners,
             self.status_writer.through(leading),
             self.recorder,
@@ -336,8 +337,9 @@ class Engine:
             self._parked.add(ref)
             return None
         try:
-            self._references.set(ref, kind.references(ref.type, object_))
-            observed = self._observe(kind, ref, object_)
+            job = kind.decode(ref.type, object_)
+            self._references.set(ref, kind.references(job))
+            observed = self._observe(kind, job)
             self._assign(ref, kind.assignments(observed))
         finally:
             self._seen(ref)  # even if the kind failed: one resource must not shut out all edges
@@ -383,14 +385,13 @@ class Engine:
         types = {reference.type for reference in self._references.targets(ref)}
         return all(self._informers.get(type_).settled for type_ in types)
 
-    def _observe(self, kind: Kind, ref: ObjectRef, object_: Object) -> Observed:
-        owned = find_owned(kind, ref, object_, self._informers.managed)
-        self._controllers.set(ref, owned.controllers)
+    def _observe(self, kind: Kind, job: Job) -> Observed:
+        owned = find_owned(kind, job, self._informers.managed)
+        self._controllers.set(job.ref, owned.controllers)
         return observe(
-            ref,
-            object_,
+            job,
             owned,
-            references=self._references.targets(ref),
+            references=self._references.targets(job.ref),
             all_of=self._informers.all_of,
             contacts=self._contacts.contacts(),
             settings=self._workers,
@@ -412,6 +413,10 @@ class Engine:
             self._unseen.discard(ref)
             self._check_initial()
 
+    def _written_to(self, type_: ResourceType) -> Store:
+        """The store that takes in what the API answers to a write of a plan."""
+        return self._store(type_) if type_ in self._kinds else self._informers.managed(type_)
+
     def _store(self, type_: ResourceType) -> Store:
         return self._informers.all_of(type_)
 
@@ -425,6 +430,6 @@ def served_types(kinds: Sequence[Kind], groups: Sequence[str] | None) -> dict[Re
     return {
         type_: kind
         for kind in kinds
-        for type_ in kind.types
+        for type_ in kind.resources
         if groups is None or type_.group in groups
     }

@@ -9,6 +9,7 @@ from globalmanager.contract import (
     POD_CONTROLLERS,
     PODS,
     Contact,
+    Job,
     Kind,
     Object,
     ObjectRef,
@@ -35,17 +36,19 @@ class Owned(NamedTuple):
     """Ordered by name."""
 
 
-def find_owned(kind: Kind, ref: ObjectRef, object_: Object, managed: StoreOf) -> Owned:
+def find_owned(kind: Kind, job: Job, managed: StoreOf) -> Owned:
     """Args: managed: stores of what carries the label of what edgeai created"""
 
-    def key(controller: Object) -> str:
-        return controller_key(ref.namespace, uid_of(controller))
+    namespace = job.ref.namespace
 
-    job = key(object_)
+    def key(controller: Object) -> str:
+        return controller_key(namespace, uid_of(controller))
+
+    owner = key(job.object)
     children = {
         ref_of(type_, child): child
         for type_ in kind.owns
-        for child in managed(type_).find("controller", job)
+        for child in managed(type_).find("controller", owner)
     }
     between = (
         made
@@ -53,15 +56,14 @@ def find_owned(kind: Kind, ref: ObjectRef, object_: Object, managed: StoreOf) ->
         if (type_ := POD_CONTROLLERS.get(child_ref.type)) is not None
         for made in managed(type_).find("controller", key(child))
     )
-    controllers = frozenset({job, *map(key, children.values()), *map(key, between)})
+    controllers = frozenset({owner, *map(key, children.values()), *map(key, between)})
     pods = (pod for each in controllers for pod in managed(PODS).find("controller", each))
     by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
     return Owned(controllers, children, tuple(by_name))
 
 
 def observe(
-    ref: ObjectRef,
-    object_: Object,
+    job: Job,
     owned: Owned,
     *,
     references: Iterable[ObjectRef],
@@ -69,14 +71,16 @@ def observe(
     contacts: Mapping[NodeName, Contact],
     settings: WorkerSettings,
 ) -> Observed:
-    """Snapshot of the job resource `ref`.
+    """Snapshot of a job resource.
 
     Args:
         all_of: stores of everything of a type (references)
     """
     return Observed(
-        type=ref.type,
-        object=object_,
+        type=job.type,
+        object=job.object,
+        spec=job.spec,
+        invalid=job.invalid,
         children=owned.children,
         pods=owned.pods,
         references={

@@ -20,11 +20,11 @@ def _kinds() -> tuple[Kind, ...]:
 
 
 def check_types(kinds: Sequence[Kind]) -> None:
-    """Raises: ValueError when two kinds claim one type"""
-    claims = Counter(str(type_) for kind in kinds for type_ in kind.types)
-    twice = sorted(type_ for type_, number in claims.items() if number > 1)
+    """Raises: ValueError when two kinds claim one resource, be it in different versions"""
+    claims = Counter(str(type_) for kind in kinds for type_ in kind.resources)
+    twice = sorted(resource for resource, number in claims.items() if number > 1)
     if twice:
-        raise ValueError(f"several kinds claim {', '.join(twice)}; give each type to one kind")
+        raise ValueError(f"several kinds claim {', '.join(twice)}; give each resource to one kind")
 
 
 KINDS: tuple[Kind, ...] = _kinds()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from globalmanager.contract import NODES, PODS, SECRETS, Kind, ResourceType
+from globalmanager.contract import NODES, SECRETS, Kind, ResourceType, UpdateRule
 from globalmanager.engine.rootkey import SECRET_NAME
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
@@ -31,31 +31,38 @@ _KEPT: Final = ("get", "list", "watch", "create", "update", "delete")
 def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
     """Rights in every namespace, since job resources may be in any."""
     kinds = tuple(kinds)
-    owned = {type_ for kind in kinds for type_ in kind.owns}
-    watched = {type_ for kind in kinds for type_ in kind.watched}
+    updates: dict[ResourceType, set[UpdateRule]] = {NODES: set()}
+    for kind in kinds:
+        for type_ in kind.watched:
+            updates.setdefault(type_, set())
+        for type_, update in kind.owns.items():
+            updates.setdefault(type_, set()).add(update)
     return [
         *(rule for kind in kinds for rule in _job_rules(kind)),
-        *(_rule([type_], _verbs(type_, owned)) for type_ in sorted({*watched, NODES}, key=str)),
+        *(_rule([type_], _verbs(updates[type_])) for type_ in sorted(updates, key=str)),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
         _rule([TOKEN_REVIEWS], ("create",)),
     ]
 
 
-def _verbs(type_: ResourceType, owned: Collection[ResourceType]) -> tuple[str, ...]:
-    """A pod is not updated: it is deleted, and made anew."""
-    if type_ not in owned:
+def _verbs(updates: Collection[UpdateRule]) -> tuple[str, ...]:
+    """Of what no kind owns nothing is written, and only what is replaced is updated."""
+    if not updates:
         return _WATCHED
-    return tuple(verb for verb in _KEPT if type_ != PODS or verb != "update")
+    return tuple(verb for verb in _KEPT if verb != "update" or UpdateRule.REPLACE in updates)
 
 
 def _job_rules(kind: Kind) -> Iterator[Rule]:
-    for type_ in kind.types:
-        yield _rule([type_], ("get", *_WATCHED))
+    for type_ in kind.resources:
+        deletes = ("delete",) if kind.deletes_itself else ()
+        yield _rule([type_], ("get", *_WATCHED, *deletes))
         yield _rule([type_], ("patch",), subresource="status")
         if kind.owns:
             # To block the deletion of an owner until what it owns is gone, where a cluster checks
             # that (admission plugin OwnerReferencesPermissionEnforcement).
             yield _rule([type_], ("update",), subresource="finalizers")
+    for scaler in kind.scalers:
+        yield _rule([scaler], ("patch",))  # to adopt it
 
 
 def namespace_rules() -> list[Rule]:

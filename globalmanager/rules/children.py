@@ -1,11 +1,12 @@
-"""Desired Deployments, Services, pods and autoscalers against those that exist.
+"""The children that a job wants against those that exist.
 
-Called by the kinds that run workers. An object is replaced only when what was wished changed (its
-spec hash) or it was scaled to none, so whatever the API server or an autoscaler filled in stays. A
-pod cannot be replaced in place: the old one is deleted, and once it is gone the new one is created.
+Called by the kinds that create objects. A child is updated by the rule of its type when the job
+wants something else than before (its spec hash tells), when it was scaled to none, or when somebody
+changed a field that is the job's; what the API server or an autoscaler filled in stays.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from globalmanager.contract import (
@@ -21,16 +22,20 @@ from globalmanager.contract import (
     Observed,
     Replace,
     ResourceType,
+    UpdateRule,
     ref_of,
 )
 from globalmanager.rules import objects
 from globalmanager.rules.objects import SPEC_HASH, is_being_deleted
+
+Stages = tuple[tuple[Action, ...], ...]
 
 # Fields of .spec that the cluster fills in and a replacement must keep when it names none.
 _FILLED_IN: Final[dict[ResourceType, tuple[str, ...]]] = {
     DEPLOYMENTS: ("replicas",),
     SERVICES: ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"),
 }
+_IDENTITY: Final = ("apiVersion", "kind", "metadata")
 
 
 def deployment(
@@ -40,19 +45,38 @@ def deployment(
     selector = {"matchLabels": objects.selector(observed, role)}
     replicas = {} if autoscaled else {"replicas": 1}
     spec = {**replicas, "selector": selector, "template": template}
-    return objects.child(observed, DEPLOYMENTS, name=name, role=role, spec=spec)
+    return objects.child(observed, DEPLOYMENTS, name=name, role=role, content={"spec": spec})
 
 
-def service(observed: Observed, *, name: str, role: str, port: int) -> Create:
-    """In front of the pods of `role`."""
-    ports = [{"name": "tcp", "port": port, "targetPort": port, "protocol": "TCP"}]
-    spec = {"selector": objects.selector(observed, role), "ports": ports}
-    return objects.child(observed, SERVICES, name=name, role=role, spec=spec)
+def service(
+    observed: Observed,
+    *,
+    name: str,
+    role: str,
+    ports: Mapping[str, int],
+    selector: Mapping[str, str] | None = None,
+    headless: bool = False,
+) -> Create:
+    """In front of the pods of `role`, or of those that `selector` selects.
+
+    Args:
+        ports: name -> number, the same in the Service and in its pods
+        headless: each pod gets a DNS name of its own, also while it is not ready
+    """
+    entries = [
+        {"name": port, "port": number, "targetPort": number, "protocol": "TCP"}
+        for port, number in ports.items()
+    ]
+    # A Service without an address needs no port, and the API server takes it.
+    spec: dict[str, Any] = {"selector": dict(selector or objects.selector(observed, role))}
+    spec |= {"ports": entries} if entries else {}
+    spec |= {"clusterIP": "None", "publishNotReadyAddresses": True} if headless else {}
+    return objects.child(observed, SERVICES, name=name, role=role, content={"spec": spec})
 
 
 def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create:
     """One pod under a name of its own."""
-    wish = objects.child(observed, PODS, name=name, role=role, spec=template["spec"])
+    wish = objects.child(observed, PODS, name=name, role=role, content={"spec": template["spec"]})
     metadata, given = wish.object["metadata"], template["metadata"]
     annotations = {**(given.get("annotations") or {}), SPEC_HASH: objects.content_hash(template)}
     labels = {**given["labels"], **metadata["labels"]}
@@ -68,51 +92,83 @@ def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[s
         "name": deployment,
     }
     spec = {"scaleTargetRef": target, **limits}
-    return objects.child(observed, AUTOSCALERS, name=f"hpa-{deployment}", role=role, spec=spec)
+    name = f"hpa-{deployment}"
+    return objects.child(observed, AUTOSCALERS, name=name, role=role, content={"spec": spec})
 
 
 def reconcile(
-    observed: Observed, desired: Sequence[Create], *, settled: Collection[ObjectRef] = ()
-) -> tuple[Action, ...]:
-    """Deletes what is owned and no longer desired, then creates and replaces in order.
+    observed: Observed,
+    desired: Sequence[Create],
+    rules: Mapping[ResourceType, UpdateRule],
+    *,
+    settled: Collection[ObjectRef] = (),
+) -> Stages:
+    """First what is owned and no longer desired is deleted; then each type in its order.
 
-    What is being deleted is left alone: once it is gone, the next plan creates it anew.
+    Children of one type are independent of each other, so they are one stage. What is being deleted
+    is left alone: once it is gone, the next plan creates it anew.
 
-    Args: settled: what is neither created, replaced nor deleted, whatever is desired
+    Args:
+        rules: what becomes of a child that is not as desired, by its type
+        settled: what is neither created, replaced nor deleted, whatever is desired
     """
     wanted = {ref_of(wish.type, wish.object): wish for wish in desired}
     wanted = {ref: wish for ref, wish in wanted.items() if ref not in settled}
-    changes = (_change(observed.children.get(ref), wish) for ref, wish in wanted.items())
     kept = {*wanted, *settled}
-    obsolete = (_obsolete(ref, child) for ref, child in _by_name(observed) if ref not in kept)
-    return tuple(action for action in (*obsolete, *changes) if action is not None)
+    obsolete = tuple(
+        Delete(ref, child["metadata"]["uid"])
+        for ref, child in sorted(observed.children.items(), key=lambda item: str(item[0]))
+        if ref not in kept and not is_being_deleted(child)
+    )
+    changes = (
+        tuple(_changes(observed, wishes, rules[type_]))
+        for type_, wishes in groupby(wanted.values(), key=lambda wish: wish.type)
+    )
+    return tuple(stage for stage in (obsolete, *changes) if stage)
 
 
-def _by_name(observed: Observed) -> list[tuple[ObjectRef, Object]]:
-    return sorted(observed.children.items(), key=lambda item: str(item[0]))
+def refused(
+    observed: Observed, desired: Sequence[Create], rules: Mapping[ResourceType, UpdateRule]
+) -> tuple[ObjectRef, ...]:
+    """The children that would have to change, and by their rule must not."""
+    wishes = {ref_of(wish.type, wish.object): wish for wish in desired}
+    return tuple(
+        ref
+        for ref, wish in wishes.items()
+        if rules[ref.type] is UpdateRule.REFUSE
+        and (existing := observed.children.get(ref)) is not None
+        and not _has_hash_of(existing, wish.object)
+    )
 
 
-def _obsolete(ref: ObjectRef, child: Object) -> Delete | None:
-    return None if is_being_deleted(child) else Delete(ref, child["metadata"]["uid"])
-
-
-def _change(existing: Object | None, wish: Create) -> Action | None:
-    if existing is None:
-        return wish
-    if is_being_deleted(existing) or _is_as_wished(existing, wish.object):
-        return None
-    if wish.type == PODS:
-        return _obsolete(ref_of(PODS, existing), existing)
-    return Replace(wish.type, _replacement(wish, existing))
+def _changes(observed: Observed, wishes: Iterator[Create], rule: UpdateRule) -> Iterator[Action]:
+    for wish in wishes:
+        existing = observed.children.get(ref_of(wish.type, wish.object))
+        if existing is None:
+            yield wish
+        elif is_being_deleted(existing):
+            continue
+        elif rule is UpdateRule.RECREATE and not _has_hash_of(existing, wish.object):
+            yield Delete(ref_of(wish.type, existing), existing["metadata"]["uid"])
+        elif rule is UpdateRule.REPLACE and not _is_as_wished(existing, wish.object):
+            is_drift = _has_hash_of(existing, wish.object)
+            yield Replace(wish.type, _replacement(wish, existing), is_drift)
 
 
 def _is_as_wished(existing: Object, wish: Object) -> bool:
+    return _has_hash_of(existing, wish) and not _has_too_few(existing, wish)
+
+
+def _has_too_few(existing: Object, wish: Object) -> bool:
     """A Deployment that was scaled to none has lost its worker. One that was scaled up, by hand or
     by an autoscaler that somebody attached, stays: two who write in turn would never settle.
     """
-    wanted = wish["spec"].get("replicas", 0)
-    has_too_few = (existing.get("spec") or {}).get("replicas", 1) < wanted
-    return _spec_hash(existing) == _spec_hash(wish) and not has_too_few
+    wanted = (wish.get("spec") or {}).get("replicas", 0)
+    return bool((existing.get("spec") or {}).get("replicas", 1) < wanted)
+
+
+def _has_hash_of(existing: Object, wish: Object) -> bool:
+    return _spec_hash(existing) == _spec_hash(wish)
 
 
 def _spec_hash(object_: Object) -> str:
@@ -128,6 +184,9 @@ def _replacement(wish: Create, existing: Object) -> Object:
         "annotations": {**(old.get("annotations") or {}), **new["annotations"]},
         "ownerReferences": new["ownerReferences"],
     }
-    known = existing.get("spec") or {}
-    filled_in = {key: known[key] for key in _FILLED_IN.get(wish.type, ()) if key in known}
-    return {**existing, "metadata": metadata, "spec": {**filled_in, **wish.object["spec"]}}
+    content = {key: value for key, value in wish.object.items() if key not in _IDENTITY}
+    if "spec" in content:
+        known = existing.get("spec") or {}
+        filled_in = {key: known[key] for key in _FILLED_IN.get(wish.type, ()) if key in known}
+        content["spec"] = {**filled_in, **content["spec"]}
+    return {**existing, "metadata": metadata, **content}

@@ -1,11 +1,12 @@
 """What every object that the GlobalManager creates carries: labels, owner, hash of its content.
 
-Called by `pods` and `replicas`. The labels are how pods are found; the hash is how a changed
-wish is noticed without comparing with what the API server filled in.
+Called by the kinds, `children` and `pods`. The labels tell people and Services whose an object is;
+the hash tells that the job wants something else than before, whatever the API server filled in.
 """
 
 import hashlib
 import json
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from globalmanager.contract import Create, Object, Observed, ResourceType
@@ -21,7 +22,7 @@ SPEC_HASH: Final = "edgeai.io/spec-hash"
 _HASH_CHARS: Final = 16
 
 
-def labels(observed: Observed, role: str) -> dict[str, str]:
+def job_labels(observed: Observed, role: str) -> dict[str, str]:
     return {
         LABEL_UID: observed.uid,
         LABEL_MANAGED_BY: "edgeai",
@@ -32,7 +33,7 @@ def labels(observed: Observed, role: str) -> dict[str, str]:
 
 
 def selector(observed: Observed, role: str) -> dict[str, str]:
-    """The labels that select a role's pods; immutable in a Deployment, so for ever the same."""
+    """The labels that select a role's pods; immutable in a Deployment, so they never change."""
     return {LABEL_UID: observed.uid, LABEL_ROLE: role}
 
 
@@ -48,19 +49,32 @@ def owner_reference(observed: Observed) -> dict[str, Any]:
 
 
 def child(
-    observed: Observed, type_: ResourceType, *, name: str, role: str, spec: dict[str, Any]
+    observed: Observed,
+    type_: ResourceType,
+    *,
+    name: str,
+    role: str,
+    content: Mapping[str, Any],
+    labels: Mapping[str, str] | None = None,
 ) -> Create:
-    """The wish for one object of the job."""
-    marks = labels(observed, role)
+    """The wish for one object of the job.
+
+    Args:
+        content: all but identity and metadata: {"spec": …}, {"data": …}, {"rules": …}
+        labels: more labels than those of every child
+    """
+    marks = {**job_labels(observed, role), **(labels or {})}
+    # The hash of what has a spec is that of earlier releases: an upgrade replaces nothing.
+    hashed = content["spec"] if content.keys() == {"spec"} else content
     metadata = {
         "name": name,
         "namespace": observed.ref.namespace,
         "labels": marks,
-        "annotations": {SPEC_HASH: content_hash([marks, spec])},
+        "annotations": {SPEC_HASH: content_hash([marks, hashed])},
         "ownerReferences": [owner_reference(observed)],
     }
     identity = {"apiVersion": type_.api_version, "kind": type_.kind}
-    return Create(type_, {**identity, "metadata": metadata, "spec": spec})
+    return Create(type_, {**identity, "metadata": metadata, **content})
 
 
 def content_hash(content: Any) -> str:
@@ -79,3 +93,43 @@ def has_role(object_: Object, role: str) -> bool:
 
 def is_being_deleted(object_: Object) -> bool:
     return bool(object_["metadata"].get("deletionTimestamp"))
+
+
+# ---- drift --------------------------------------------------------------------------------------
+
+_METADATA: Final = ("labels", "annotations", "ownerReferences")
+"""Of .metadata what the job says; the rest is the API server's."""
+
+
+def difference(wish: Object, existing: Object, *, leave: Collection[str] = ()) -> str:
+    """Path of the first field that the job says and that `existing` has otherwise; "" for none.
+
+    What the wish does not say is not looked at, and an empty value is as good as none: the API
+    server drops those. Args: leave: fields of .spec that others may set
+    """
+    for key, wanted in wish.items():
+        known = existing.get(key)
+        if key == "metadata":
+            wanted = {field: wanted[field] for field in _METADATA if field in wanted}
+        elif key == "spec":
+            wanted = {field: value for field, value in wanted.items() if field not in leave}
+        elif key in ("apiVersion", "kind"):
+            continue
+        if path := _difference(wanted, known, key):
+            return path
+    return ""
+
+
+def _difference(wanted: Any, known: Any, path: str) -> str:
+    if isinstance(wanted, Mapping) and isinstance(known, Mapping):
+        found = (
+            _difference(value, known.get(key), f"{path}.{key}") for key, value in wanted.items()
+        )
+        return next(filter(None, found), "")
+    if isinstance(wanted, list) and isinstance(known, list):
+        if len(wanted) != len(known):
+            return path
+        pairs = enumerate(zip(wanted, known, strict=True))
+        found = (_difference(one, other, f"{path}[{index}]") for index, (one, other) in pairs)
+        return next(filter(None, found), "")
+    return "" if wanted == known or not (wanted or known) else path

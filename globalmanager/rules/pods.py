@@ -1,66 +1,20 @@
-"""Building a worker's pod template from what the user gave.
+"""Completing a pod template that a user gave: environment, data, labels, node.
 
-A worker is given as a pod `template` or as the proposal's `workerSpec`; both end as a template,
-into which go the worker's environment, its data and the labels that find it. Called by the kinds.
+Called by `worker_form` and by the kinds whose users give whole templates.
 
 What a template sets explicitly wins: an environment variable, volume or mount of the same name
 (or mount path) stays the user's, in the place where ours would stand, so that `$(NAME)` in what
 follows still sees it. All containers of a pod get the same environment and mounts.
 """
 
-import posixpath
-import re
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
-import msgspec
-
-from common.ids import WorkerName
 from globalmanager.contract import Object, Observed, WorkerSettings
 from globalmanager.rules import objects, storage
-from globalmanager.rules.specs import InvalidSpec, NonEmpty, check_object_name, parse, shown
 
 EnvVar = dict[str, Any]
 
-_KEEP_UNKNOWN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_TEXTS: Final = {"type": "array", "nullable": True, "items": {"type": "string"}}
-_ENV_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "properties": {"value": {"type": "string", "nullable": True}},
-}
-# Of a container only what YAML easily takes for a number or a boolean, so that it is refused at
-# once, by name, and not when the Deployment is made.
-_CONTAINER_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "properties": {
-        "command": _TEXTS,
-        "args": _TEXTS,
-        "env": {"type": "array", "nullable": True, "items": _ENV_SCHEMA},
-    },
-}
-_TEMPLATE_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "description": "pod template of the worker, as in a Deployment",
-    "required": ["spec"],
-    "properties": {
-        "spec": {
-            **_KEEP_UNKNOWN,
-            "required": ["containers"],
-            "properties": {
-                "containers": {"type": "array", "minItems": 1, "items": _CONTAINER_SCHEMA},
-                "initContainers": {
-                    "type": "array",
-                    "nullable": True,
-                    "items": _CONTAINER_SCHEMA,
-                },
-            },
-        },
-    },
-}
-Template = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_TEMPLATE_SCHEMA)]
-
-_ENV_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
-_SCRIPTS_VOLUME: Final = "edgeai-scripts"
 _OMITTED_IF_EMPTY: Final = ("volumes", "initContainers", "nodeName", "tolerations")
 _NO_EXECUTE: Final = "NoExecute"
 # As the LocalController's own (deploy/base/localcontroller). A node out of contact is ordinary at
@@ -70,164 +24,6 @@ _EDGE_TOLERATIONS: Final = (
     {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": _NO_EXECUTE},
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": _NO_EXECUTE},
 )
-
-
-class Parameter(msgspec.Struct, frozen=True):
-    """A named text."""
-
-    key: NonEmpty
-    value: str = ""
-
-
-class WorkerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """A script, run as `python3 scriptDir/scriptBootFile` in the framework's image.
-
-    scriptDir is a directory of the worker's node, mounted read-only at the same path. The image
-    is the one that the GlobalManager is configured with for frameworkType:frameworkVersion.
-    Each parameter becomes an environment variable.
-    """
-
-    script_dir: NonEmpty
-    script_boot_file: NonEmpty
-    framework_type: NonEmpty
-    framework_version: NonEmpty
-    parameters: list[Parameter] = []
-
-
-class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a user gives one worker: exactly one of workerSpec and template."""
-
-    name: str = ""
-    """For people; workers are named after their job, so that two jobs never collide."""
-    node_name: str = ""
-    worker_spec: WorkerSpec | None = None
-    template: Template | None = None
-
-
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker about to get a pod template."""
-
-    role: str
-    form: WorkerForm
-    env: Sequence[EnvVar]
-    data: storage.Placement = storage.Placement()
-    name: WorkerName | None = None
-    """None when each of its pods has a name of its own."""
-    restart_policy: str = "Always"
-    is_edge: bool = False
-    """It reports to the LocalController of its node, and stays there while the node is away."""
-
-
-# ---- checks -------------------------------------------------------------------------------------
-
-
-class _Named(msgspec.Struct):
-    name: NonEmpty
-
-
-class _EnvVar(_Named):
-    value: str | None = None
-
-
-class _Mount(msgspec.Struct, rename="camel"):
-    mount_path: NonEmpty
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    name: NonEmpty
-    image: NonEmpty
-    command: list[str] | None = None
-    args: list[str] | None = None
-    env: list[_EnvVar] | None = None
-    volume_mounts: list[_Mount] | None = None
-
-
-class _Toleration(msgspec.Struct):
-    key: str | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    containers: Annotated[list[_Container], msgspec.Meta(min_length=1)]
-    init_containers: list[_Named] | None = None
-    volumes: list[_Named] | None = None
-    node_name: str | None = None
-    tolerations: list[_Toleration] | None = None
-
-
-class _Metadata(msgspec.Struct):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _TemplateShape(msgspec.Struct):
-    """As much of a pod template as this module touches; the rest is the API server's to judge."""
-
-    spec: _PodSpec
-    metadata: _Metadata | None = None
-
-
-def check(form: WorkerForm, path: str) -> None:
-    """Raises: InvalidSpec unless a pod template can be built from `form` (at `path`)"""
-    if (form.worker_spec is None) == (form.template is None):
-        both = form.template is not None
-        problem = "has both workerSpec and template" if both else "has no container"
-        raise InvalidSpec(path, problem, "give exactly one of workerSpec and template")
-    if form.template is not None:
-        _check_template(form, form.template, path)
-    if form.worker_spec is not None:
-        _check_worker_spec(form.worker_spec, f"{path}.workerSpec")
-    if fixed_node(form):
-        check_object_name(fixed_node(form), f"{path}.nodeName", "Node")
-
-
-def _check_template(form: WorkerForm, template: Object, path: str) -> None:
-    shape = parse(template, _TemplateShape, f"{path}.template")
-    named = shape.spec.node_name
-    if form.node_name and named and named != form.node_name:
-        problem = f"{shown(form.node_name)} is not {shown(named)} of template.spec.nodeName"
-        raise InvalidSpec(f"{path}.nodeName", problem, "name the node once")
-
-
-def _check_worker_spec(worker_spec: WorkerSpec, path: str) -> None:
-    directory, file = worker_spec.script_dir, worker_spec.script_boot_file
-    if not directory.startswith("/") or ".." in directory.split("/"):
-        problem = f"{shown(directory)} is no absolute path without '..'"
-        raise InvalidSpec(f"{path}.scriptDir", problem, "write it like /code")
-    if file.startswith("/") or ".." in file.split("/"):
-        problem = f"{shown(file)} is no path within scriptDir"
-        raise InvalidSpec(f"{path}.scriptBootFile", problem, "write it like inference.py")
-    for index, parameter in enumerate(worker_spec.parameters):
-        if not _ENV_NAME.match(parameter.key):
-            problem = f"{shown(parameter.key)} cannot be the name of an environment variable"
-            remedy = "use letters, digits, '_', '-' and '.', not starting with a digit"
-            raise InvalidSpec(f"{path}.parameters[{index}].key", problem, remedy)
-
-
-# ---- reading ------------------------------------------------------------------------------------
-
-
-def fixed_node(form: WorkerForm) -> str:
-    """The node the user names; "" when Kubernetes chooses one. `form` has passed `check`."""
-    if form.node_name or form.template is None:
-        return form.node_name
-    return form.template["spec"].get("nodeName") or ""
-
-
-def framework(worker_spec: WorkerSpec) -> str:
-    """Key in WorkerSettings.framework_images."""
-    return f"{worker_spec.framework_type}:{worker_spec.framework_version}"
-
-
-def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
-    """Those of the environment variables `names` that a container of the template sets itself."""
-    if form.template is None:
-        return []
-    containers = form.template["spec"]["containers"]
-    given = {item["name"] for container in containers for item in container.get("env") or ()}
-    return [name for name in names if name in given]
-
-
-# ---- building -----------------------------------------------------------------------------------
 
 
 def literal(name: str, value: str) -> EnvVar:
@@ -245,48 +41,66 @@ def worker_api(settings: WorkerSettings, secret: str) -> tuple[EnvVar, EnvVar]:
     return field("HOST_IP", "status.hostIP"), literal("LC_SERVER", base)
 
 
-def build(observed: Observed, worker: Worker) -> Object:
-    """The pod template; needs a form that passed `check` and whose image is configured."""
-    given = _given_template(worker.form, observed.settings)
-    data = worker.data
+def build(
+    observed: Observed,
+    given: Object,
+    *,
+    role: str,
+    env: Sequence[EnvVar] = (),
+    data: storage.Placement = storage.Placement(),  # noqa: B008 - frozen
+    labels: Mapping[str, str] | None = None,
+    node: str = "",
+    restart_policy: str = "",
+    is_edge: bool = False,
+) -> Object:
+    """The pod template with what the job adds.
+
+    Args:
+        given: pod template with at least one container; nothing in it is changed in place
+        labels: more labels than those of every pod of the job
+        node: where every pod is; "" leaves what the template says
+        restart_policy: of the containers; "" leaves what the template says
+        is_edge: the pods report to the LocalController of their node; where the node is fixed, they
+            stay there while it is out of contact
+    """
+    place = node or given["spec"].get("nodeName")
+    tolerations = given["spec"].get("tolerations") or []
     spec = {
         **given["spec"],
-        "containers": [_container(container, worker) for container in given["spec"]["containers"]],
-        "restartPolicy": worker.restart_policy,
+        "containers": [
+            _container(container, env, data) for container in given["spec"]["containers"]
+        ],
+        **({"restartPolicy": restart_policy} if restart_policy else {}),
         "volumes": _merged(data.volumes, given["spec"].get("volumes"), "name"),
         "initContainers": _merged(
             data.init_containers, given["spec"].get("initContainers"), "name"
         ),
-        "nodeName": fixed_node(worker.form),
-        "tolerations": _tolerations(worker, given["spec"].get("tolerations") or []),
+        "nodeName": place,
+        "tolerations": _tolerations(tolerations) if is_edge and place else tolerations,
     }
     kept = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}
-    return {"metadata": _metadata(observed, worker, given.get("metadata") or {}), "spec": kept}
+    metadata = given.get("metadata") or {}
+    marks = {**objects.job_labels(observed, role), **(labels or {})}
+    annotations = metadata.get("annotations")
+    return {
+        "metadata": {
+            "labels": {**(metadata.get("labels") or {}), **marks},
+            **({"annotations": annotations} if annotations else {}),
+        },
+        "spec": kept,
+    }
 
 
-def _tolerations(worker: Worker, theirs: list[Object]) -> list[Object]:
-    """The user's, after ours of other keys; a toleration without a key is one of every key.
-
-    Only a pinned worker gets ours: another one is better off on a node that is in contact.
-    """
+def _tolerations(theirs: list[Object]) -> list[Object]:
+    """The user's, after ours of other keys; a toleration without a key is one of every key."""
     keys = {each.get("key") or "" for each in theirs}
-    if not worker.is_edge or not fixed_node(worker.form) or "" in keys:
-        return theirs
-    return [*(each for each in _EDGE_TOLERATIONS if each["key"] not in keys), *theirs]
+    return [*(one for one in _EDGE_TOLERATIONS if not keys & {"", one["key"]}), *theirs]
 
 
-def _metadata(observed: Observed, worker: Worker, given: Object) -> Object:
-    labels = {**(given.get("labels") or {}), **objects.labels(observed, worker.role)}
-    if worker.name:
-        labels[objects.LABEL_WORKER] = worker.name
-    annotations = given.get("annotations")
-    return {"labels": labels, **({"annotations": annotations} if annotations else {})}
-
-
-def _container(container: Object, worker: Worker) -> Object:
-    env = _merged((*worker.env, *worker.data.env), container.get("env"), "name")
-    mounts = _merged(worker.data.mounts, container.get("volumeMounts"), "mountPath")
-    return {**container, "env": env, **({"volumeMounts": mounts} if mounts else {})}
+def _container(container: Object, env: Sequence[EnvVar], data: storage.Placement) -> Object:
+    variables = _merged((*env, *data.env), container.get("env"), "name")
+    mounts = _merged(data.mounts, container.get("volumeMounts"), "mountPath")
+    return {**container, "env": variables, **({"volumeMounts": mounts} if mounts else {})}
 
 
 def _merged(ours: Iterable[Object], theirs: Iterable[Object] | None, key: str) -> list[Object]:
@@ -294,24 +108,3 @@ def _merged(ours: Iterable[Object], theirs: Iterable[Object] | None, key: str) -
     given = {item[key]: item for item in theirs or ()}
     own = [given.pop(item[key], item) for item in ours]
     return own + list(given.values())
-
-
-def _given_template(form: WorkerForm, settings: WorkerSettings) -> Object:
-    if form.template is not None:
-        return form.template
-    assert form.worker_spec is not None  # `check` saw to it
-    return _template_of(form.worker_spec, settings)
-
-
-def _template_of(worker_spec: WorkerSpec, settings: WorkerSettings) -> Object:
-    directory = worker_spec.script_dir
-    mount = {"name": _SCRIPTS_VOLUME, "mountPath": directory, "readOnly": True}
-    container = {
-        "name": "worker",
-        "image": settings.framework_images[framework(worker_spec)],
-        "command": ["python3", posixpath.join(directory, worker_spec.script_boot_file)],
-        "env": [literal(item.key, item.value) for item in worker_spec.parameters],
-        "volumeMounts": [mount],
-    }
-    volumes = [storage.host_directory(_SCRIPTS_VOLUME, directory)]
-    return {"spec": {"containers": [container], "volumes": volumes}}

@@ -10,11 +10,19 @@ from typing import Final
 import msgspec
 
 from common.ids import is_subdomain
-from globalmanager.contract import NODES, Object, ObjectRef, Observed, ResourceType
+from globalmanager.contract import (
+    NODES,
+    InvalidSpec,
+    Job,
+    Object,
+    ObjectRef,
+    Observed,
+    ResourceType,
+)
 from globalmanager.rules import storage
-from globalmanager.rules.pods import WorkerForm, fixed_node, framework
-from globalmanager.rules.specs import InvalidSpec, parse_spec
+from globalmanager.rules.specs import parse_spec
 from globalmanager.rules.status import Finding, Truth, condition_of
+from globalmanager.rules.worker_form import WorkerForm, fixed_node, framework
 
 RESOLVED_REFS: Final = "ResolvedRefs"
 
@@ -55,15 +63,14 @@ def node_ref(name: str) -> ObjectRef:
 
 
 def named(
-    type_: ResourceType,
-    object_: Object,
+    job: Job,
     *,
     models: Iterable[str],
     datasets: Iterable[str] = (),
     forms: Iterable[WorkerForm],
 ) -> frozenset[ObjectRef]:
-    """What a job of type `type_` names: data of its namespace, and the nodes of its workers."""
-    namespace = object_["metadata"].get("namespace", "")
+    """What a job names: data of its namespace, and the nodes of its workers."""
+    type_, namespace = job.type, job.ref.namespace
     return frozenset(
         (
             *(model_ref(type_, namespace, name) for name in models),

@@ -1,18 +1,15 @@
 """Reading a user's .spec: into a struct, or into one sentence that says what to correct.
 
-Called by the kinds' plan, references and assignments. Never raises anything but InvalidSpec,
-whatever the spec holds.
+Called by the kinds' `read`. Never raises anything but InvalidSpec, whatever the spec holds.
 """
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from common.errors import EdgeAIError
 from common.ids import is_subdomain
-from globalmanager.contract import Object
+from globalmanager.contract import InvalidSpec, Object
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -22,14 +19,6 @@ _VALIDATION: Final = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?\Z"
 _MISSING: Final = re.compile(r"Object missing required field `(?P<field>.*)`\Z")
 _DNS_1035_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 _MAX_SHOWN_CHARS: Final = 80
-
-
-class InvalidSpec(EdgeAIError):
-    """`path` is the field, e.g. "spec.edgeWorker.model.name"; `remedy` an imperative clause."""
-
-    def __init__(self, path: str, problem: str, remedy: str) -> None:
-        self.path, self.problem, self.remedy = path, problem, remedy
-        super().__init__(f"{path}: {problem}; {remedy}")
 
 
 def parse(value: Any, type_: type[S], path: str = "spec") -> S:
@@ -46,14 +35,6 @@ def parse(value: Any, type_: type[S], path: str = "spec") -> S:
 def parse_spec(object_: Object, type_: type[S]) -> S:
     """The object's .spec as `type_`. Raises: InvalidSpec"""
     return parse(object_.get("spec"), type_)
-
-
-def accepted(read: Callable[[Object], S], object_: Object) -> S | None:
-    """The object's spec as `read` gives it; None where that raises InvalidSpec."""
-    try:
-        return read(object_)
-    except InvalidSpec:
-        return None
 
 
 def _explained(text: str, root: str) -> InvalidSpec:

@@ -14,8 +14,7 @@ import msgspec
 
 from common.ids import WorkerName
 from common.wire import TERMINAL
-from globalmanager.contract import Event, Object, Observed, Severity, WorkerReport
-from globalmanager.rules.specs import InvalidSpec
+from globalmanager.contract import Event, InvalidSpec, Object, Observed, Severity, WorkerReport
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 

@@ -15,8 +15,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from globalmanager.contract import WorkerSettings
-from globalmanager.rules.specs import InvalidSpec, shown
+from globalmanager.contract import InvalidSpec, WorkerSettings
+from globalmanager.rules.specs import shown
 
 HOST_DATA: Final = "/home/data"
 DOWNLOADS: Final = "/downloads"

@@ -47,7 +47,7 @@ def test_kind_is_one_folder_and_runs(copy: Path, blocks: dict[str, str], tmp_pat
             "-c",
             "import json; from globalmanager.manifests import crds;"
             "from globalmanager.kinds import edgerun;"
-            "print(json.dumps(crds.crd(edgerun.KIND, edgerun.KIND.types[0])))",
+            "print(json.dumps(crds.crd(edgerun.KIND, edgerun.KIND.resources[0])))",
         ],
         cwd=copy,
         capture_output=True,

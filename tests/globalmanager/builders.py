@@ -18,6 +18,7 @@ from globalmanager.contract import (
     NODES,
     PODS,
     Action,
+    Adopt,
     Contact,
     Delete,
     Kind,
@@ -115,7 +116,7 @@ class World:
 
     def __init__(self, kind: Kind, object_: Object, type_: ResourceType | None = None) -> None:
         self.kind = kind
-        self.type = type_ or kind.types[0]
+        self.type = type_ or kind.resources[0]
         self.object = object_
         self.settings = SETTINGS
         self.children: dict[ObjectRef, Object] = {}
@@ -230,10 +231,13 @@ class World:
     # ---- planning ---------------------------------------------------------------------------
 
     def observed(self) -> Observed:
-        wanted = self.kind.references(self.type, self.object)
+        job = self.kind.decode(self.type, copy.deepcopy(self.object))
+        wanted = self.kind.references(job)
         return Observed(
-            type=self.type,
-            object=copy.deepcopy(self.object),
+            type=job.type,
+            object=job.object,
+            spec=job.spec,
+            invalid=job.invalid,
             children=copy.deepcopy(self.children),
             pods=tuple(copy.deepcopy(self.pods)),
             references={ref: other for ref, other in self._others.items() if ref in wanted},
@@ -263,6 +267,7 @@ class World:
             status = merged(other.get("status"), action.status)
             self._others[action.ref] = {**other, "status": status}
             return
+        assert not isinstance(action, Adopt)  # no kind of these tests has scalers
         ref = ref_of(action.type, action.object)
         assert (ref in self.children) == isinstance(action, Replace), ref
         object_ = copy.deepcopy(action.object)

@@ -17,6 +17,7 @@ from globalmanager.contract import (
     Column,
     Create,
     Event,
+    Job,
     Kind,
     Object,
     ObjectRef,
@@ -24,10 +25,13 @@ from globalmanager.contract import (
     Plan,
     Replace,
     ResourceType,
+    Schema,
     Severity,
+    UpdateRule,
     WorkerReport,
     task_key,
 )
+from globalmanager.rules.specs import parse
 from tests.globalmanager.objects import GADGETS
 
 PARTS = ResourceType("test.edgeai.io", "v1", "parts", "Part")
@@ -45,14 +49,13 @@ class NoStatus(msgspec.Struct, frozen=True):
     pass
 
 
-def spec_of(object_: Object) -> GadgetSpec:
-    return msgspec.convert(object_.get("spec") or {}, GadgetSpec)
+def read(object_: Object) -> GadgetSpec:
+    return parse(object_.get("spec") or {}, GadgetSpec)
 
 
-def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
-    part = spec_of(object_).part
-    namespace = object_["metadata"]["namespace"]
-    return frozenset({ObjectRef(PARTS, namespace, part)} if part else ())
+def references(job: Job) -> frozenset[ObjectRef]:
+    part = job.spec.part
+    return frozenset({ObjectRef(PARTS, job.ref.namespace, part)} if part else ())
 
 
 def config_ref(observed: Observed) -> ObjectRef:
@@ -81,7 +84,7 @@ def wanted_config(observed: Observed) -> Object:
             },
             "ownerReferences": [owner],
         },
-        "data": {"data": spec_of(observed.object).data},
+        "data": {"data": observed.spec.data},
     }
 
 
@@ -96,7 +99,7 @@ def actions(observed: Observed) -> tuple[Action, ...]:
 
 
 def plan(observed: Observed, _now: datetime) -> Plan:
-    spec = spec_of(observed.object)
+    spec: GadgetSpec = observed.spec
     if spec.bug == "plan":
         raise RuntimeError("a bug in plan")
     status: dict[str, Any] = {"observedGeneration": observed.generation, "pods": len(observed.pods)}
@@ -113,7 +116,7 @@ def plan(observed: Observed, _now: datetime) -> Plan:
     ready = Event(Severity.NORMAL, "Ready", "the gadget is ready")
     requeue_after_s = 0.05 if spec.bug == "restless" else None
     return Plan(
-        actions=actions(observed),
+        stages=(actions(observed),),
         status={**status, "phase": "Ready"},
         events=(ready,) if phase != "Ready" else (),
         requeue_after_s=requeue_after_s,
@@ -121,7 +124,7 @@ def plan(observed: Observed, _now: datetime) -> Plan:
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    spec = spec_of(observed.object)
+    spec: GadgetSpec = observed.spec
     if spec.bug == "assignments":
         raise RuntimeError("a bug in assignments")
     if not spec.node:
@@ -140,13 +143,17 @@ def fold(_status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] 
 
 
 GADGET = Kind(
-    types=(GADGETS,),
+    types={
+        GADGETS: Schema(
+            spec=GadgetSpec,
+            status=NoStatus,
+            columns=(Column("Phase", "string", ".status.phase"),),
+        )
+    },
     singular="gadget",
     short_names={},
-    spec=GadgetSpec,
-    status=NoStatus,
-    columns=(Column("Phase", "string", ".status.phase"),),
-    owns=(CONFIGMAPS,),
+    read=read,
+    owns={CONFIGMAPS: UpdateRule.REPLACE},
     references=references,
     plan=plan,
     assignments=assignments,

@@ -14,6 +14,7 @@ from common.wire import ReportBody
 from globalmanager.contract import (
     NODES,
     Action,
+    Adopt,
     Contact,
     Create,
     Delete,
@@ -56,7 +57,8 @@ def references(job: Object) -> list[Object]:
     """What the job refers to, as objects that have a name only, in order."""
     type_ = _type_of(job)
     assert type_ is not None
-    named = (_named(ref) for ref in _kind_of(job).references(type_, job))
+    kind = _kind_of(job)
+    named = (_named(ref) for ref in kind.references(kind.decode(type_, job)))
     return sorted(named, key=identity)
 
 
@@ -115,13 +117,16 @@ def _observed(world: World) -> Observed:
     kind, type_ = _kind_of(world.job), _type_of(world.job)
     assert type_ is not None
     children = {_ref(child): child for child in world.children}
-    order = sorted(children, key=lambda ref: (kind.owns.index(ref.type), ref.name))
-    wanted = kind.references(type_, world.job)
+    order = sorted(children, key=lambda ref: (list(kind.owns).index(ref.type), ref.name))
+    job = kind.decode(type_, world.job)
+    wanted = kind.references(job)
     others = {_ref(other): other for other in world.others if _type_of(other)}
     contacts = {NodeName(node): Contact(**entry) for node, entry in world.contacts.items()}
     return Observed(
-        type=type_,
-        object=world.job,
+        type=job.type,
+        object=job.object,
+        spec=job.spec,
+        invalid=job.invalid,
         children={ref: children[ref] for ref in order},
         pods=world.pods,
         references={ref: other for ref, other in others.items() if ref in wanted},
@@ -148,6 +153,8 @@ def _action(action: Action) -> dict[str, Json]:
             return {"replace": object_}
         case Delete(ref=ref, uid=uid):
             return {"delete": {**_named(ref), "uid": uid}}
+        case Adopt(ref=ref, uid=uid):
+            return {"adopt": {**_named(ref), "uid": uid}}
         case PatchStatus(ref=ref, uid=uid, status=status):
             return {"patchStatus": {**_named(ref), "uid": uid, "status": status}}
 

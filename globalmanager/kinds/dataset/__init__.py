@@ -1,18 +1,12 @@
 """Dataset: data on an edge node. The node's LocalController counts its samples."""
 
-from globalmanager.contract import Column, Kind, ResourceType
+from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.dataset.downstream import assignments
 from globalmanager.kinds.dataset.main import plan
-from globalmanager.kinds.dataset.types import DatasetSpec, DatasetStatus, references
+from globalmanager.kinds.dataset.types import DatasetSpec, DatasetStatus, read, references
 from globalmanager.kinds.dataset.upstream import fold
 
-KIND = Kind(
-    types=(
-        ResourceType("edgeai.io", "v1alpha1", "datasets", "Dataset"),
-        ResourceType("sedna.io", "v1alpha1", "datasets", "Dataset"),
-    ),
-    singular="dataset",
-    short_names={"edgeai.io": ("dset",)},  # `ds` is the DaemonSet's
+_SCHEMA = Schema(
     spec=DatasetSpec,
     status=DatasetStatus,
     columns=(
@@ -24,6 +18,16 @@ KIND = Kind(
         Column("Age", "date", ".metadata.creationTimestamp"),
         Column("URL", "string", ".spec.url", priority=1),
     ),
+)
+
+KIND = Kind(
+    types={
+        ResourceType("edgeai.io", "v1alpha1", "datasets", "Dataset"): _SCHEMA,
+        ResourceType("sedna.io", "v1alpha1", "datasets", "Dataset"): _SCHEMA,
+    },
+    singular="dataset",
+    short_names={"edgeai.io": ("dset",)},  # `ds` is the DaemonSet's
+    read=read,
     references=references,
     plan=plan,
     assignments=assignments,

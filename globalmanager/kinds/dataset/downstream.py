@@ -11,14 +11,13 @@ import msgspec
 from common.ids import NodeName, WorkerName
 from common.wire import THE_NODE_ITSELF
 from globalmanager.contract import Assignment, Observed
-from globalmanager.kinds.dataset import types
+from globalmanager.kinds.dataset.types import DatasetSpec
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.specs import accepted
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> url, format and credentialName; empty while the spec is not accepted."""
-    spec = accepted(types.read, observed.object)
+    spec: DatasetSpec | None = observed.spec
     if spec is None or is_being_deleted(observed.object):
         return {}
     excerpt = {key: value for key, value in msgspec.to_builtins(spec).items() if key != "nodeName"}

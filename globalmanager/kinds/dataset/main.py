@@ -7,13 +7,11 @@ import re
 from datetime import datetime
 from typing import Final
 
-from common.ids import WorkerName
+from common.ids import NodeName, WorkerName
 from globalmanager.contract import Observed, Plan
-from globalmanager.kinds.dataset import types
-from globalmanager.kinds.dataset.downstream import assignments
+from globalmanager.kinds.dataset.types import DatasetSpec
 from globalmanager.rules import contacts, references, status
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.specs import InvalidSpec
 from globalmanager.rules.status import WAITING, Finding, Truth
 
 COUNTED: Final = "Counted"
@@ -25,7 +23,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """Status only. A default Plan means: converged."""
     if is_being_deleted(observed.object):
         return Plan()
-    connected, requeue_after_s = contacts.edge_connected(observed, assignments(observed), now)
+    spec: DatasetSpec | None = observed.spec
+    nodes = [NodeName(spec.node_name)] if spec else []
+    connected, requeue_after_s = contacts.edge_connected(observed, nodes, now)
     findings = [*_findings(observed), *([connected] if connected else [])]
     return Plan(
         status=status.described(observed, findings, now),
@@ -35,10 +35,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _findings(observed: Observed) -> tuple[Finding, ...]:
-    try:
-        spec = types.read(observed.object)
-    except InvalidSpec as error:
-        return status.rejected(error), references.UNRESOLVED
+    if observed.invalid is not None:
+        return status.rejected(observed.invalid), references.UNRESOLVED
+    spec: DatasetSpec = observed.spec
     missing = references.missing_node(observed, spec.node_name, "spec.nodeName")
     resolved = references.resolved([missing] if missing else [])
     return status.accepted(), resolved, _counted(observed, spec.node_name)

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.contract import Job, Object, ObjectRef
 from globalmanager.rules import references as refs
-from globalmanager.rules.specs import NonEmpty, accepted, check_object_name, parse_spec
+from globalmanager.rules.specs import NonEmpty, check_object_name, parse_spec
 from globalmanager.rules.status import Conditions, Time
 from globalmanager.rules.storage import check_url
 
@@ -53,7 +53,7 @@ def read(object_: Object) -> DatasetSpec:
     return spec
 
 
-def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
+def references(job: Job) -> frozenset[ObjectRef]:
     """The Node; nothing while the spec is not accepted."""
-    spec = accepted(read, object_)
+    spec: DatasetSpec | None = job.spec
     return frozenset({refs.node_ref(spec.node_name)} if spec else ())

@@ -1,25 +1,21 @@
 """FederatedLearningJob: trainers keep their data, an aggregator joins what they learn."""
 
-from globalmanager.contract import PODS, SERVICES, Column, Kind, ResourceType
+from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.federatedlearningjob.downstream import assignments
 from globalmanager.kinds.federatedlearningjob.main import plan
 from globalmanager.kinds.federatedlearningjob.types import (
     FederatedLearningJobSpec,
     FederatedLearningJobStatus,
+    read,
     references,
 )
 from globalmanager.kinds.federatedlearningjob.upstream import fold
+from globalmanager.kinds.federatedlearningjob.workers import OWNS
 
 _PLURAL = "federatedlearningjobs"
 _KIND = "FederatedLearningJob"
 
-KIND = Kind(
-    types=(
-        ResourceType("edgeai.io", "v1alpha1", _PLURAL, _KIND),
-        ResourceType("sedna.io", "v1alpha1", _PLURAL, _KIND),
-    ),
-    singular="federatedlearningjob",
-    short_names={"edgeai.io": ("flj",), "sedna.io": ("fl",)},  # the second as in Sedna
+_SCHEMA = Schema(
     spec=FederatedLearningJobSpec,
     status=FederatedLearningJobStatus,
     columns=(
@@ -31,7 +27,17 @@ KIND = Kind(
         Column("Age", "date", ".metadata.creationTimestamp"),
         Column("Reason", "string", '.status.conditions[?(@.type=="Training")].reason', priority=1),
     ),
-    owns=(SERVICES, PODS),
+)
+
+KIND = Kind(
+    types={
+        ResourceType("edgeai.io", "v1alpha1", _PLURAL, _KIND): _SCHEMA,
+        ResourceType("sedna.io", "v1alpha1", _PLURAL, _KIND): _SCHEMA,
+    },
+    singular="federatedlearningjob",
+    short_names={"edgeai.io": ("flj",), "sedna.io": ("fl",)},  # the second as in Sedna
+    read=read,
+    owns=OWNS,
     references=references,
     plan=plan,
     assignments=assignments,

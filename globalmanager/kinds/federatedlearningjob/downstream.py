@@ -13,22 +13,27 @@ from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearn
 from globalmanager.kinds.federatedlearningjob.workers import trainer_name, trainer_role
 from globalmanager.rules.faults import is_active, node_of
 from globalmanager.rules.objects import has_role, is_being_deleted
-from globalmanager.rules.pods import fixed_node
+from globalmanager.rules.replication import index_of
 from globalmanager.rules.secrets import secret_hash, worker_secret
-from globalmanager.rules.specs import accepted
+from globalmanager.rules.worker_form import fixed_node
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each trainer that may be there."""
     if is_being_deleted(observed.object):
         return {}
-    spec = accepted(types.read, observed.object)
-    nodes = sorted({node for node in _nodes(observed, spec) if is_subdomain(node)})
-    return {NodeName(node): _assignment(observed, spec, node) for node in nodes}
+    return {node: _assignment(observed, node) for node in nodes(observed)}
 
 
-def _nodes(observed: Observed, spec: FederatedLearningJobSpec | None) -> Iterator[str]:
+def nodes(observed: Observed) -> list[NodeName]:
+    """Where trainers belong or live, in order."""
+    named = {node for node in _named_nodes(observed) if is_subdomain(node)}
+    return [NodeName(node) for node in sorted(named)]
+
+
+def _named_nodes(observed: Observed) -> Iterator[str]:
     """Where the spec, the Datasets and the trainers' pods put trainers."""
+    spec: FederatedLearningJobSpec | None = observed.spec
     for worker in spec.training_workers if spec else ():
         yield types.node_of(observed, worker)
     for pod in observed.pods:
@@ -36,12 +41,13 @@ def _nodes(observed: Observed, spec: FederatedLearningJobSpec | None) -> Iterato
             yield node_of(pod)
 
 
-def _assignment(observed: Observed, spec: FederatedLearningJobSpec | None, node: str) -> Assignment:
+def _assignment(observed: Observed, node: NodeName) -> Assignment:
     """A function of generation and node alone: while the version stands still nothing is sent.
 
     So a trainer whose node only its Dataset names is granted on every node of the job; its
     secret is known to its pod alone.
     """
+    spec: FederatedLearningJobSpec | None = observed.spec
     trainers = _of_spec(spec, node) if spec else _of_pods(observed, node)
     return Assignment.of(
         observed,
@@ -61,10 +67,9 @@ def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
 
 def _of_pods(observed: Observed, node: str) -> dict[int, str]:
     """The same of trainers that run while the spec is not accepted."""
-    there = [pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node]
-    indices = (name.rpartition("-")[2] for name in there)
-    known = {int(index) for index in indices if index.isdecimal() and len(index) <= 4}
-    return {index: "" for index in sorted(known) if trainer_name(observed.ref.name, index) in there}
+    there = (pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node)
+    indices = (index_of(observed.ref.name, TRAIN, name) for name in there)
+    return dict.fromkeys(sorted(index for index in indices if index is not None), "")
 
 
 def _worker(observed: Observed, index: int) -> WorkerName:

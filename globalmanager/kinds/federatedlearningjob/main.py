@@ -11,23 +11,11 @@ that still run after a while are ended, since they may wait for ever, and the jo
 the last one that ends, in whatever way.
 """
 
-import math
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from globalmanager.contract import (
-    PODS,
-    Action,
-    Delete,
-    Object,
-    ObjectRef,
-    Observed,
-    Plan,
-    ref_of,
-)
-from globalmanager.kinds.federatedlearningjob import progress, types, workers
-from globalmanager.kinds.federatedlearningjob.downstream import assignments
+from globalmanager.contract import PODS, Action, Object, ObjectRef, Observed, Plan, ref_of
+from globalmanager.kinds.federatedlearningjob import downstream, progress, types, workers
 from globalmanager.kinds.federatedlearningjob.types import (
     COMPLETE,
     FAILED,
@@ -35,10 +23,11 @@ from globalmanager.kinds.federatedlearningjob.types import (
     FederatedLearningJobSpec,
     Phase,
 )
-from globalmanager.rules import children, contacts, faults, references, status
+from globalmanager.rules import children, faults, lifecycle, references, status
+from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
+from globalmanager.rules.lifecycle import Timers, own_pods
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.specs import InvalidSpec, accepted
 from globalmanager.rules.status import Finding, Truth
 
 REPLACED_AFTER_S: Final = 30.0
@@ -69,32 +58,39 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return Plan()  # the garbage collector follows the owner references
     if ended(observed):
         return _cleared(observed, now)
-    spec: FederatedLearningJobSpec | None = None
-    missing: tuple[references.Missing, ...] = ()
-    try:
-        spec = types.read(observed.object)
-        missing = types.missing(observed, spec)
-        findings = (status.accepted(_note(observed, spec)), references.resolved(missing))
-    except InvalidSpec as error:
-        findings = (status.rejected(error), references.UNRESOLVED)
-    outcome = _outcome(observed, spec)
-    if outcome.end is not None:
-        actions = _stop(observed)
-    elif _has_result(observed):
-        actions = _stop(observed) if _result_age_s(observed, now) >= LEFT_WAITING_S else ()
-    elif spec is None or missing:
-        actions = ()
+    spec: FederatedLearningJobSpec | None = observed.spec
+    missing = types.missing(observed, spec) if spec else ()
+    if observed.invalid is not None:
+        findings = (status.rejected(observed.invalid), references.UNRESOLVED)
     else:
-        actions = _reconcile(observed, spec, now)
-    actions += _told_to_model(observed, spec, now)
-    return _conclude(observed, now, spec, findings=findings, outcome=outcome, actions=actions)
+        findings = (status.accepted(_note(observed, spec)), references.resolved(missing))
+    outcome = _outcome(observed, spec)
+    stages: Stages = ()
+    if outcome.end is not None or _has_waited(observed, now):
+        stages = (lifecycle.clean_up(own_pods(observed)),)
+    elif spec is not None and not missing and not _has_result(observed):
+        stages = _reconcile(observed, spec, now)
+    told = _model_status(observed, spec, now)
+    return lifecycle.conclude(
+        observed,
+        now,
+        findings=[*findings, outcome.training],
+        end=outcome.end,
+        phase=str(outcome.phase if spec or outcome.end else Phase.INVALID),
+        nodes=downstream.nodes(observed),
+        fields=_fields(observed, spec, outcome, now),
+        stages=tuple(stage for stage in (*stages, told) if stage),
+        timers=_timers(observed, now),
+    )
 
 
 def ended(observed: Observed) -> bool:
-    return any(status.condition(observed, end).get("status") == Truth.TRUE for end in _END)
+    return lifecycle.has_ended(observed, _END)
 
 
-def _note(observed: Observed, spec: FederatedLearningJobSpec) -> str:
+def _note(observed: Observed, spec: FederatedLearningJobSpec | None) -> str:
+    if spec is None:
+        return ""
     model = types.result(observed, spec)
     other = progress.newer_job(observed, model)
     if not other:
@@ -103,44 +99,32 @@ def _note(observed: Observed, spec: FederatedLearningJobSpec) -> str:
     return f"{text}: give each job a Model of its own, or the last to end overwrites the other"
 
 
-def _told_to_model(
+def _model_status(
     observed: Observed, spec: FederatedLearningJobSpec | None, now: datetime
 ) -> tuple[Action, ...]:
     if spec is None:
         return ()
     trainers = _trainers(observed, spec)
-    return progress.told_to_model(observed, trainers, types.result(observed, spec), now)
+    return progress.model_status(observed, trainers, types.result(observed, spec), now)
 
 
 # ---- workers ------------------------------------------------------------------------------------
 
 
 def finished(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> list[str]:
-    """Names of the pods of workers that are done, whether or not the pods are still there.
-
-    Args: spec: without those that an edit has left out
-    """
-    told = status.of(observed).get("finished")
-    known = [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
-    succeeded = [p["metadata"]["name"] for p in _own_pods(observed) if phase_of(p) == "Succeeded"]
-    done = {*known[: types.MAX_TRAINERS + 1], *succeeded}
-    return sorted(done if spec is None else done & {*workers.names(spec, observed.ref.name)})
+    """Names of the pods of workers that are done; of those that the spec has, if it is given."""
+    among = None if spec is None else workers.names(spec, observed.ref.name)
+    return lifecycle.finished(observed, among=among)
 
 
-def _reconcile(
-    observed: Observed, spec: FederatedLearningJobSpec, now: datetime
-) -> tuple[Action, ...]:
+def _reconcile(observed: Observed, spec: FederatedLearningJobSpec, now: datetime) -> Stages:
     done = [ObjectRef(PODS, observed.ref.namespace, name) for name in finished(observed, spec)]
-    lost = [pod for pod in _own_pods(observed) if phase_of(pod) == "Failed"]
-    settled = [*done, *(ref_of(PODS, pod) for pod in lost)]
-    replaced = [
-        _delete(pod)
-        for pod in lost
-        if _age_s(pod, now) >= REPLACED_AFTER_S and not is_being_deleted(pod)
-    ]
+    failed = [ref_of(PODS, pod) for pod in own_pods(observed) if phase_of(pod) == "Failed"]
+    replaced, _ = lifecycle.replacement(own_pods(observed), now, after_s=REPLACED_AFTER_S)
+    desired = workers.desired(observed, spec)
     return (
-        *replaced,
-        *children.reconcile(observed, workers.desired(observed, spec), settled=settled),
+        replaced,
+        *children.reconcile(observed, desired, workers.OWNS, settled=[*done, *failed]),
     )
 
 
@@ -149,47 +133,30 @@ def _has_result(observed: Observed) -> bool:
     return workers.aggregator_name(observed.ref.name) in finished(observed)
 
 
-def _stop(observed: Observed) -> tuple[Action, ...]:
-    """At the end nobody is left waiting for the others."""
-    return tuple(_delete(pod) for pod in _own_pods(observed) if faults.is_active(pod))
+def _has_waited(observed: Observed, now: datetime) -> bool:
+    return _has_result(observed) and _wait_for_trainers_s(observed, now) <= 0
 
 
-def _delete(pod: Object) -> Delete:
-    return Delete(ref_of(PODS, pod), pod["metadata"]["uid"])
+def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
+    """Left to the trainers since the manager saw the result; clocks of nodes may be wrong."""
+    result_time = status.of(observed).get("resultTime")
+    return lifecycle.left_s(result_time, LEFT_WAITING_S, now, unknown=LEFT_WAITING_S)
 
 
-def _own_pods(observed: Observed) -> list[Object]:
-    return [child for ref, child in observed.children.items() if ref.type == PODS]
-
-
-def _age_s(pod: Object, now: datetime) -> float:
-    return _since_s(pod["metadata"].get("creationTimestamp"), now, unknown=math.inf)
-
-
-def _result_age_s(observed: Observed, now: datetime) -> float:
-    """Since the aggregator was seen to have succeeded, by this clock alone: nodes' may be wrong."""
-    return _since_s(status.of(observed).get("resultTime"), now, unknown=0.0)
-
-
-def _since_s(time: Any, now: datetime, *, unknown: float) -> float:
-    began = status.parse_time(time)
-    return unknown if began is None else (now - began).total_seconds()
-
-
-def _requeue_after_s(observed: Observed, now: datetime) -> float | None:
+def _timers(observed: Observed, now: datetime) -> Timers:
     """Until the next pod is due: a failed one to be replaced, or one left waiting to be ended."""
-    pods = _own_pods(observed)
-    waits = [REPLACED_AFTER_S - _age_s(pod, now) for pod in pods if phase_of(pod) == "Failed"]
+    pods = own_pods(observed)
+    _, timers = lifecycle.replacement(pods, now, after_s=REPLACED_AFTER_S)
     if _has_result(observed) and any(map(faults.is_active, pods)):
-        waits.append(LEFT_WAITING_S - _result_age_s(observed, now))
-    return min((wait for wait in waits if wait > 0), default=None)
+        return timers.add(_wait_for_trainers_s(observed, now))
+    return timers
 
 
 # ---- status -------------------------------------------------------------------------------------
 
 
 def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outcome:
-    pods = _own_pods(observed)
+    pods = own_pods(observed)
     failed = next((pod for pod in pods if _has_failed_for_good(pod)), None)
     if failed is not None:
         message = str(status.mapping(failed.get("status")).get("message") or _DEADLINE)
@@ -222,8 +189,8 @@ def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> prog
 def _underway(
     observed: Observed,
     spec: FederatedLearningJobSpec | None,
-    pods: Sequence[Object],
-    done: Sequence[str],
+    pods: list[Object],
+    done: list[str],
 ) -> Outcome:
     refusal = observed.refusal
     if refusal is not None:
@@ -255,41 +222,20 @@ def _end(type_: str, phase: Phase, reason: str, message: str) -> Outcome:
     return Outcome(training, phase, Finding(type_, Truth.TRUE, reason, message))
 
 
-def _conclude(
-    observed: Observed,
-    now: datetime,
-    spec: FederatedLearningJobSpec | None,
-    *,
-    findings: tuple[Finding, Finding],
-    outcome: Outcome,
-    actions: Sequence[Action] = (),
-) -> Plan:
-    """The plan with the status that follows; `findings`: Accepted and ResolvedRefs."""
-    nodes = assignments(observed).keys()
-    connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
-    found = [*findings, outcome.training, *([connected] if connected else [])]
-    found += [outcome.end] if outcome.end else []
-    is_accepted = findings[0].truth is Truth.TRUE
-    phase = outcome.phase if is_accepted or outcome.end else Phase.INVALID
-    wanted = {
-        "observedGeneration": observed.generation,
-        "phase": str(phase),
-        "conditions": status.conditions(observed, found, now),
-        "startTime": _time(observed, "startTime", now, is_due=is_accepted),
-        "resultTime": _time(observed, "resultTime", now, is_due=_has_result(observed)),
-        "completionTime": _time(observed, "completionTime", now, is_due=outcome.end is not None),
-        "edgeNodes": ",".join(sorted(nodes)) or None,
+def _fields(
+    observed: Observed, spec: FederatedLearningJobSpec | None, outcome: Outcome, now: datetime
+) -> dict[str, Any]:
+    """What .status says beside conditions and phase."""
+    is_over = outcome.end is not None
+    return {
+        "resultTime": lifecycle.first_time(
+            observed, "resultTime", now, is_due=_has_result(observed)
+        ),
+        "completionTime": lifecycle.first_time(observed, "completionTime", now, is_due=is_over),
         **_numbers(observed, spec),
         **progress.of(_trainers(observed, spec)),
         **_left_out(observed, spec),
     }
-    waits = [each for each in (contact_in_s, _requeue_after_s(observed, now)) if each is not None]
-    return Plan(
-        actions=tuple(actions),
-        status=status.subtree(observed, wanted),
-        events=status.events(observed, found),
-        requeue_after_s=min(waits, default=None),
-    )
 
 
 def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
@@ -304,18 +250,20 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
 
     The last reports may come after the end, since edges may have been out of contact.
     """
-    spec = accepted(types.read, observed.object)
     wanted = {
         "observedGeneration": observed.generation,
         **_numbers(observed),
-        **progress.of(_trainers(observed, spec)),
+        **progress.of(_trainers(observed, observed.spec)),
     }
-    actions = (*_stop(observed), *_told_to_model(observed, spec, now))
-    return Plan(actions=actions, status=status.subtree(observed, wanted))
+    stages = lifecycle.clean_up(own_pods(observed)), _model_status(observed, observed.spec, now)
+    return Plan(
+        stages=tuple(stage for stage in stages if stage),
+        status=status.subtree(observed, wanted),
+    )
 
 
 def _numbers(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> dict[str, Any]:
-    pods = _own_pods(observed)
+    pods = own_pods(observed)
     done = finished(observed, spec)
     return {
         "active": sum(faults.is_active(pod) for pod in pods),
@@ -323,10 +271,3 @@ def _numbers(observed: Observed, spec: FederatedLearningJobSpec | None = None) -
         "failed": sum(phase_of(pod) == "Failed" for pod in pods),
         "finished": done,
     }
-
-
-def _time(observed: Observed, field: str, now: datetime, *, is_due: bool) -> Any:
-    known = status.of(observed).get(field)
-    if status.parse_time(known):
-        return known
-    return status.timestamp(now) if is_due else None

@@ -31,7 +31,7 @@ def of(trainers: Entries) -> dict[str, Any]:
     }
 
 
-def told_to_model(
+def model_status(
     observed: Observed, trainers: Entries, model: ObjectRef, now: datetime
 ) -> tuple[PatchStatus, ...]:
     """Round and metrics for the .status of the Model that the job makes, when they are news.

@@ -21,13 +21,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.contract import Object, ObjectRef, Observed, ResourceType
+from globalmanager.contract import InvalidSpec, Job, Object, ObjectRef, Observed
 from globalmanager.rules import references as refs
-from globalmanager.rules.pods import WorkerForm, check, fixed_node
 from globalmanager.rules.specs import (
-    InvalidSpec,
     NonEmpty,
-    accepted,
     check_object_name,
     check_service_name,
     parse_spec,
@@ -35,6 +32,7 @@ from globalmanager.rules.specs import (
 )
 from globalmanager.rules.status import Conditions, Metric, Time
 from globalmanager.rules.storage import Source, check_bucket_url, secrets
+from globalmanager.rules.worker_form import WorkerForm, check, fixed_node
 
 AGGREGATION: Final = "aggregation"
 TRAIN: Final = "train"
@@ -180,15 +178,14 @@ def dataset_path(index: int) -> str:
     return f"{training_path(index)}.dataset.name"
 
 
-def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
+def references(job: Job) -> frozenset[ObjectRef]:
     """Models, Datasets and Nodes that the spec names; none of a spec that is not accepted."""
-    spec = accepted(read, object_)
+    spec: FederatedLearningJobSpec | None = job.spec
     if spec is None:
         return frozenset()
     pretrained = [spec.pretrained_model] if spec.pretrained_model else []
     return refs.named(
-        type_,
-        object_,
+        job,
         models=[model.name for model in (spec.aggregation_worker.model, *pretrained)],
         datasets=[worker.dataset.name for worker in spec.training_workers],
         forms=[spec.aggregation_worker, *spec.training_workers],

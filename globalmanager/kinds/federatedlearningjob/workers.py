@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from common.ids import WorkerName
-from globalmanager.contract import Create, Observed
+from globalmanager.contract import PODS, SERVICES, Create, Observed, UpdateRule
 from globalmanager.kinds.federatedlearningjob import types
 from globalmanager.kinds.federatedlearningjob.types import (
     AGGREGATION,
@@ -20,10 +20,13 @@ from globalmanager.kinds.federatedlearningjob.types import (
 )
 from globalmanager.rules import children, storage
 from globalmanager.rules import references as refs
-from globalmanager.rules.pods import EnvVar, Worker, build, field, literal, worker_api
+from globalmanager.rules.pods import EnvVar, field, literal, worker_api
+from globalmanager.rules.replication import replica_name, replica_names
 from globalmanager.rules.secrets import worker_secret
+from globalmanager.rules.worker_form import Worker, build
 
 PORT: Final = 7363
+OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.RECREATE}
 _JOB: Final = "job"  # whose secret all workers of the job share
 _STATE_VOLUME: Final = "edgeai-federation"
 _STATE_DIRECTORY: Final = "/var/lib/edgeai-federation"
@@ -34,7 +37,7 @@ def aggregator_name(job: str) -> WorkerName:
 
 
 def trainer_name(job: str, index: int) -> WorkerName:
-    return WorkerName(f"{job}-{TRAIN}-{index}")
+    return replica_name(job, TRAIN, index)
 
 
 def trainer_role(index: int) -> str:
@@ -45,7 +48,9 @@ def trainer_role(index: int) -> str:
 def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create, ...]:
     """In the order of creation: what is called before who calls it."""
     name = observed.ref.name
-    service = children.service(observed, name=aggregator_name(name), role=AGGREGATION, port=PORT)
+    service = children.service(
+        observed, name=aggregator_name(name), role=AGGREGATION, ports={"tcp": PORT}
+    )
     trainers = (_trainer(observed, spec, index) for index in range(len(spec.training_workers)))
     return (service, _aggregator(observed, spec), *trainers)
 
@@ -145,7 +150,6 @@ def _transmitter_env(spec: FederatedLearningJobSpec) -> list[EnvVar]:
     return [literal("TRANSMITTER", "s3"), literal("AGG_DATA_PATH", s3.agg_data_path), *credentials]
 
 
-def names(spec: FederatedLearningJobSpec, job: str) -> list[str]:
+def names(spec: FederatedLearningJobSpec, job: str) -> list[WorkerName]:
     """Of the pods of all workers."""
-    trainers = (trainer_name(job, index) for index in range(len(spec.training_workers)))
-    return [aggregator_name(job), *trainers]
+    return [aggregator_name(job), *replica_names(job, TRAIN, len(spec.training_workers))]

@@ -1,32 +1,26 @@
 """JointInferenceService: a small model on the edge asks a big one in the cloud when unsure."""
 
 from globalmanager.contract import (
-    AUTOSCALERS,
-    DEPLOYMENTS,
-    SERVICES,
     Column,
     Kind,
     ResourceType,
+    Schema,
 )
 from globalmanager.kinds.jointinferenceservice.downstream import assignments
 from globalmanager.kinds.jointinferenceservice.main import plan
 from globalmanager.kinds.jointinferenceservice.types import (
     JointInferenceServiceSpec,
     JointInferenceServiceStatus,
+    read,
     references,
 )
 from globalmanager.kinds.jointinferenceservice.upstream import fold
+from globalmanager.kinds.jointinferenceservice.workers import OWNS
 
 _PLURAL = "jointinferenceservices"
 _KIND = "JointInferenceService"
 
-KIND = Kind(
-    types=(
-        ResourceType("edgeai.io", "v1alpha1", _PLURAL, _KIND),
-        ResourceType("sedna.io", "v1alpha1", _PLURAL, _KIND),
-    ),
-    singular="jointinferenceservice",
-    short_names={"edgeai.io": ("jis",), "sedna.io": ("ji",)},  # as in the proposal, and in Sedna
+_SCHEMA = Schema(
     spec=JointInferenceServiceSpec,
     status=JointInferenceServiceStatus,
     columns=(
@@ -38,7 +32,17 @@ KIND = Kind(
         Column("Seen", "string", '.status.metrics[?(@.key=="seen")].value', priority=1),
         Column("Reason", "string", '.status.conditions[?(@.type=="Running")].reason', priority=1),
     ),
-    owns=(SERVICES, DEPLOYMENTS, AUTOSCALERS),
+)
+
+KIND = Kind(
+    types={
+        ResourceType("edgeai.io", "v1alpha1", _PLURAL, _KIND): _SCHEMA,
+        ResourceType("sedna.io", "v1alpha1", _PLURAL, _KIND): _SCHEMA,
+    },
+    singular="jointinferenceservice",
+    short_names={"edgeai.io": ("jis",), "sedna.io": ("ji",)},  # as in the proposal, and in Sedna
+    read=read,
+    owns=OWNS,
     references=references,
     plan=plan,
     assignments=assignments,

@@ -12,25 +12,27 @@ import msgspec
 from common.ids import NodeName, is_subdomain
 from common.wire import WorkerGrant
 from globalmanager.contract import DEPLOYMENTS, Assignment, Object, Observed
-from globalmanager.kinds.jointinferenceservice import types
 from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
 from globalmanager.kinds.jointinferenceservice.workers import worker_name
 from globalmanager.rules.faults import node_of, phase_of
 from globalmanager.rules.objects import has_role, is_being_deleted
-from globalmanager.rules.pods import fixed_node
 from globalmanager.rules.secrets import secret_hash, worker_secret
-from globalmanager.rules.specs import accepted
 from globalmanager.rules.status import mapping
+from globalmanager.rules.worker_form import fixed_node
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each worker that may ever be there."""
     if is_being_deleted(observed.object):
         return {}
-    spec = accepted(types.read, observed.object)
-    excerpt = _excerpt(spec) if spec else {}
-    nodes = sorted({node for node in _nodes(observed, spec) if is_subdomain(node)})
-    return {NodeName(node): _assignment(observed, excerpt, node) for node in nodes}
+    excerpt = _excerpt(observed.spec) if observed.spec else {}
+    return {node: _assignment(observed, excerpt, node) for node in nodes(observed)}
+
+
+def nodes(observed: Observed) -> list[NodeName]:
+    """Where edge workers belong or live, in order."""
+    named = {node for node in _named_nodes(observed) if is_subdomain(node)}
+    return [NodeName(node) for node in sorted(named)]
 
 
 def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
@@ -41,8 +43,9 @@ def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
     return {"edgeWorker": edge}
 
 
-def _nodes(observed: Observed, spec: JointInferenceServiceSpec | None) -> Iterator[str]:
+def _named_nodes(observed: Observed) -> Iterator[str]:
     """Where the spec, the edge Deployment and the edge pods put workers."""
+    spec: JointInferenceServiceSpec | None = observed.spec
     yield fixed_node(spec.edge_worker) if spec else ""
     for ref, child in observed.children.items():
         if ref.type == DEPLOYMENTS and has_role(child, EDGE):

@@ -4,19 +4,20 @@ Called by the engine whenever the service, its workers, their pods, the Models a
 refers to, or the contact to its edge changed. Pure and total.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
-from globalmanager.contract import Action, Observed, Plan
-from globalmanager.kinds.jointinferenceservice import health, types, workers
-from globalmanager.kinds.jointinferenceservice.downstream import assignments
-from globalmanager.kinds.jointinferenceservice.types import RUNNING, Phase
-from globalmanager.rules import children, contacts, references, status
+from globalmanager.contract import Observed, Plan
+from globalmanager.kinds.jointinferenceservice import downstream, health, types, workers
+from globalmanager.kinds.jointinferenceservice.types import (
+    RUNNING,
+    JointInferenceServiceSpec,
+    Phase,
+)
+from globalmanager.rules import children, lifecycle, references, status
+from globalmanager.rules.children import Stages
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.specs import InvalidSpec
 from globalmanager.rules.status import Finding, Truth
 
 
@@ -28,14 +29,15 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector follows the owner references
-    try:
-        spec = types.read(observed.object)
-    except InvalidSpec as error:
-        return _conclude(observed, now, findings=(status.rejected(error), references.UNRESOLVED))
+    if observed.invalid is not None:
+        findings = (status.rejected(observed.invalid), references.UNRESOLVED)
+        return _conclude(observed, now, findings=findings)
+    spec: JointInferenceServiceSpec = observed.spec
     missing = types.missing(observed, spec)
-    actions = () if missing else children.reconcile(observed, workers.desired(observed, spec))
+    desired = () if missing else workers.desired(observed, spec)
+    stages = () if missing else children.reconcile(observed, desired, workers.OWNS)
     findings = (status.accepted(workers.hints(spec)), references.resolved(missing))
-    return _conclude(observed, now, findings=findings, actions=actions)
+    return _conclude(observed, now, findings=findings, stages=stages)
 
 
 def _conclude(
@@ -43,27 +45,18 @@ def _conclude(
     now: datetime,
     *,
     findings: tuple[Finding, Finding],
-    actions: Sequence[Action] = (),
+    stages: Stages = (),
 ) -> Plan:
     """The plan with the status that follows; `findings`: Accepted and ResolvedRefs."""
-    nodes = assignments(observed).keys()
     running, phase = _refused(observed, *_running(observed, findings))
-    connected, requeue_after_s = contacts.edge_connected(observed, nodes, now)
-    found = [*findings, running, *([connected] if connected else [])]
-    is_accepted = findings[0].truth is Truth.TRUE
-    wanted = {
-        "observedGeneration": observed.generation,
-        "phase": str(phase if is_accepted else Phase.INVALID),
-        "conditions": status.conditions(observed, found, now),
-        "startTime": _start_time(observed, now, is_accepted=is_accepted),
-        "edgeNodes": ",".join(sorted(nodes)) or None,
-        **health.numbers(observed),
-    }
-    return Plan(
-        actions=tuple(actions),
-        status=status.subtree(observed, wanted),
-        events=status.events(observed, found),
-        requeue_after_s=requeue_after_s,
+    return lifecycle.conclude(
+        observed,
+        now,
+        findings=[*findings, running],
+        phase=str(phase if findings[0].truth is Truth.TRUE else Phase.INVALID),
+        nodes=downstream.nodes(observed),
+        fields=health.numbers(observed),
+        stages=stages,
     )
 
 
@@ -86,10 +79,3 @@ def _refused(observed: Observed, running: Finding, phase: Phase) -> tuple[Findin
         return msgspec.structs.replace(running, message=message), phase
     phase = Phase.PENDING if refusal.reason == status.WAITING else Phase.FAILED
     return Finding(RUNNING, Truth.FALSE, refusal.reason, refusal.message), phase
-
-
-def _start_time(observed: Observed, now: datetime, *, is_accepted: bool) -> Any:
-    known = status.of(observed).get("startTime")
-    if status.parse_time(known):
-        return known
-    return status.timestamp(now) if is_accepted else None

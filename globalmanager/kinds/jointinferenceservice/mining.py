@@ -10,8 +10,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from globalmanager.rules.pods import Parameter
-from globalmanager.rules.specs import InvalidSpec, NonEmpty, shown
+from globalmanager.contract import InvalidSpec
+from globalmanager.rules.specs import NonEmpty, shown
+from globalmanager.rules.worker_form import Parameter
 
 NUMBERS: Final[Mapping[str, frozenset[str]]] = {
     "BertRouter": frozenset({"threshold"}),

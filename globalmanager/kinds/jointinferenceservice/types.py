@@ -17,19 +17,18 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.contract import Object, ObjectRef, Observed, ResourceType
+from globalmanager.contract import Job, Object, ObjectRef, Observed
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.rules import references as refs
-from globalmanager.rules.pods import WorkerForm, check
 from globalmanager.rules.specs import (
     NonEmpty,
-    accepted,
     check_object_name,
     check_service_name,
     parse_spec,
 )
 from globalmanager.rules.status import Conditions, Metric, Time
+from globalmanager.rules.worker_form import WorkerForm, check
 
 EDGE: Final = "edge"
 CLOUD: Final = "cloud"
@@ -135,13 +134,13 @@ def worker_path(role: str) -> str:
     return f"spec.{role}Worker"
 
 
-def references(type_: ResourceType, object_: Object) -> frozenset[ObjectRef]:
+def references(job: Job) -> frozenset[ObjectRef]:
     """Models and Nodes that both workers name; none of a spec that is not accepted."""
-    spec = accepted(read, object_)
+    spec: JointInferenceServiceSpec | None = job.spec
     if spec is None:
         return frozenset()
     forms = (spec.edge_worker, spec.cloud_worker)
-    return refs.named(type_, object_, models=[form.model.name for form in forms], forms=forms)
+    return refs.named(job, models=[form.model.name for form in forms], forms=forms)
 
 
 def missing(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs.Missing, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from common.ids import WorkerName
-from globalmanager.contract import Create, Observed
+from globalmanager.contract import AUTOSCALERS, DEPLOYMENTS, SERVICES, Create, Observed, UpdateRule
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.kinds.jointinferenceservice.types import (
@@ -24,19 +24,16 @@ from globalmanager.kinds.jointinferenceservice.types import (
 )
 from globalmanager.rules import children, storage
 from globalmanager.rules import references as refs
-from globalmanager.rules.pods import (
-    EnvVar,
-    Worker,
-    build,
-    field,
-    fixed_node,
-    literal,
-    set_by_user,
-    worker_api,
-)
+from globalmanager.rules.pods import EnvVar, field, literal, worker_api
 from globalmanager.rules.secrets import worker_secret
+from globalmanager.rules.worker_form import Worker, build, fixed_node, set_by_user
 
 PORT: Final = 5000
+OWNS: Final = {
+    SERVICES: UpdateRule.REPLACE,
+    DEPLOYMENTS: UpdateRule.REPLACE,
+    AUTOSCALERS: UpdateRule.REPLACE,
+}
 _OURS_TO_SAY: Final = ("LC_SERVER", "WORKER_NAME")
 """Variables by which an edge worker's reports arrive, and arrive as its own."""
 
@@ -64,7 +61,7 @@ def hints(spec: JointInferenceServiceSpec) -> str:
 def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
     """In the order of creation: what is called before who calls it."""
     name = observed.ref.name
-    service = children.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, port=PORT)
+    service = children.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, ports={"tcp": PORT})
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
     edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec.edge_worker))
     autoscalers = (

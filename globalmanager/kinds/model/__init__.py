@@ -1,18 +1,10 @@
 """Model: where a trained model is. Jobs refer to it; nothing runs for it."""
 
-from globalmanager.contract import Column, Kind, ResourceType
-from globalmanager.kinds.model.downstream import assignments
+from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.model.main import plan
-from globalmanager.kinds.model.types import ModelSpec, ModelStatus
-from globalmanager.kinds.model.upstream import fold
+from globalmanager.kinds.model.types import ModelSpec, ModelStatus, read
 
-KIND = Kind(
-    types=(
-        ResourceType("edgeai.io", "v1alpha1", "models", "Model"),
-        ResourceType("sedna.io", "v1alpha1", "models", "Model"),
-    ),
-    singular="model",
-    short_names={"edgeai.io": ("mdl",)},
+_SCHEMA = Schema(
     spec=ModelSpec,
     status=ModelStatus,
     columns=(
@@ -21,7 +13,15 @@ KIND = Kind(
         Column("Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status'),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
+)
+
+KIND = Kind(
+    types={
+        ResourceType("edgeai.io", "v1alpha1", "models", "Model"): _SCHEMA,
+        ResourceType("sedna.io", "v1alpha1", "models", "Model"): _SCHEMA,
+    },
+    singular="model",
+    short_names={"edgeai.io": ("mdl",)},
+    read=read,
     plan=plan,
-    assignments=assignments,
-    fold=fold,
 )

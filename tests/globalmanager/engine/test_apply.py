@@ -32,7 +32,7 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
 from globalmanager.rules.status import WAITING
 from tests.globalmanager.cluster import CRDS, Cluster, User
-from tests.globalmanager.gadgets import CONFIGMAPS, crd_of, gadget, wanted_config
+from tests.globalmanager.gadgets import CONFIGMAPS, crd_of, gadget, read, wanted_config
 from tests.globalmanager.objects import GADGETS
 
 CONFIG = ObjectRef(CONFIGMAPS, "default", "a-config")
@@ -60,6 +60,7 @@ class Bench:
         return Observed(
             type=GADGETS,
             object=self.made,
+            spec=read(self.made),
             children={},
             pods=(),
             references={},
@@ -71,7 +72,9 @@ class Bench:
         return {**wanted_config(self.observed()), **changes}
 
     async def apply(self, *actions: Create | Replace | Delete, **plan: Any) -> None:
-        await self.applier.apply(self.observed(), Plan(actions=actions, **plan))
+        await self.applier.apply(
+            self.observed(), Plan(stages=tuple((action,) for action in actions), **plan)
+        )
 
     async def recorded(self) -> list[str]:
         """Reasons of the Events so far."""

@@ -70,7 +70,7 @@ async def test_of_a_plan_that_outlasts_the_reign_nothing_is_sent(
     def plan_until_deposed(observed: Observed, now: datetime) -> Plan:
         fence.close()
         made = plan(observed, now)
-        return made if creates else msgspec.structs.replace(made, actions=())
+        return made if creates else msgspec.structs.replace(made, stages=())
 
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
     kind = msgspec.structs.replace(GADGET, plan=plan_until_deposed)

@@ -10,15 +10,15 @@ from globalmanager.contract import (
     PODS,
     REPLICASETS,
     SERVICES,
+    Job,
     Object,
     ResourceType,
-    ref_of,
 )
 from globalmanager.engine.observe import Owned, find_owned
 from globalmanager.kinds.jointinferenceservice import KIND
 from tests.globalmanager.objects import make
 
-JOBS = KIND.types[0]
+JOBS = KIND.resources[0]
 JOB = make("digits", uid="uid-job", type_=JOBS, spec={})
 LABELS = {
     "app.kubernetes.io/managed-by": "edgeai",
@@ -51,7 +51,7 @@ class Cache:
         self.store(type_).upsert(object_)
 
     def owned(self) -> Owned:
-        return find_owned(KIND, ref_of(JOBS, JOB), JOB, self.store)
+        return find_owned(KIND, Job(type=JOBS, object=JOB), self.store)
 
     def pods(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.owned().pods]

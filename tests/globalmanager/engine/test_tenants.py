@@ -25,6 +25,7 @@ from globalmanager.contract import (
     Observed,
     Plan,
     ResourceType,
+    UpdateRule,
 )
 from globalmanager.engine.loop import EngineSettings
 from globalmanager.kube.client import KubeClient
@@ -42,11 +43,11 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "edgeai"}
 
 def plan(observed: Observed, _now: datetime) -> Plan:
     kept = [ref for ref in observed.children if ref.type == DEPLOYMENTS]
-    actions = children.reconcile(observed, (), settled=kept)
+    stages = children.reconcile(observed, (), KIND.owns, settled=kept)
     failed = [pod for pod in observed.pods if faults.phase_of(pod) == "Failed"]
     told = {"phase": "Failed" if failed else "Ready", "pods": len(observed.pods)}
     current = observed.object.get("status") or {}
-    return Plan(actions=actions, status=None if current == told else told)
+    return Plan(stages=stages, status=None if current == told else told)
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
@@ -55,7 +56,10 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 
 KIND = msgspec.structs.replace(
-    GADGET, owns=(CONFIGMAPS, DEPLOYMENTS), plan=plan, assignments=assignments
+    GADGET,
+    owns={**GADGET.owns, DEPLOYMENTS: UpdateRule.REPLACE},
+    plan=plan,
+    assignments=assignments,
 )
 
 

@@ -207,7 +207,7 @@ def federation(trainers: int = 2, **fields: Any) -> World:
 
 
 def sedna_federated() -> World:
-    world = World(FEDERATED, from_yaml(SEDNA_FEDERATED), FEDERATED.types[1])
+    world = World(FEDERATED, from_yaml(SEDNA_FEDERATED), FEDERATED.resources[1])
     world.model("surface-defect-detection-model", "/model/latest.h5").nodes(
         "cloud0", "edge1", "edge2"
     )

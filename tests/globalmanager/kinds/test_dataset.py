@@ -68,7 +68,7 @@ def test_a_node_that_does_not_exist_is_named() -> None:
 
 
 def test_the_node_is_all_it_refers_to() -> None:
-    (ref,) = KIND.references(KIND.types[0], dataset().object)
+    (ref,) = KIND.references(dataset().observed())
     assert isinstance(ref, ObjectRef)
     assert (ref.type.kind, ref.name) == ("Node", "edge0")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import Action, Delete, Object, PatchStatus
+from globalmanager.contract import Action, Adopt, Delete, Object, PatchStatus
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
 from tests.globalmanager.builders import World, at, job
@@ -37,7 +37,7 @@ def acts(world: World, now: Any = None) -> list[str]:
 
 
 def name_of(action: Action) -> str:
-    if isinstance(action, Delete | PatchStatus):
+    if isinstance(action, Delete | PatchStatus | Adopt):
         return action.ref.name
     name: str = action.object["metadata"]["name"]
     return name

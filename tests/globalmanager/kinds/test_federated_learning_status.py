@@ -348,7 +348,7 @@ def test_what_keeps_workers_from_being_made_is_told(reason: str) -> None:
     world = federation()
     refused = msgspec.structs.replace(world.observed(), refusal=Refusal(reason, "is taken"))
     plan = world.kind.plan(refused, NOW)
-    world.apply(msgspec.structs.replace(plan, actions=()))
+    world.apply(msgspec.structs.replace(plan, stages=()))
     training = world.condition("Training")
     assert (training["reason"], training["message"]) == (reason, "is taken")
     assert world.status["phase"] == "Pending"

@@ -233,7 +233,7 @@ def test_it_waits_for_a_model_whose_url_is_no_good() -> None:
 
 def test_models_of_the_other_group_do_not_count() -> None:
     world = sedna_style()
-    refs = world.kind.references(world.type, world.object)
+    refs = world.kind.references(world.observed())
     assert {ref.type.group for ref in refs} == {"sedna.io", ""}
 
 

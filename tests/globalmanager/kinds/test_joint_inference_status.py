@@ -128,7 +128,7 @@ def test_what_the_api_refuses_is_why_nothing_runs() -> None:
     world = digits()
     observed = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
     plan = world.kind.plan(observed, at(0))
-    world.apply(msgspec.structs.replace(plan, actions=()))
+    world.apply(msgspec.structs.replace(plan, stages=()))
     condition = world.condition("Running")
     assert (condition["status"], condition["reason"]) == ("False", "NameConflict")
     assert condition["message"] == REFUSAL.message
@@ -143,7 +143,7 @@ def test_waiting_for_what_still_ends_is_no_failure() -> None:
     world = digits()
     refusal = Refusal("Waiting", "an earlier deployment is still being deleted")
     plan = world.kind.plan(msgspec.structs.replace(world.observed(), refusal=refusal), at(0))
-    world.apply(msgspec.structs.replace(plan, actions=()))
+    world.apply(msgspec.structs.replace(plan, stages=()))
     assert (world.status["phase"], plan.events) == ("Pending", ())
     assert world.condition("Running")["message"] == refusal.message
 

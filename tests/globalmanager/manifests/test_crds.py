@@ -27,7 +27,7 @@ def schema_of(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def faults(object_: Any, kind: Kind = JOINT) -> list[str]:
-    schema = schema_of(crds.crd(kind, kind.types[0]))
+    schema = schema_of(crds.crd(kind, kind.resources[0]))
     return [str(fault) for fault in schemas.validate(schema, object_)]
 
 
@@ -77,7 +77,7 @@ def test_no_two_kinds_share_a_name_within_a_group() -> None:
 def test_users_manifests_fit_and_lose_nothing(text: str) -> None:
     object_ = from_yaml(text)
     assert faults(object_) == []
-    schema = schema_of(crds.crd(JOINT, JOINT.types[0]))
+    schema = schema_of(crds.crd(JOINT, JOINT.resources[0]))
     _, unknown = schemas.prune(schema, object_, root=True)
     assert unknown == []
 
@@ -87,7 +87,7 @@ def test_the_status_that_plans_write_fits_and_loses_nothing() -> None:
     world.receive(report(counts={"seen": 4, "loss": 0.5}, details={"note": "x"}))
     world.settle().available("edge", "cloud").settle()
     assert faults(world.object) == []
-    schema = schema_of(crds.crd(JOINT, JOINT.types[0]))
+    schema = schema_of(crds.crd(JOINT, JOINT.resources[0]))
     _, unknown = schemas.prune(schema, world.object, root=True)
     assert unknown == []
 

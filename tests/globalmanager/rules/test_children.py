@@ -2,10 +2,12 @@
 
 import pytest
 
-from globalmanager.contract import Create, Delete, Replace
+from globalmanager.contract import DEPLOYMENTS, SERVICES, Create, Delete, Plan, Replace, UpdateRule
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.rules import children, objects
 from tests.globalmanager.builders import World, job
+
+RULES = {SERVICES: UpdateRule.REPLACE, DEPLOYMENTS: UpdateRule.REPLACE}
 
 
 def world() -> World:
@@ -20,14 +22,16 @@ def deployment(world: World, *, image: str = "a", autoscaled: bool = False) -> C
 
 
 def service(world: World, port: int = 5000) -> Create:
-    return children.service(world.observed(), name="digits-cloud", role="cloud", port=port)
+    return children.service(
+        world.observed(), name="digits-cloud", role="cloud", ports={"tcp": port}
+    )
 
 
 def applied(world: World, *desired: Create) -> list[object]:
-    actions = children.reconcile(world.observed(), desired)
-    for action in actions:
-        world._act(action)
-    return list(actions)
+    """The actions of all stages, which have taken effect."""
+    stages = children.reconcile(world.observed(), desired, RULES)
+    world.apply(Plan(stages=stages))
+    return [action for stage in stages for action in stage]
 
 
 def test_everything_created_is_owned_and_labelled() -> None:

@@ -8,11 +8,10 @@ import pytest
 import yaml
 
 from common.ids import WorkerName
-from globalmanager.contract import Object
+from globalmanager.contract import InvalidSpec, Object
 from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.rules import pods, storage
-from globalmanager.rules.pods import Worker, WorkerForm
-from globalmanager.rules.specs import InvalidSpec
+from globalmanager.rules import pods, storage, worker_form
+from globalmanager.rules.worker_form import Worker, WorkerForm
 from tests.globalmanager.builders import SETTINGS, World, job
 
 CONTAINER = {"name": "main", "image": "registry.test/worker:1"}
@@ -35,7 +34,7 @@ def template(container: Object | None = None, **spec: Any) -> WorkerForm:
 def built(
     given: WorkerForm, env: Any = (), url: str = "", name: str = "", *, is_edge: bool = False
 ) -> Object:
-    pods.check(given, "spec.edgeWorker")
+    worker_form.check(given, "spec.edgeWorker")
     sources = [storage.Source(env="MODEL_URL", url=url)] if url else []
     worker = Worker(
         role="edge",
@@ -45,7 +44,7 @@ def built(
         name=WorkerName(name) if name else None,
         is_edge=is_edge,
     )
-    return pods.build(World(KIND, job()).observed(), worker)
+    return worker_form.build(World(KIND, job()).observed(), worker)
 
 
 # ---- environment --------------------------------------------------------------------------------
@@ -144,14 +143,14 @@ def test_the_users_volume_and_mount_of_the_same_name_win() -> None:
     ],
 )
 def test_node(given: WorkerForm, node: str) -> None:
-    assert pods.fixed_node(given) == node
+    assert worker_form.fixed_node(given) == node
     assert built(given)["spec"].get("nodeName", "") == node
 
 
 # ---- tolerations --------------------------------------------------------------------------------
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
-ITS_LOCAL_CONTROLLER = Path(__file__).parents[2] / "deploy/base/localcontroller/daemonset.yaml"
+ITS_LOCAL_CONTROLLER = Path(__file__).parents[3] / "deploy/base/localcontroller/daemonset.yaml"
 
 
 def tolerations(given: WorkerForm, *, is_edge: bool = True) -> list[Object]:
@@ -192,7 +191,7 @@ def test_a_user_who_tolerates_every_key_is_given_none() -> None:
 
 def test_a_toleration_that_is_none_is_named() -> None:
     with pytest.raises(InvalidSpec, match=r"tolerations\[0\]"):
-        pods.check(template(nodeName="edge0", tolerations=["all"]), "spec.edgeWorker")
+        worker_form.check(template(nodeName="edge0", tolerations=["all"]), "spec.edgeWorker")
 
 
 # ---- workerSpec ---------------------------------------------------------------------------------
@@ -281,5 +280,5 @@ def test_a_script_becomes_a_container() -> None:
 )
 def test_refusals(given: Any, message: str) -> None:
     with pytest.raises(InvalidSpec) as error:
-        pods.check(form(**given), "spec.w")
+        worker_form.check(form(**given), "spec.w")
     assert str(error.value).startswith(message)

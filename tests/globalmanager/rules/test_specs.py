@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from globalmanager.rules.specs import InvalidSpec, NonEmpty, check_service_name, parse_spec
+from globalmanager.contract import InvalidSpec
+from globalmanager.rules.specs import NonEmpty, check_service_name, parse_spec
 
 
 class Inner(msgspec.Struct):

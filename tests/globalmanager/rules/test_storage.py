@@ -2,7 +2,7 @@
 
 import pytest
 
-from globalmanager.rules.specs import InvalidSpec
+from globalmanager.contract import InvalidSpec
 from globalmanager.rules.storage import Source, check_url, place
 from tests.globalmanager.builders import SETTINGS
 

@@ -9,7 +9,16 @@ import pytest
 from common import wire
 from common.errors import EdgeAIError, Overloaded, Unavailable
 from common.ids import TaskKey, Uid, WorkerName
-from globalmanager.contract import Kind, Object, ObjectRef, Plan, ResourceType, WorkerReport, ref_of
+from globalmanager.contract import (
+    Kind,
+    Object,
+    ObjectRef,
+    Plan,
+    ResourceType,
+    Schema,
+    WorkerReport,
+    ref_of,
+)
 from globalmanager.edge.sessions.fold import PatchOf, StatusFold
 from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry
 from tests.globalmanager.edge.world import A, key, uid
@@ -25,14 +34,11 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] |
 
 
 KIND = Kind(
-    types=(TYPE,),
+    types={TYPE: Schema(spec=dict, status=dict, columns=())},
     singular="jointinferenceservice",
     short_names={},
-    spec=dict,
-    status=dict,
-    columns=(),
+    read=dict,
     plan=lambda _observed, _now: Plan(),
-    assignments=lambda _observed: {},
     fold=fold,
 )
 

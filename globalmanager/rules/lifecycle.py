@@ -1,0 +1,190 @@
+"""The life of a job: which workers are done, what is replaced when, what ends it, what is left.
+
+Called by the kinds. Pure: the only clock is `now`, and whatever must happen later is a wait among
+`Timers`, which become `Plan.requeue_after_s`.
+"""
+
+import enum
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from common.ids import NodeName
+from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ref_of
+from globalmanager.rules import contacts, faults, status
+from globalmanager.rules.children import Stages
+from globalmanager.rules.faults import phase_of
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import Finding, Truth
+
+MAX_FINISHED: Final = 2000
+"""Names in .status.finished that are believed; a status can hold anything."""
+
+
+class Timers(msgspec.Struct, frozen=True):
+    """Waits, in seconds from now, after which the job is planned again though nothing changed."""
+
+    waits_s: tuple[float, ...] = ()
+
+    def add(self, *waits_s: float | None) -> "Timers":
+        """With more waits; one that is over, infinite or None needs no timer."""
+        pending = (wait for wait in waits_s if wait is not None and 0 < wait < math.inf)
+        return Timers((*self.waits_s, *pending))
+
+    @property
+    def next_s(self) -> float | None:
+        return min(self.waits_s, default=None)
+
+
+# ---- time ---------------------------------------------------------------------------------------
+
+
+def left_s(since: Any, limit_s: float | None, now: datetime, *, unknown: float = math.inf) -> float:
+    """Seconds until `limit_s` after `since`: of a deadline, a time to live, an age. 0 is due.
+
+    Args:
+        since: RFC 3339 time of a status or of metadata
+        limit_s: seconds; None for no limit
+        unknown: what is left when `since` is no time
+    """
+    began = status.parse_time(since)
+    if limit_s is None:
+        return math.inf
+    return unknown if began is None else limit_s - (now - began).total_seconds()
+
+
+def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -> Any:
+    """Value of .status.<field>: the time that stands there, else now if it is due, else None."""
+    known = status.of(observed).get(field)
+    if status.parse_time(known):
+        return known
+    return status.timestamp(now) if is_due else None
+
+
+def backoff_s(failures: int, *, base_s: float, max_s: float) -> float:
+    """Wait after so many failures in a row: doubles from `base_s` up to `max_s`."""
+    return min(max_s, base_s * 2.0 ** min(max(failures - 1, 0), 32)) if failures > 0 else 0.0
+
+
+# ---- pods ---------------------------------------------------------------------------------------
+
+
+def own_pods(observed: Observed) -> list[Object]:
+    """The pods that the job made itself, not through a Deployment."""
+    return [child for ref, child in observed.children.items() if ref.type == PODS]
+
+
+def finished(observed: Observed, *, among: Collection[str] | None = None) -> list[str]:
+    """Names of the pods of workers that are done, whether or not the pods are still there.
+
+    A worker that has succeeded once is never run again: `.status.finished` remembers it.
+
+    Args: among: names of the workers that the spec has; None: whoever was ever done
+    """
+    known = status.of(observed).get("finished")
+    names = [name for name in known if isinstance(name, str)] if isinstance(known, list) else []
+    succeeded = [
+        pod["metadata"]["name"] for pod in own_pods(observed) if phase_of(pod) == "Succeeded"
+    ]
+    done = {*names[:MAX_FINISHED], *succeeded}
+    return sorted(done if among is None else done.intersection(among))
+
+
+def deletion(pod: Object) -> Delete:
+    return Delete(ref_of(PODS, pod), pod["metadata"]["uid"])
+
+
+def replacement(
+    pods: Iterable[Object], now: datetime, *, after_s: float
+) -> tuple[tuple[Delete, ...], Timers]:
+    """Deletions of failed pods that are old enough, and when the next one will be.
+
+    Args: after_s: least age: a node that refuses a pod does so at once, again and again
+    """
+    failed = [pod for pod in pods if phase_of(pod) == "Failed"]
+    waits = {
+        pod["metadata"]["name"]: left_s(
+            pod["metadata"].get("creationTimestamp"), after_s, now, unknown=0.0
+        )
+        for pod in failed
+    }
+    due = (pod for pod in failed if waits[pod["metadata"]["name"]] <= 0)
+    deletions = tuple(deletion(pod) for pod in due if not is_being_deleted(pod))
+    return deletions, Timers().add(*waits.values())
+
+
+class CleanPods(enum.StrEnum):
+    """Which pods are deleted at the end of a job."""
+
+    ALL = "All"
+    RUNNING = "Running"
+    NONE = "None"
+
+
+def clean_up(pods: Sequence[Object], policy: CleanPods = CleanPods.RUNNING) -> tuple[Delete, ...]:
+    """Deletions at the end of a job."""
+    chosen = {
+        CleanPods.ALL: [pod for pod in pods if not is_being_deleted(pod)],
+        CleanPods.RUNNING: [pod for pod in pods if faults.is_active(pod)],
+        CleanPods.NONE: [],
+    }
+    return tuple(deletion(pod) for pod in chosen[policy])
+
+
+# ---- the end ------------------------------------------------------------------------------------
+
+
+def has_ended(observed: Observed, ends: Iterable[str]) -> bool:
+    """Whether one of the conditions `ends`, which are final, is True."""
+    return any(status.condition(observed, end).get("status") == Truth.TRUE for end in ends)
+
+
+def deletion_after(
+    observed: Observed, ttl_s: float | None, now: datetime
+) -> tuple[tuple[Delete, ...], Timers]:
+    """The job's own deletion, `ttl_s` seconds after .status.completionTime."""
+    left = left_s(status.of(observed).get("completionTime"), ttl_s, now)
+    due = (Delete(observed.ref, observed.uid),) if left <= 0 else ()
+    return due, Timers().add(left)
+
+
+def conclude(
+    observed: Observed,
+    now: datetime,
+    *,
+    findings: Sequence[Finding],
+    end: Finding | None = None,
+    phase: str,
+    nodes: Collection[NodeName],
+    fields: Mapping[str, Any],
+    stages: Stages = (),
+    timers: Timers = Timers(),  # noqa: B008 - frozen
+) -> Plan:
+    """The plan, with the status that every job has.
+
+    Args:
+        findings: the conditions before EdgeConnected, Accepted first
+        end: the final condition, once the job has ended
+        nodes: where the job has workers that report
+        fields: what else .status says
+    """
+    connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
+    found = [*findings, *([connected] if connected else []), *([end] if end else [])]
+    is_accepted = findings[0].truth is Truth.TRUE
+    wanted = {
+        "observedGeneration": observed.generation,
+        "phase": phase,
+        "conditions": status.conditions(observed, found, now),
+        "startTime": first_time(observed, "startTime", now, is_due=is_accepted),
+        "edgeNodes": ",".join(sorted(nodes)) or None,
+        **fields,
+    }
+    return Plan(
+        stages=stages,
+        status=status.subtree(observed, wanted),
+        events=status.events(observed, found),
+        requeue_after_s=timers.add(contact_in_s).next_s,
+    )

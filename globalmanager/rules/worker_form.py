@@ -1,0 +1,252 @@
+"""How a user gives one worker: as a pod `template`, or as the proposal's `workerSpec`.
+
+Both end as a pod template, which `pods` completes. Called by the kinds whose workers come in this
+form, those of Sedna.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from common.ids import WorkerName
+from globalmanager.contract import InvalidSpec, Object, Observed, WorkerSettings
+from globalmanager.rules import objects, pods, storage
+from globalmanager.rules.pods import EnvVar
+from globalmanager.rules.specs import NonEmpty, check_object_name, parse, shown
+
+_KEEP_UNKNOWN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_TEXTS: Final = {"type": "array", "nullable": True, "items": {"type": "string"}}
+_ENV_SCHEMA: Final = {
+    **_KEEP_UNKNOWN,
+    "properties": {"value": {"type": "string", "nullable": True}},
+}
+# Of a container only what YAML easily takes for a number or a boolean, so that it is refused at
+# once, by name, and not when the Deployment is made.
+_CONTAINER_SCHEMA: Final = {
+    **_KEEP_UNKNOWN,
+    "properties": {
+        "command": _TEXTS,
+        "args": _TEXTS,
+        "env": {"type": "array", "nullable": True, "items": _ENV_SCHEMA},
+    },
+}
+_TEMPLATE_SCHEMA: Final = {
+    **_KEEP_UNKNOWN,
+    "description": "pod template of the worker, as in a Deployment",
+    "required": ["spec"],
+    "properties": {
+        "spec": {
+            **_KEEP_UNKNOWN,
+            "required": ["containers"],
+            "properties": {
+                "containers": {"type": "array", "minItems": 1, "items": _CONTAINER_SCHEMA},
+                "initContainers": {
+                    "type": "array",
+                    "nullable": True,
+                    "items": _CONTAINER_SCHEMA,
+                },
+            },
+        },
+    },
+}
+Template = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_TEMPLATE_SCHEMA)]
+
+_ENV_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
+_SCRIPTS_VOLUME: Final = "edgeai-scripts"
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A named text."""
+
+    key: NonEmpty
+    value: str = ""
+
+
+class WorkerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A script, run as `python3 scriptDir/scriptBootFile` in the framework's image.
+
+    scriptDir is a directory of the worker's node, mounted read-only at the same path. The image
+    is the one that the GlobalManager is configured with for frameworkType:frameworkVersion.
+    Each parameter becomes an environment variable.
+    """
+
+    script_dir: NonEmpty
+    script_boot_file: NonEmpty
+    framework_type: NonEmpty
+    framework_version: NonEmpty
+    parameters: list[Parameter] = []
+
+
+class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a user gives one worker: exactly one of workerSpec and template."""
+
+    name: str = ""
+    """For people; workers are named after their job, so that two jobs never collide."""
+    node_name: str = ""
+    worker_spec: WorkerSpec | None = None
+    template: Template | None = None
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker about to get a pod template."""
+
+    role: str
+    form: WorkerForm
+    env: Sequence[EnvVar]
+    data: storage.Placement = storage.Placement()
+    name: WorkerName | None = None
+    """None when each of its pods has a name of its own."""
+    restart_policy: str = "Always"
+    is_edge: bool = False
+    """It reports to the LocalController of its node, and stays there while the node is away."""
+
+
+# ---- checks -------------------------------------------------------------------------------------
+
+
+class _Named(msgspec.Struct):
+    name: NonEmpty
+
+
+class _EnvVar(_Named):
+    value: str | None = None
+
+
+class _Mount(msgspec.Struct, rename="camel"):
+    mount_path: NonEmpty
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: NonEmpty
+    image: NonEmpty
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[_EnvVar] | None = None
+    volume_mounts: list[_Mount] | None = None
+
+
+class _Toleration(msgspec.Struct):
+    key: str | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    containers: Annotated[list[_Container], msgspec.Meta(min_length=1)]
+    init_containers: list[_Named] | None = None
+    volumes: list[_Named] | None = None
+    node_name: str | None = None
+    tolerations: list[_Toleration] | None = None
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _TemplateShape(msgspec.Struct):
+    """As much of a pod template as this module touches; the rest is the API server's to judge."""
+
+    spec: _PodSpec
+    metadata: _Metadata | None = None
+
+
+def check(form: WorkerForm, path: str) -> None:
+    """Raises: InvalidSpec unless a pod template can be built from `form` (at `path`)"""
+    if (form.worker_spec is None) == (form.template is None):
+        both = form.template is not None
+        problem = "has both workerSpec and template" if both else "has no container"
+        raise InvalidSpec(path, problem, "give exactly one of workerSpec and template")
+    if form.template is not None:
+        _check_template(form, form.template, path)
+    if form.worker_spec is not None:
+        _check_worker_spec(form.worker_spec, f"{path}.workerSpec")
+    if fixed_node(form):
+        check_object_name(fixed_node(form), f"{path}.nodeName", "Node")
+
+
+def _check_template(form: WorkerForm, template: Object, path: str) -> None:
+    shape = parse(template, _TemplateShape, f"{path}.template")
+    named = shape.spec.node_name
+    if form.node_name and named and named != form.node_name:
+        problem = f"{shown(form.node_name)} is not {shown(named)} of template.spec.nodeName"
+        raise InvalidSpec(f"{path}.nodeName", problem, "name the node once")
+
+
+def _check_worker_spec(worker_spec: WorkerSpec, path: str) -> None:
+    directory, file = worker_spec.script_dir, worker_spec.script_boot_file
+    if not directory.startswith("/") or ".." in directory.split("/"):
+        problem = f"{shown(directory)} is no absolute path without '..'"
+        raise InvalidSpec(f"{path}.scriptDir", problem, "write it like /code")
+    if file.startswith("/") or ".." in file.split("/"):
+        problem = f"{shown(file)} is no path within scriptDir"
+        raise InvalidSpec(f"{path}.scriptBootFile", problem, "write it like inference.py")
+    for index, parameter in enumerate(worker_spec.parameters):
+        if not _ENV_NAME.match(parameter.key):
+            problem = f"{shown(parameter.key)} cannot be the name of an environment variable"
+            remedy = "use letters, digits, '_', '-' and '.', not starting with a digit"
+            raise InvalidSpec(f"{path}.parameters[{index}].key", problem, remedy)
+
+
+# ---- reading ------------------------------------------------------------------------------------
+
+
+def fixed_node(form: WorkerForm) -> str:
+    """The node the user names; "" when Kubernetes chooses one. `form` has passed `check`."""
+    if form.node_name or form.template is None:
+        return form.node_name
+    return form.template["spec"].get("nodeName") or ""
+
+
+def framework(worker_spec: WorkerSpec) -> str:
+    """Key in WorkerSettings.framework_images."""
+    return f"{worker_spec.framework_type}:{worker_spec.framework_version}"
+
+
+def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
+    """Those of the environment variables `names` that a container of the template sets itself."""
+    if form.template is None:
+        return []
+    containers = form.template["spec"]["containers"]
+    given = {item["name"] for container in containers for item in container.get("env") or ()}
+    return [name for name in names if name in given]
+
+
+# ---- building -----------------------------------------------------------------------------------
+
+
+def build(observed: Observed, worker: Worker) -> Object:
+    """The pod template; needs a form that passed `check` and whose image is configured."""
+    return pods.build(
+        observed,
+        _given_template(worker.form, observed.settings),
+        role=worker.role,
+        env=worker.env,
+        data=worker.data,
+        labels={objects.LABEL_WORKER: worker.name} if worker.name else {},
+        node=fixed_node(worker.form),
+        restart_policy=worker.restart_policy,
+        is_edge=worker.is_edge,
+    )
+
+
+def _given_template(form: WorkerForm, settings: WorkerSettings) -> Object:
+    if form.template is not None:
+        return form.template
+    assert form.worker_spec is not None  # `check` saw to it
+    return _template_of(form.worker_spec, settings)
+
+
+def _template_of(worker_spec: WorkerSpec, settings: WorkerSettings) -> Object:
+    directory = worker_spec.script_dir
+    mount = {"name": _SCRIPTS_VOLUME, "mountPath": directory, "readOnly": True}
+    container = {
+        "name": "worker",
+        "image": settings.framework_images[framework(worker_spec)],
+        "command": ["python3", posixpath.join(directory, worker_spec.script_boot_file)],
+        "env": [pods.literal(item.key, item.value) for item in worker_spec.parameters],
+        "volumeMounts": [mount],
+    }
+    volumes = [storage.host_directory(_SCRIPTS_VOLUME, directory)]
+    return {"spec": {"containers": [container], "volumes": volumes}}
