@@ -29,7 +29,7 @@ from localcontroller.rest import StatusApi
 from localcontroller.settings import Settings
 from localcontroller.workers.api import WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
-from localcontroller.workers.pods import PodsSource, PodWatch
+from localcontroller.workers.pod_watch import PodsSource, PodWatch
 
 log = get_logger(__name__)
 

@@ -68,7 +68,7 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, Damaged) or _code(error) & _SQLITE_PRIMARY in _DAMAGE
 
 
-class Storage:
+class LedgerFile:
     """Args: max_bytes: of the ledger file; reserve_bytes: of the file that is given up.
 
     Raises: StateError when the directory cannot be used, or is used by someone else; NoSpace

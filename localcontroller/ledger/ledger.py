@@ -20,7 +20,7 @@ from common.ids import Uid, WorkerName
 from common.wire import WorkerStatus
 from localcontroller.ledger import attempts
 from localcontroller.ledger.attempts import Message, Worker
-from localcontroller.ledger.file import Storage
+from localcontroller.ledger.file import LedgerFile
 from localcontroller.ledger.tables import Grant, Tables, TaskRow, View, WorkerRow
 from localcontroller.ledger.writer import Commit, Writer
 
@@ -45,13 +45,13 @@ class Recorded(msgspec.Struct, frozen=True):
 class Ledger:
     """Use `open`; a ledger belongs to the event loop on which it was opened."""
 
-    def __init__(self, storage: Storage, view: View, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, file: LedgerFile, view: View, *, now: Callable[[], datetime]) -> None:
         self.view = view  # as of the newest commit
         self.on_commit: Callable[[Commit], None] | None = None  # for metrics
-        self._storage = storage
+        self._file = file
         self._now = now
         self._changed = asyncio.Event()  # a new one for each change
-        self._writer = Writer(storage, view, self._on_commit)
+        self._writer = Writer(file, view, self._on_commit)
 
     @classmethod
     async def open(
@@ -64,12 +64,12 @@ class Ledger:
     ) -> "Ledger":
         """Raises: StateError, NoSpace"""
 
-        def open_storage() -> tuple[Storage, View]:
-            storage = Storage(directory, max_bytes=max_bytes, reserve_bytes=reserve_bytes)
-            return storage, storage.view()
+        def open_file() -> tuple[LedgerFile, View]:
+            file = LedgerFile(directory, max_bytes=max_bytes, reserve_bytes=reserve_bytes)
+            return file, file.view()
 
-        storage, view = await asyncio.to_thread(open_storage)
-        return cls(storage, view, now=now)
+        file, view = await asyncio.to_thread(open_file)
+        return cls(file, view, now=now)
 
     async def close(self) -> None:
         """Commit what waits and let the directory go; idempotent."""
@@ -78,7 +78,7 @@ class Ledger:
     @property
     def used_bytes(self) -> int:
         """Bytes on disk: the ledger and its log."""
-        return self._storage.used_bytes
+        return self._file.used_bytes
 
     async def change_since(self, seen: View) -> View:
         """The view, as soon as it is another than `seen`."""

@@ -1,6 +1,6 @@
 """The ledger's schema, as steps that are never changed once released; add another instead.
 
-Brought up to date by `storage` when it opens the file. Each step is one transaction with the
+Brought up to date by `LedgerFile` when it opens the file. Each step is one transaction with the
 record of it. All tables are STRICT: SQLite refuses a value of a wrong type instead of keeping it.
 
 A release that is rolled back leaves its ledger to the one before it. So a step only adds: a table,

@@ -50,7 +50,8 @@ class Grant(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True):
     """What of the ledger is kept in memory, as of one commit."""
 
-    instance: str
+    ledger_id: str
+    """Random; another one after the ledger was lost. `instance` of the table and of Hello."""
     epoch: int
     revision: int
     """The newest report's; grows with every change of a worker's state."""
@@ -92,11 +93,11 @@ class Tables:
 
     # ---- meta -----------------------------------------------------------------------------------
 
-    def introduce(self, instance: str) -> None:
+    def introduce(self, ledger_id: str) -> None:
         """Give a new ledger its identity; an old one keeps its own."""
         self._execute(
             "INSERT OR IGNORE INTO meta (id, instance, epoch, revision) VALUES (1, ?, 0, 0)",
-            instance,
+            ledger_id,
         )
 
     def see_epoch(self, epoch: int) -> None:
@@ -107,13 +108,13 @@ class Tables:
         row = self._rows("SELECT instance, epoch, revision FROM meta").fetchone()
         if row is None:
             raise Damaged("no identity")
-        instance, epoch, revision = row
+        ledger_id, epoch, revision = row
         if last is None or self._tasks_changed:
             self._tasks_changed = False
-            return View(instance, epoch, revision, self._all_held(), self._grants())
-        if row == (last.instance, last.epoch, last.revision):
+            return View(ledger_id, epoch, revision, self._all_held(), self._grants())
+        if row == (last.ledger_id, last.epoch, last.revision):
             return last
-        return View(instance, epoch, revision, last.held, last.grants)
+        return View(ledger_id, epoch, revision, last.held, last.grants)
 
     def _all_held(self) -> dict[TaskKey, wire.Held]:
         rows = self._rows("SELECT key, uid, version FROM tasks ORDER BY key")

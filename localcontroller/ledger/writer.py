@@ -18,7 +18,7 @@ import msgspec
 
 from common.errors import EdgeAIError, Overloaded, Unavailable
 from common.logs import get_logger
-from localcontroller.ledger.file import Operation, Storage, is_damage, is_full
+from localcontroller.ledger.file import LedgerFile, Operation, is_damage, is_full
 from localcontroller.ledger.tables import NoSpace, Tables, View
 
 log = get_logger(__name__)
@@ -56,8 +56,8 @@ class Commit(msgspec.Struct, frozen=True):
 class Writer:
     """Args: on_commit is called on the event loop, before the futures of that commit resolve."""
 
-    def __init__(self, storage: Storage, view: View, on_commit: Callable[[Commit], None]) -> None:
-        self._storage = storage
+    def __init__(self, file: LedgerFile, view: View, on_commit: Callable[[Commit], None]) -> None:
+        self._file = file
         self._view = view  # of the last commit; the thread's own
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
@@ -101,7 +101,7 @@ class Writer:
             except Exception as error:  # the thread must outlive any fault
                 log.exception("ledger failed")
                 self._fail(jobs, Unavailable(f"the ledger failed: {error}"))
-        self._storage.close()
+        self._file.close()
 
     def _next_batch(self) -> list[Job]:
         """What waits, at least one; empty when the writer is to end."""
@@ -121,7 +121,7 @@ class Writer:
 
     def _commit_allowed(self, jobs: list[Job]) -> None:
         """Ordinary writes stop while the reserve is given up, or they would eat it."""
-        if all(job.is_read for job in jobs) or self._storage.has_reserve():
+        if all(job.is_read for job in jobs) or self._file.has_reserve():
             self._commit(jobs)
             return
         error = NoSpace("the disk of the node's ledger is full")
@@ -131,14 +131,14 @@ class Writer:
     def _commit(self, jobs: list[Job]) -> None:
         if not jobs:
             return
-        started, before = time.monotonic(), self._storage.changes
+        started, before = time.monotonic(), self._file.changes
         try:
-            results = self._storage.transact([job.operation for job in jobs])
-            self._view = self._storage.view(self._view)
+            results = self._file.transact([job.operation for job in jobs])
+            self._view = self._file.view(self._view)
         except Exception as error:  # noqa: BLE001 - every kind of failure is sorted below
             self._on_failure(jobs, error)
             return
-        changes = self._storage.changes - before
+        changes = self._file.changes - before
         commit = Commit(self._view, changes, time.monotonic() - started)
         self._call_loop(self._deliver, commit, jobs, results)
 
@@ -155,7 +155,7 @@ class Writer:
         elif not is_full(error):
             log.error("ledger operation failed", reason=str(error))
             self._fail(jobs, Unavailable(f"the node's ledger failed: {error}"))
-        elif jobs[0].is_urgent and self._storage.release_reserve():
+        elif jobs[0].is_urgent and self._file.release_reserve():
             log.warning("disk full, gave up the reserve for a final state")
             self._commit(jobs)
         else:
@@ -163,12 +163,12 @@ class Writer:
 
     def _replace(self, jobs: list[Job], reason: str) -> None:
         try:
-            self._storage.replace(reason)
+            self._file.replace(reason)
         except EdgeAIError as error:
             log.error("ledger lost", reason=str(error))
             self._fail(jobs, Unavailable(str(error)))
             return
-        self._view = self._storage.view()
+        self._view = self._file.view()
         commit = Commit(self._view, 0, 0.0)
         results = [Unavailable("the node's ledger was damaged and replaced") for _ in jobs]
         self._call_loop(self._deliver, commit, jobs, results)

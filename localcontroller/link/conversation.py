@@ -65,7 +65,7 @@ class Conversation:
         self._session = EdgeSession(
             now=_now(),
             timing=timing,
-            instance=self._view.instance,
+            instance=self._view.ledger_id,
             held=self._view.held,
             epoch=self._view.epoch,
         )
@@ -166,7 +166,7 @@ class Conversation:
 
     async def _watch_ledger(self) -> None:
         view = self._view
-        while view.instance == self._view.instance:
+        while view.ledger_id == self._view.ledger_id:
             view = await self._ledger.change_since(view)
             self._outgoing.set()
         raise Unavailable("the ledger was replaced, the new one has to be introduced")

@@ -25,7 +25,7 @@ from common import wire
 from edgeai import environment, status, system
 from edgeai.api import Object, path_of
 from edgeai.environment import Environment
-from localcontroller.ledger.file import LEDGER, Storage
+from localcontroller.ledger.file import LEDGER, LedgerFile
 from localcontroller.link.link import FLOOR_S
 from tests.system import counting_worker, next_release, processes
 from tests.waiting import PATIENCE_S, eventually
@@ -371,7 +371,7 @@ def _assert_patient(installed: Installation) -> None:
 
 
 def test_a_ledger_of_a_release_too_far_ahead_is_one_line_and_exit_status_3(tmp_path: Path) -> None:
-    Storage(tmp_path, max_bytes=2**20, reserve_bytes=0).close()
+    LedgerFile(tmp_path, max_bytes=2**20, reserve_bytes=0).close()
     with contextlib.closing(sqlite3.connect(tmp_path / LEDGER)) as ledger:
         ledger.execute("PRAGMA user_version = 99")
     program = [sys.executable, "-m", "localcontroller", "--node-name", EDGE, "--state-dir"]

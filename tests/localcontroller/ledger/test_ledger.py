@@ -45,8 +45,8 @@ async def test_a_new_ledger_has_an_identity_that_it_keeps(state_dir: Path) -> No
     await first.close()
     second = await Ledger.open(state_dir)
     await second.close()
-    assert first.view.instance == second.view.instance
-    assert len(first.view.instance) == 32
+    assert first.view.ledger_id == second.view.ledger_id
+    assert len(first.view.ledger_id) == 32
 
 
 async def test_the_epoch_survives_and_never_goes_back(state_dir: Path) -> None:
@@ -339,7 +339,7 @@ async def test_a_directory_that_cannot_be_written_is_named_with_a_remedy(
 
 
 async def test_durability_is_as_asserted(ledger: Ledger) -> None:
-    db, _ = ledger._storage._opened()
+    db, _ = ledger._file._opened()
     pragmas = ("journal_mode", "synchronous", "locking_mode")
     assert [db.execute(f"PRAGMA {p}").fetchone()[0] for p in pragmas] == ["wal", 2, "exclusive"]
     tables = db.query("PRAGMA table_list")

@@ -111,7 +111,7 @@ async def test_a_damaged_file_is_set_aside_and_a_new_one_serves(
     instance = old.execute("SELECT instance FROM meta").fetchone()[0]
     old.close()
     ledger = await open_and_use(state_dir)
-    assert ledger.view.instance != instance
+    assert ledger.view.ledger_id != instance
     assert ledger.view.epoch == 0
 
 
@@ -148,7 +148,7 @@ async def test_damage_that_shows_while_running_is_set_aside_too(
 ) -> None:
     await fill(ledger)
     before = ledger.view
-    db, _ = ledger._storage._opened()
+    db, _ = ledger._file._opened()
 
     def damage() -> None:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -162,7 +162,7 @@ async def test_damage_that_shows_while_running_is_set_aside_too(
     with pytest.raises(Unavailable, match="damaged"):
         await ledger.workers()
     after = await asyncio.wait_for(ledger.change_since(before), 5)
-    assert (after.held, after.instance != before.instance) == ({}, True)
+    assert (after.held, after.ledger_id != before.ledger_id) == ({}, True)
     assert await ledger.apply([assign()]) == [""]
     assert "ledger.db.damaged-1" in os.listdir(state_dir)
 
@@ -187,7 +187,7 @@ async def test_nothing_is_acknowledged_into_a_file_that_is_gone(
     with pytest.raises(Unavailable):
         await ledger.apply([assign(version=50)])
     after = await asyncio.wait_for(ledger.change_since(before), 5)
-    assert after.instance != before.instance
+    assert after.ledger_id != before.ledger_id
     assert await ledger.apply([assign()]) == [""]
     await ledger.close()
     again = await Ledger.open(state_dir)
@@ -312,7 +312,7 @@ async def test_a_file_size_limit_is_no_damage(ledger: Ledger) -> None:
     """RLIMIT_FSIZE fails writes like a quota does, with no ENOSPC."""
     await ledger.apply([assign()])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    instance = ledger.view.instance
+    instance = ledger.view.ledger_id
     resource.setrlimit(resource.RLIMIT_FSIZE, (256 * 1024, hard))
     try:
         acknowledged = await record_until_full(ledger)
@@ -320,4 +320,4 @@ async def test_a_file_size_limit_is_no_damage(ledger: Ledger) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     await ledger.record(Uid(UID), WORKER, [said(acknowledged + 1)])
     (row,) = await ledger.workers()
-    assert (row.worker.totals, ledger.view.instance) == ({"seen": acknowledged + 1}, instance)
+    assert (row.worker.totals, ledger.view.ledger_id) == ({"seen": acknowledged + 1}, instance)

@@ -170,13 +170,13 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """What was committed is in the files, whether they are ever closed or not."""
-        instance = self.ledger.view.instance
+        instance = self.ledger.view.ledger_id
         copy = self.home / str(int(self.directory.name) + 1)
         shutil.copytree(self.directory, copy)
         self.run(self.ledger.close())
         self.directory = copy
         self.ledger = self.open()
-        assert self.ledger.view.instance == instance
+        assert self.ledger.view.ledger_id == instance
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:

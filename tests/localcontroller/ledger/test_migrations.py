@@ -61,7 +61,7 @@ async def test_a_rolled_back_release_goes_on_with_the_ledger_of_the_next(state_d
         await newer.record(UID, WORKER, [said(5)])
         await newer.close()
     older = await Ledger.open(state_dir)
-    assert (older.view.instance, older.view.epoch) == (newer.view.instance, 7)
+    assert (older.view.ledger_id, older.view.epoch) == (newer.view.ledger_id, 7)
     assert older.view.held.keys() == {key()}
     assert await seen_by(older) == [5]
     assert await older.apply([assign(version=2), assign("second", uid="uid-2")]) == ["", ""]
@@ -81,7 +81,7 @@ async def test_the_next_release_comes_back_to_what_the_older_one_wrote(state_dir
     await older.close()
     with next_release(adds_columns_and_a_table):
         newer = await Ledger.open(state_dir)
-        assert newer.view.instance == older.view.instance
+        assert newer.view.ledger_id == older.view.ledger_id
         assert newer.view.held[key()].version == 2
         assert await seen_by(newer) == [3]
         await newer.close()

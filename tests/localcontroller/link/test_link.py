@@ -330,7 +330,7 @@ async def test_a_new_ledger_is_introduced_at_once(ledger: Ledger, cloud: Cloud) 
     cloud.desired = {key(): desired()}
     async with linked(ledger, cloud):
         await cloud.until_synced()
-        await asyncio.to_thread(ledger._storage.replace, "for the test")
+        await asyncio.to_thread(ledger._file.replace, "for the test")
         with contextlib.suppress(Exception):
             await ledger.unacked()
         await cloud.until_synced(2)

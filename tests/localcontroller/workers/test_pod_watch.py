@@ -13,9 +13,9 @@ from aiohttp import web
 from common.backoff import Backoff
 from common.ids import NodeName
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.workers import pods
+from localcontroller.workers import pod_watch
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
-from localcontroller.workers.pods import PodsSource, PodWatch
+from localcontroller.workers.pod_watch import PodsSource, PodWatch
 from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, until
 
 Manifest = dict[str, Any]
@@ -431,7 +431,7 @@ async def test_a_deleted_pod_leaves_its_worker_lost(tasks: Ledger, api: ClusterA
 async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(
     tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.01)
+    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.01)
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     async with watching(tasks, api.url):
         await api.until_watched()
@@ -444,7 +444,7 @@ async def test_no_living_worker_is_called_deleted_by_an_api_that_knows_no_field_
     tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KubeEdge's MetaServer without the cloud: a list by spec.nodeName is empty."""
-    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.01)
+    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.01)
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     api.pods["uid of elsewhere"] = pod("elsewhere", node="edge-2", phase="Failed")
     await tasks.record(UID, WORKER, [said(3)])
@@ -474,7 +474,7 @@ async def test_a_death_is_found_by_an_api_that_knows_no_field_selector(
 async def test_an_empty_list_alone_proves_nobodys_death(
     tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.01)
+    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.01)
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     await tasks.record(UID, WORKER, [said(3)])
     revision = tasks.view.revision
@@ -549,7 +549,7 @@ async def test_an_api_that_refuses_causes_nothing_and_is_asked_again(
 async def test_an_api_that_is_away_causes_nothing(
     tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.01)
+    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.01)
     await tasks.record(UID, WORKER, [said(3)])
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     async with watching(tasks, api.url):
@@ -596,7 +596,7 @@ async def test_an_event_in_pieces_is_read_and_bookmarks_are_passed_over(
 async def test_an_endless_line_is_cut(
     tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(pod_watch, "MAX_BYTES", 10_000)
     async with watching(tasks, api.url):
         await api.until_watched()
         api.send(b"x" * 20_000)
@@ -606,7 +606,7 @@ async def test_an_endless_line_is_cut(
 async def test_an_endless_list_is_cut(
     tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(pod_watch, "MAX_BYTES", 10_000)
     api.pods["a"] = pod(phase="Failed", message="x" * 20_000)
     async with watching(tasks, api.url):
         await until(lambda: api.lists >= 2)
@@ -616,7 +616,7 @@ async def test_an_endless_list_is_cut(
 async def test_an_api_that_cannot_watch_is_polled_in_peace(
     tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "MIN_ROUND_S", 0.1)
+    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.1)
     api.can_watch = False
     async with watching(tasks, api.url):
         await until(lambda: api.lists == 1)

@@ -1,0 +1,312 @@
+"""Watches the pods of this node, where a cluster API or KubeEdge's MetaServer is configured.
+
+Started by `app`. A worker whose pod died without a word is reported. Only what is seen counts:
+that the API cannot be reached, or lists nothing at all, means nothing for any worker. Plain HTTP,
+because the Kubernetes client would triple the memory of this process.
+
+A pod speaks for a worker only if it is on this node, in the namespace of the worker's job, and has
+a controller that the job may have. A worker that still reports by its secret is believed before
+any pod: who may create pods in the namespace can create one that looks like the worker's.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import aiohttp
+import msgspec
+
+from common.backoff import Backoff
+from common.errors import EdgeAIError, Unavailable
+from common.ids import NodeName, TaskKey, Uid, parse_task_key
+from common.logs import get_logger
+from common.wire import Held
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import NotGranted
+from localcontroller.workers.heartbeats import Heartbeats
+from localcontroller.workers.pods import (
+    UID_LABEL,
+    WORKER_LABEL,
+    Pod,
+    Verdict,
+    WorkerKey,
+    age,
+    judge,
+)
+
+log = get_logger(__name__)
+
+_WORKERS: Final = {"labelSelector": f"{UID_LABEL},{WORKER_LABEL}"}
+WATCH_S: Final = 300  # then everything is listed again, so what was missed is found
+MIN_ROUND_S: Final = 5.0  # from one list to the next
+CONNECT_S: Final = 10.0
+LIST_S: Final = 30.0
+PAGE: Final = 100
+MAX_BYTES: Final = 8 * 1024 * 1024  # of a page, or a line of a watch
+
+
+class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _PodList(msgspec.Struct, frozen=True):
+    metadata: _ListMetadata
+    items: list[Pod] | None = None
+
+
+class _WatchEvent(msgspec.Struct, frozen=True):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+class PodsSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pods of `node` are read."""
+
+    url: str
+    node: NodeName
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+
+class PodWatch:
+    def __init__(
+        self, source: PodsSource, ledger: Ledger, heartbeats: Heartbeats, backoff: Backoff
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._heartbeats = heartbeats
+        self._backoff = backoff
+        self._pods: dict[str, Pod] = {}  # of this node, by uid
+        self._params: dict[str, str] = {}  # that the last list was made with
+        self._held: Mapping[TaskKey, Held] = {}  # tasks of which the next line is made
+        self._namespaces: dict[Uid, str] = {}  # by job
+
+    async def run(self) -> None:
+        """List, watch, and again. Ends only by cancellation."""
+        while True:
+            delay_s = await self._round()
+            await asyncio.sleep(delay_s)
+
+    async def _round(self) -> float:
+        """List once and watch to the end. Returns: how long to stay away, seconds."""
+        began_s = asyncio.get_running_loop().time()
+        try:
+            await self._list_and_watch()
+            # An API that cannot watch ends it at once: then this is a poll.
+            return max(0.0, began_s + MIN_ROUND_S - asyncio.get_running_loop().time())
+        except (aiohttp.ClientError, OSError, EdgeAIError, msgspec.MsgspecError) as error:
+            problem = str(error) or type(error).__name__
+        except Exception as error:  # it must outlive any fault
+            log.exception("pod watch failed")
+            problem = repr(error)
+        delay_s = self._backoff.next_s()
+        log.warning("cannot watch pods", reason=problem, retry_in_s=round(delay_s, 1))
+        return delay_s
+
+    async def _list_and_watch(self) -> None:
+        connector = aiohttp.TCPConnector(ssl=_tls(self._source), limit=1)
+        async with aiohttp.ClientSession(connector=connector, headers=_headers(self._source)) as s:
+            resource_version = await self._list(s)
+            async for event in self._watch(s, resource_version):
+                await self._on_event(event)
+
+    # ---- what is seen ---------------------------------------------------------------------------
+
+    async def _on_event(self, event: _WatchEvent) -> None:
+        if event.type == "BOOKMARK":
+            return
+        if event.type == "ERROR":
+            raise Unavailable(f"watch ended: {bytes(event.object)[:200].decode(errors='replace')}")
+        pod = msgspec.json.decode(event.object, type=Pod)
+        if pod.spec.node_name != self._source.node:
+            return
+        if event.type == "DELETED":
+            await self._forget(pod)
+        else:
+            self._pods[pod.metadata.uid] = pod
+            await self._tell([pod])
+
+    async def _forget(self, pod: Pod) -> None:
+        self._pods.pop(pod.metadata.uid, None)
+        key = self._worker_of(pod)
+        if key is not None and self._newest(key) is None:
+            await self._observe(key, Verdict("lost", f"pod {pod.metadata.name} was deleted"))
+
+    async def _tell(self, pods: Iterable[Pod]) -> None:
+        for key in {self._worker_of(pod) for pod in pods} - {None}:
+            assert key is not None
+            newest = self._newest(key)
+            verdict = None if newest is None else judge(newest)
+            if verdict is not None:
+                await self._observe(key, verdict)
+
+    def _newest(self, key: WorkerKey) -> Pod | None:
+        """While a worker's pod is replaced there are two; the younger speaks for it."""
+        pods = [pod for pod in self._pods.values() if self._worker_of(pod) == key]
+        return max(pods, key=age, default=None)
+
+    def _worker_of(self, pod: Pod) -> WorkerKey | None:
+        """The worker whose pod it is; None: of no task that this node holds."""
+        key = pod.worker_key
+        if key is None or not pod.may_be_controlled_by(key.uid):
+            return None
+        return key if self._namespace_of(key.uid) == pod.metadata.namespace else None
+
+    def _namespace_of(self, job: Uid) -> str | None:
+        """None: no task of this job is held."""
+        held = self._ledger.view.held
+        if held is not self._held:
+            self._held = held
+            self._namespaces = {
+                Uid(task.uid): parse_task_key(key).namespace for key, task in held.items()
+            }
+        return self._namespaces.get(job)
+
+    async def _observe(self, key: WorkerKey, verdict: Verdict) -> None:
+        """Note the verdict; as final only where no word of the worker is due any more."""
+        status, is_dead = verdict.status, verdict.status != "running"
+        if is_dead and self._heartbeats.suspect(*key, verdict.status, verdict.reason):
+            status = "lost"
+        try:
+            worker = await self._ledger.observe(*key, status, verdict.reason)
+        except NotGranted:
+            return  # not assigned yet, or any more; the next list tells again
+        if is_dead and worker.reason == verdict.reason:
+            log.warning("worker seen dead", uid=key.uid, worker=key.worker, reason=verdict.reason)
+
+    # ---- the API --------------------------------------------------------------------------------
+
+    async def _list(self, session: aiohttp.ClientSession) -> str:
+        """Replace what is known by what is. Returns: the version from which to watch."""
+        self._params = {**_WORKERS, "fieldSelector": f"spec.nodeName={self._source.node}"}
+        pods, version = await self._read_all(session)
+        if not pods and self._ledger.view.grants:
+            # KubeEdge's MetaServer has no pods for this selector while the cloud is away.
+            self._params = {**_WORKERS}
+            pods, version = await self._read_all(session)
+        missing = [pod for uid, pod in self._pods.items() if uid not in pods]
+        # An API that has lost its pods lists none either, so each is asked for by its name.
+        gone = missing if pods else [pod for pod in missing if await self._is_gone(session, pod)]
+        for pod in missing:
+            if pod not in gone:
+                pods[pod.metadata.uid] = pod
+        self._pods = pods
+        for pod in gone:
+            await self._forget(pod)
+        await self._tell(pods.values())
+        return version
+
+    async def _read_all(self, session: aiohttp.ClientSession) -> tuple[dict[str, Pod], str]:
+        """This node's pods by uid, and the version from which to watch."""
+        pods: dict[str, Pod] = {}
+        page = _ListMetadata()
+        while True:
+            params = {**self._params, "limit": str(PAGE)}
+            if page.continue_:
+                params["continue"] = page.continue_
+            body = await _get(session, self._url("/api/v1/pods"), params)
+            result = msgspec.json.decode(body, type=_PodList)
+            pods.update(
+                (pod.metadata.uid, pod)
+                for pod in result.items or []
+                if pod.spec.node_name == self._source.node
+            )
+            page = result.metadata
+            if not page.continue_:
+                return pods, page.resource_version
+
+    async def _is_gone(self, session: aiohttp.ClientSession, pod: Pod) -> bool:
+        """Whether the API says that it has no such pod. Any other answer proves nothing."""
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+        timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
+        async with session.get(self._url(path), timeout=timeout) as response:
+            if response.status != 200:
+                return response.status == 404
+            body = await _read_body(response)
+        return msgspec.json.decode(body, type=Pod).metadata.uid != pod.metadata.uid
+
+    async def _watch(
+        self, session: aiohttp.ClientSession, resource_version: str
+    ) -> AsyncIterator[_WatchEvent]:
+        params = {
+            **self._params,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(WATCH_S),
+        }
+        timeout = aiohttp.ClientTimeout(total=2 * WATCH_S, sock_connect=CONNECT_S)
+        url = self._url("/api/v1/pods")
+        async with session.get(url, params=params, timeout=timeout) as response:
+            _check(response)
+            self._backoff.reset()
+            async for line in _lines(response.content):
+                yield msgspec.json.decode(line, type=_WatchEvent)
+
+    def _url(self, path: str) -> str:
+        return self._source.url.rstrip("/") + path
+
+
+async def _get(session: aiohttp.ClientSession, url: str, params: dict[str, str]) -> bytes:
+    """Raises: Unavailable, ClientError"""
+    timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
+    async with session.get(url, params=params, timeout=timeout) as response:
+        _check(response)
+        return await _read_body(response)
+
+
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+    """Raises: Unavailable, ClientError"""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise Unavailable(f"{response.url.path} has more than {MAX_BYTES} bytes")
+    return bytes(body)
+
+
+def _check(response: aiohttp.ClientResponse) -> None:
+    if response.status != 200:
+        raise Unavailable(f"{response.url.path} answered with {response.status}")
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    buffer = bytearray()
+    async for chunk in stream.iter_any():
+        buffer += chunk
+        *lines, rest = buffer.split(b"\n")
+        for line in lines:
+            if line:
+                yield bytes(line)
+        buffer = rest
+        if len(buffer) > MAX_BYTES:
+            raise Unavailable(f"line of the watch exceeds {MAX_BYTES} bytes")
+
+
+def _tls(source: PodsSource) -> ssl.SSLContext | bool:
+    """Raises: OSError, ssl.SSLError"""
+    return True if source.ca_file is None else ssl.create_default_context(cafile=source.ca_file)
+
+
+def _headers(source: PodsSource) -> dict[str, str]:
+    """The token is read for each list, for it is rotated. Raises: Unavailable"""
+    headers = {"Accept": "application/json"}
+    if source.token_file is not None:
+        headers["Authorization"] = f"Bearer {_read_token(source.token_file)}"
+    return headers
+
+
+def _read_token(file: Path) -> str:
+    """Raises: Unavailable, which quotes nothing of the file"""
+    try:
+        token = file.read_text("ascii").strip()
+    except OSError as error:
+        raise Unavailable(f"token file {file}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        token = ""
+    if not token or any(character <= " " or character > "~" for character in token):
+        raise Unavailable(f"token file {file}: it is not one word of printable ASCII")
+    return token
