@@ -14,7 +14,8 @@ import pytest
 from examples import digits
 from examples.joint_inference import manifests, train
 from tests.examples.scripts import CHECKOUT, started
-from tests.workersdk.peers import LOOPBACK, PATIENCE_S, LocalController, free_port
+from tests.waiting import PATIENCE_S
+from tests.workersdk.peers import LOOPBACK, LocalController, free_port
 
 SCRIPTS = CHECKOUT / "examples" / "joint_inference"
 

@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from tests.waiting import PATIENCE_S
 from workersdk import tensors
 from workersdk.environment import Address
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_S = 10.0  # no test waits so long unless it fails
 
 
 class Exchange:

@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 
 from common.errors import SettingsError
+from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk import peers
-from tests.workersdk.peers import LOOPBACK, PATIENCE_S, Doubler
+from tests.workersdk.peers import LOOPBACK, Doubler
 from workersdk import tensors
 from workersdk.big_model_service import BigModelService
 from workersdk.bounded_server import ServerLimits
@@ -97,15 +98,8 @@ def predict(service: BigModelService, samples: tensors.Array) -> tuple[int, byte
     return ask(service, "POST", "/v1/predict", tensors.encode_request(samples))
 
 
-def wait_until(is_true: Any) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < end_s, "gave up waiting"
-        time.sleep(0.005)
-
-
 def wait_until_ready(service: BigModelService) -> None:
-    wait_until(lambda: ask(service, "GET", "/healthz")[0] == 200)
+    eventually("a model that is loaded", lambda: ask(service, "GET", "/healthz")[0] == 200)
 
 
 def is_served(connection: socket.socket) -> bool:
@@ -218,7 +212,7 @@ def test_slow_sender_is_cut_off(drip: bytes) -> None:
                 with contextlib.suppress(TimeoutError):
                     if not connection.recv(65536):
                         break
-        assert time.monotonic() - started_s < 2
+        assert time.monotonic() - started_s < PATIENCE_S / 2
 
 
 def test_idle_connection_is_closed() -> None:
@@ -230,8 +224,11 @@ def test_connections_beyond_the_limit_are_turned_away_until_one_ends() -> None:
     with serving(Model(), max_connections=2) as service:
         wait_until_ready(service)
         with contextlib.ExitStack() as held:
-            wait_until(lambda: is_served(held.enter_context(connected(service))))
-            wait_until(lambda: is_served(held.enter_context(connected(service))))
+            for which in ("first", "second"):
+                eventually(
+                    f"an answer on the {which} connection",
+                    lambda: is_served(held.enter_context(connected(service))),
+                )
             with connected(service) as third:
                 assert read_until_closed(third).startswith(b"HTTP/1.1 503")
         wait_until_ready(service)
@@ -263,7 +260,7 @@ def test_request_whose_sender_gave_up_does_not_reach_the_estimator() -> None:
 
 def test_client_and_service_understand_each_other() -> None:
     with serving(Model()) as service:
-        client = CloudClient(service.address, timeout_s=5)
+        client = CloudClient(service.address, timeout_s=PATIENCE_S)
         assert client.wait_until_healthy(PATIENCE_S)
         assert [answer.answer.item() for answer in client.ask(peers.samples(3))] == [1.0] * 3
         assert client.ask(-peers.samples(1))[0].reason is Reason.CLOUD_ERROR
@@ -299,8 +296,11 @@ def test_stop_does_not_wait_beyond_its_grace() -> None:
             model.entered.acquire()
             started_s = time.monotonic()
             service.stop()
-            wait_until(lambda: not any(t.name == "edgeai-http" for t in threading.enumerate()))
-            assert time.monotonic() - started_s < 2
+            eventually(
+                "the end of serve()",
+                lambda: not any(t.name == "edgeai-http" for t in threading.enumerate()),
+            )
+            assert time.monotonic() - started_s < PATIENCE_S / 2
 
 
 def test_address_in_use_is_an_error_that_names_the_variables() -> None:

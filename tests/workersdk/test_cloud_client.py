@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from common.backoff import Backoff
+from tests.waiting import PATIENCE_S
 from tests.workersdk import peers
 from tests.workersdk.peers import LOOPBACK, Behaviour, ScriptedCloud
 from workersdk.circuit_breaker import CircuitBreaker, Ticket
@@ -20,8 +21,8 @@ from workersdk.environment import Address
 from workersdk.errors import TensorError
 from workersdk.results import Reason
 
-TIMEOUT_S = 0.3
-SLACK_S = 0.25  # what a busy machine may add to a deadline
+TIMEOUT_S = 0.3  # where the deadline is the test; elsewhere a busy machine has PATIENCE_S
+SOON_S = PATIENCE_S / 4  # a peer that hangs does so for PATIENCE_S
 
 
 class MakeClient(Protocol):
@@ -30,7 +31,7 @@ class MakeClient(Protocol):
         address: Address,
         *,
         pause_s: float = 0.0,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = PATIENCE_S,
         max_request_bytes: int = MAX_REQUEST_BYTES,
     ) -> CloudClient: ...
 
@@ -44,7 +45,7 @@ def client() -> Iterator[MakeClient]:
             address: Address,
             *,
             pause_s: float = 0.0,
-            timeout_s: float = TIMEOUT_S,
+            timeout_s: float = PATIENCE_S,
             max_request_bytes: int = MAX_REQUEST_BYTES,
         ) -> CloudClient:
             backoff = Backoff(base_s=pause_s, max_s=pause_s, uniform=lambda _low, high: high)
@@ -80,12 +81,22 @@ def test_answers_come_in_the_order_of_the_samples(client: MakeClient) -> None:
     assert len(cloud.requests) == 1, "one batch is one request"
 
 
+@pytest.mark.parametrize("behaviour", [peers.hang, peers.trickle, peers.trickle_head])
+def test_dawdling_is_a_timeout_within_the_deadline(
+    behaviour: Behaviour, client: MakeClient
+) -> None:
+    with ScriptedCloud(behaviour) as cloud:
+        started_s = time.monotonic()
+        answers = client(cloud.address, timeout_s=TIMEOUT_S).ask(peers.samples(3))
+        took_s = time.monotonic() - started_s
+    assert reasons(answers) == [Reason.CLOUD_TIMEOUT] * 3
+    assert all(answer.is_sent for answer in answers)
+    assert took_s < SOON_S
+
+
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
-        (peers.hang, Reason.CLOUD_TIMEOUT),
-        (peers.trickle, Reason.CLOUD_TIMEOUT),
-        (peers.trickle_head, Reason.CLOUD_TIMEOUT),
         (peers.close_unanswered, Reason.CLOUD_UNREACHABLE),
         (peers.reset_in_body, Reason.CLOUD_UNREACHABLE),
         (peers.cut_body, Reason.CLOUD_UNREACHABLE),
@@ -97,7 +108,7 @@ def test_answers_come_in_the_order_of_the_samples(client: MakeClient) -> None:
         (peers.be_busy, Reason.CLOUD_ERROR),
     ],
 )
-def test_misbehaviour_gives_a_reason_within_the_deadline(
+def test_misbehaviour_gives_a_reason_at_once(
     behaviour: Behaviour, reason: Reason, client: MakeClient
 ) -> None:
     with ScriptedCloud(behaviour) as cloud:
@@ -106,7 +117,7 @@ def test_misbehaviour_gives_a_reason_within_the_deadline(
         took_s = time.monotonic() - started_s
     assert reasons(answers) == [reason] * 3
     assert all(answer.is_sent for answer in answers)
-    assert took_s < TIMEOUT_S + SLACK_S
+    assert took_s < SOON_S
 
 
 def test_dead_port_is_unreachable_and_nothing_was_sent(client: MakeClient) -> None:
@@ -117,13 +128,14 @@ def test_dead_port_is_unreachable_and_nothing_was_sent(client: MakeClient) -> No
 
 def test_half_open_peer_is_a_timeout(client: MakeClient) -> None:
     with peers.silent_listener() as address:
-        assert reasons(client(address).ask(peers.samples(1))) == [Reason.CLOUD_TIMEOUT]
+        answers = client(address, timeout_s=TIMEOUT_S).ask(peers.samples(1))
+    assert reasons(answers) == [Reason.CLOUD_TIMEOUT]
 
 
 def test_request_that_the_peer_never_takes_in_full_was_not_sent(client: MakeClient) -> None:
     big = np.zeros((1, 12_000_000), dtype=np.uint8)  # beyond any socket buffer
     with peers.silent_listener() as address:
-        answers = client(address).ask(big)
+        answers = client(address, timeout_s=TIMEOUT_S).ask(big)
     assert reasons(answers) == [Reason.CLOUD_TIMEOUT]
     assert not answers[0].is_sent
 
@@ -179,10 +191,10 @@ def test_large_batch_takes_several_requests_under_one_deadline(client: MakeClien
 
 def test_parts_of_a_batch_share_the_deadline(client: MakeClient) -> None:
     with ScriptedCloud(peers.hang) as cloud:
-        asking = client(cloud.address, max_request_bytes=256 + 4)
+        asking = client(cloud.address, timeout_s=TIMEOUT_S, max_request_bytes=256 + 4)
         started_s = time.monotonic()
         answers = asking.ask(peers.samples(20))
-    assert time.monotonic() - started_s < TIMEOUT_S + SLACK_S
+    assert time.monotonic() - started_s < SOON_S
     assert [answer.is_sent for answer in answers] == [True] + [False] * 19
 
 
@@ -202,15 +214,13 @@ def test_dtype_that_cannot_travel_is_the_callers_error(client: MakeClient) -> No
 @pytest.mark.parametrize("behaviour", [peers.close_unanswered, peers.be_busy, peers.hang])
 def test_failing_cloud_is_left_alone(behaviour: Behaviour, client: MakeClient) -> None:
     with ScriptedCloud(behaviour) as cloud:
-        asking = client(cloud.address, pause_s=60)
+        timeout_s = TIMEOUT_S if behaviour is peers.hang else PATIENCE_S
+        asking = client(cloud.address, pause_s=3600, timeout_s=timeout_s)
         asking.ask(peers.samples(1))
-        started_s = time.monotonic()
         later = [asking.ask(peers.samples(1))[0] for _ in range(100)]
-        took_s = time.monotonic() - started_s
         assert len(cloud.requests) == 1
     assert {answer.reason for answer in later} == {Reason.CLOUD_BACKING_OFF}
     assert not any(answer.is_sent for answer in later)
-    assert took_s < SLACK_S
 
 
 @pytest.mark.parametrize("behaviour", [peers.fail, peers.answer_garbage, peers.answer_too_few])
@@ -218,7 +228,7 @@ def test_error_of_one_sample_does_not_bar_the_next(
     behaviour: Behaviour, client: MakeClient
 ) -> None:
     with ScriptedCloud(behaviour) as cloud:
-        asking = client(cloud.address, pause_s=60)
+        asking = client(cloud.address, pause_s=3600)
         asking.ask(peers.samples(1))
         cloud.behaviour = peers.answer
         assert reasons(asking.ask(peers.samples(1))) == [Reason.HARD]
@@ -255,7 +265,7 @@ def test_cloud_is_asked_again_after_an_interrupted_probe(
         exchange.hang()
 
     with ScriptedCloud(peers.close_unanswered) as cloud:
-        asking = client(cloud.address, timeout_s=peers.PATIENCE_S)
+        asking = client(cloud.address)
         assert reasons(asking.ask(peers.samples(1))) == [Reason.CLOUD_UNREACHABLE]
         cloud.behaviour = interrupt_and_hang
         with pytest.raises(Interrupted):
@@ -267,7 +277,7 @@ def test_cloud_is_asked_again_after_an_interrupted_probe(
 def test_threads_share_one_client(client: MakeClient) -> None:
     found: list[CloudAnswer] = []
     with ScriptedCloud(peers.answer) as cloud:
-        asking = client(cloud.address, timeout_s=5)
+        asking = client(cloud.address)
 
         def ask(value: float) -> None:
             for _ in range(10):

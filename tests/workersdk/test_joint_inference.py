@@ -13,8 +13,9 @@ import pytest
 
 from common.backoff import Backoff
 from common.errors import SettingsError
+from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk import peers
-from tests.workersdk.peers import LOOPBACK, PATIENCE_S, Doubler, LocalController, ScriptedCloud
+from tests.workersdk.peers import LOOPBACK, Doubler, LocalController, ScriptedCloud
 from workersdk import tensors
 from workersdk.circuit_breaker import CircuitBreaker
 from workersdk.cloud_client import CloudClient
@@ -169,31 +170,34 @@ def trickling_cloud() -> Iterator[Address]:
 
 
 @pytest.mark.parametrize("dead", [dead_port, peers.silent_listener, hanging_cloud, trickling_cloud])
-def test_dead_cloud_costs_each_batch_little(joint: MakeJoint, dead: Any) -> None:
-    timeout_s = 0.1
+def test_few_batches_pay_for_a_dead_cloud(joint: MakeJoint, dead: Any) -> None:
+    """Of 240, one each 5 ms by the breaker's clock."""
+    now_s = 0.0
+    backoff = Backoff(
+        base_s=0.25, max_s=5.0, floor_s=0.05, uniform=lambda low, high: (low + high) / 2
+    )
+    breaker = CircuitBreaker(backoff, clock=lambda: now_s)
+    asked = 0
     with dead() as address:
-        joining = joint(address, cloud_timeout_s=timeout_s)
-        took_s = []
-        end_s = time.monotonic() + 1.2
-        while time.monotonic() < end_s:
-            started_s = time.monotonic()
+        joining = joint(address, cloud=CloudClient(address, timeout_s=0.1, breaker=breaker))
+        for batch in range(240):
+            now_s = batch * 0.005
             (result,) = joining.inference(peers.samples(1, HARD))
-            took_s.append(time.monotonic() - started_s)
             assert result.answered_by is AnsweredBy.EDGE
-    assert max(took_s) < timeout_s + 0.25
-    assert float(np.median(took_s)) < 0.005
-    assert sum(took > timeout_s / 2 for took in took_s) <= 6, "few batches pay for a probe"
+            asked += result.reason is not Reason.CLOUD_BACKING_OFF
+    assert 2 <= asked <= 6
 
 
-def test_cloud_that_returns_is_used_within_seconds(joint: MakeJoint) -> None:
+def test_cloud_that_returns_is_used_again(joint: MakeJoint) -> None:
     port = peers.free_port()
     joining = joint(Address(LOOPBACK, port))
     for _ in range(20):
         joining.inference(peers.samples(1, HARD))
     with ScriptedCloud(peers.answer, port):
-        end_s = time.monotonic() + 8
-        while joining.inference(peers.samples(1, HARD))[0].reason is not Reason.HARD:
-            assert time.monotonic() < end_s
+        eventually(
+            "an answer of the cloud",
+            lambda: joining.inference(peers.samples(1, HARD))[0].reason is Reason.HARD,
+        )
 
 
 class Wrong(Doubler):
@@ -264,7 +268,7 @@ class NotThreadSafe(Doubler):
     def predict(self, batch: tensors.Array) -> tensors.Array:
         assert not self.is_inside, "two threads in one estimator"
         self.is_inside = True
-        time.sleep(0.001)
+        time.sleep(0.001)  # lets another thread in
         self.is_inside = False
         return batch.copy()
 
@@ -333,4 +337,4 @@ def test_wait_for_cloud_ends_with_its_time() -> None:
     joining = JointInference(Doubler(), CloudOnly(), environment=environment)
     started_s = time.monotonic()
     assert not joining.wait_for_cloud(0.1)
-    assert time.monotonic() - started_s < 1
+    assert time.monotonic() - started_s < PATIENCE_S / 2

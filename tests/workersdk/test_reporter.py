@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from common.backoff import Backoff
+from tests.waiting import PATIENCE_S
 from tests.workersdk import peers
-from tests.workersdk.peers import LOOPBACK, PATIENCE_S, LocalController
+from tests.workersdk.peers import LOOPBACK, LocalController
 from workersdk.environment import from_environ
-from workersdk.reporter import Reporter, ReportTarget
+from workersdk.reporter import POST_TIMEOUT_S, Reporter, ReportTarget
 from workersdk.results import Counts
 
 SECRET = "0123456789abcdef" * 4
@@ -200,9 +201,8 @@ def test_hanging_controller_never_blocks_the_caller(reporter: MakeReporter) -> N
         started_s = time.monotonic()
         for _ in range(1000):
             add(reporting, ONE)
-        assert time.monotonic() - started_s < 0.5
         assert not reporting.close(0.05)
-        assert time.monotonic() - started_s < 1.0
+        assert time.monotonic() - started_s < POST_TIMEOUT_S
 
 
 def test_last_report_takes_back_the_promise_of_heartbeats(

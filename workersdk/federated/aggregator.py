@@ -25,7 +25,6 @@ from workersdk.federated.store import NotFinite, RoundOver, RoundStore
 
 log = logging.getLogger(__name__)
 
-MAX_WAIT_S: Final = 30.0  # for which a participant may wait in one request
 MAX_NUMBERS: Final = 2**31
 MAX_CHECKED: Final = 4  # pieces at once: each takes several times its bytes
 BEATS: Final = 3  # in the time after which a participant counts as gone
@@ -55,12 +54,21 @@ StopRule = Callable[[RoundResult], bool]
 
 
 class Aggregator:
-    """Raises: AggregationError, OSError"""
+    """Args: max_wait_s: for which a participant may wait in one request
+
+    Raises: AggregationError, OSError
+    """
 
     def __init__(
-        self, store: RoundStore, aggregation: Aggregation, settings: RoundSettings
+        self,
+        store: RoundStore,
+        aggregation: Aggregation,
+        settings: RoundSettings,
+        *,
+        max_wait_s: float = 30.0,
     ) -> None:
         self._store = store
+        self._max_wait_s = max_wait_s
         self._aggregation = aggregation
         self._settings = _at_least(aggregation, settings)
         self._seed_change = threading.Lock()  # guards the seed's becoming a model
@@ -118,7 +126,7 @@ class Aggregator:
 
     def state_for(self, name: str, *, after: int, wait_s: float, instance: str = "") -> RoundState:
         """Waits up to `wait_s` for something to do beyond round `after`. Raises: Refused"""
-        deadline = Deadline(min(wait_s, MAX_WAIT_S))
+        deadline = Deadline(min(wait_s, self._max_wait_s))
         with self._change:
             while True:
                 self._require_current(instance)

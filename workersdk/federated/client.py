@@ -58,10 +58,21 @@ class _NotJoined(Exception):
 
 
 class AggregatorClient:
-    """Args: name: of the participant, one for each in the federation"""
+    """Args:
+    name: of the participant, one for each in the federation
+    leave_timeout_s: for saying so to the aggregator when it is closed
+    """
 
-    def __init__(self, address: Address, *, name: str, secret: str) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        name: str,
+        secret: str,
+        leave_timeout_s: float = LEAVE_TIMEOUT_S,
+    ) -> None:
         self._name = name
+        self._leave_timeout_s = leave_timeout_s
         self._instance = secrets.token_hex(8)
         self._headers = {protocol.INSTANCE_HEADER: self._instance}
         if secret:
@@ -89,9 +100,9 @@ class AggregatorClient:
         Args: comes_again: do not say so, for another process is to take its place
         """
         self._is_closed.set()
-        self._heartbeat.close(LEAVE_TIMEOUT_S / 2)
+        self._heartbeat.close(self._leave_timeout_s / 2)
         if not comes_again:
-            self._exchange("DELETE", self._participant, timeout_s=LEAVE_TIMEOUT_S)
+            self._exchange("DELETE", self._participant, timeout_s=self._leave_timeout_s)
         self._peer.close()
 
     def _join(self) -> None:

@@ -35,7 +35,9 @@ NOTHING: Final[Mapping[str, int | float | str]] = {}  # is told before the first
 
 
 class FederatedLearning:
-    """Args: environment: None: this process's environment variables
+    """Args:
+        environment: None: this process's environment variables
+        pauses: before a round is tried again that was closed without this participant
 
     Raises: SettingsError
     """
@@ -45,6 +47,7 @@ class FederatedLearning:
         estimator: FederatedEstimator,
         *,
         environment: FederationEnvironment | None = None,
+        pauses: Backoff | None = None,
     ) -> None:
         self._environment = environment or from_environ(os.environ)
         address, name = require_participant(self._environment)
@@ -52,7 +55,7 @@ class FederatedLearning:
         self._client = AggregatorClient(address, name=name, secret=self._environment.secret.value)
         self._reporter = reporter_from(self._environment, phase="train", info=NOTHING)
         self._closed_round: int | None = None  # the last in which this participant came too late
-        self._pauses = Backoff(base_s=0.5, max_s=30.0, floor_s=0.1)
+        self._pauses = pauses or Backoff(base_s=0.5, max_s=30.0, floor_s=0.1)
         self._is_over = False  # the last round, as far as the aggregator has said
 
     @property

@@ -48,7 +48,6 @@ LIMITS: Final = ServerLimits(
     write_timeout_s=60.0,
 )
 POLL_S: Final = 0.2  # a round's deadline is noticed so late at most
-LACK_TOLD_S: Final = 60.0  # how often, while a round cannot close
 MAX_NAME: Final = 240  # with an ending it is a file's name
 MSGPACK: Final = "application/msgpack"
 
@@ -67,6 +66,8 @@ class AggregationServer:
         linger_s: how long after the end it waits, at most, until all who are present have the
             result; whoever is silent for the settings' gone_after_s is not waited for
         environment: None: this process's environment variables
+        limits: of the HTTP server
+        lack_told_s: how often it is logged why a round cannot close
     Raises: SettingsError, AggregationError
     """
 
@@ -80,7 +81,10 @@ class AggregationServer:
         stop_when: StopRule = lambda _result: False,
         linger_s: float = 300.0,
         environment: FederationEnvironment | None = None,
+        limits: ServerLimits = LIMITS,
+        lack_told_s: float = 60.0,
     ) -> None:
+        self._limits, self._lack_told_s = limits, lack_told_s
         self._environment = environment or from_environ(os.environ)
         require_secret(self._environment)
         require_savable(self._environment.model_url, estimator)
@@ -91,7 +95,7 @@ class AggregationServer:
         chosen = named(aggregation) if isinstance(aggregation, str) else aggregation
         store = _open(self._environment, encoding or Encoding())
         self._aggregator = Aggregator(store, chosen, settings)
-        self._server = _listen(self._environment.bind)
+        self._server = _listen(self._environment.bind, limits)
         self._server.aggregator = self._aggregator
         self._server.secret = self._environment.secret.value
         self._stop_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -111,7 +115,7 @@ class AggregationServer:
             if self._aggregator.is_concluded:
                 log.info("the federation is over: its result was saved and handed over before")
                 return True
-            _allow_files()
+            _allow_files(self._limits.max_connections)
             self._seed()  # before anybody joins: the first who does would give the weights
             with self._accepting():
                 log.info("aggregator listens: address=%s:%d", *self.address)
@@ -144,16 +148,16 @@ class AggregationServer:
             self._aggregator.seed(self._estimator.get_weights())
 
     def _run_rounds(self) -> bool:
-        patience = Deadline(LACK_TOLD_S)
+        patience = Deadline(self._lack_told_s)
         while not self._aggregator.is_finished:
             if not self._stop_requests.empty():
                 return False
             if self._aggregator.wait_until_closing(POLL_S):
                 _tell(self._aggregator.close_round(self._stop_when))
-                patience = Deadline(LACK_TOLD_S)
+                patience = Deadline(self._lack_told_s)
             elif not patience.left_s():
                 self._warn()
-                patience = Deadline(LACK_TOLD_S)
+                patience = Deadline(self._lack_told_s)
         return True
 
     def _warn(self) -> None:
@@ -200,9 +204,9 @@ def _tell(result: RoundResult) -> None:
     )
 
 
-def _allow_files() -> None:
+def _allow_files(connections: int) -> None:
     """Each connection is one, and each update in an aggregation; some systems allow 1024."""
-    wanted = LIMITS.max_connections + MAX_PARTICIPANTS + 100
+    wanted = connections + MAX_PARTICIPANTS + 100
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
@@ -221,9 +225,9 @@ def _open(environment: FederationEnvironment, encoding: Encoding) -> RoundStore:
         ) from error
 
 
-def _listen(address: Address) -> "_Server":
+def _listen(address: Address, limits: ServerLimits) -> "_Server":
     try:
-        return _Server(address, _Handler, LIMITS)
+        return _Server(address, _Handler, limits)
     except OSError as error:
         raise SettingsError(
             "environment variables AGG_BIND_IP, AGG_BIND_PORT",

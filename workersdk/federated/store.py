@@ -64,11 +64,15 @@ class NotFinite(AggregationError):
 class RoundStore:
     """Thread-safe where one participant's pieces come one after the other.
 
+    Args: slice_bytes: what an aggregation holds of all updates together at a time
     Raises: OSError where the directory cannot be used
     """
 
-    def __init__(self, directory: Path, encoding: Encoding) -> None:
+    def __init__(
+        self, directory: Path, encoding: Encoding, *, slice_bytes: int = vectors.SLICE_BYTES
+    ) -> None:
         self._directory = directory
+        self._slice_bytes = slice_bytes
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()  # guards the round's changes against new pieces
         self._is_closed = False
@@ -290,7 +294,8 @@ class RoundStore:
         updates = [
             stack.enter_context(self._files(each, "update")[0].open("rb")) for each in useful
         ]
-        for start, count in vectors.ranges(self.numbers, vectors.slice_numbers(len(updates))):
+        step = vectors.slice_numbers(len(updates), self._slice_bytes)
+        for start, count in vectors.ranges(self.numbers, step):
             yield Slice(
                 model=vectors.read(model, start, count),
                 updates=np.stack([self._read_update(file, start, count) for file in updates]),

@@ -7,7 +7,7 @@ import numpy as np
 
 from workersdk.federated.layout import Vector
 
-SLICE_BYTES: Final = 32 * 1024 * 1024  # for one slice of all updates together
+SLICE_BYTES: Final = 32 * 1024 * 1024
 MIN_SLICE_NUMBERS: Final = 4096
 _FLOAT_BYTES: Final = 4
 
@@ -28,6 +28,9 @@ def ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:
         yield start, min(step, numbers - start)
 
 
-def slice_numbers(updates: int) -> int:
-    """How many numbers of each of so many updates are in memory at a time."""
-    return max(MIN_SLICE_NUMBERS, SLICE_BYTES // (_FLOAT_BYTES * (updates + 4)))
+def slice_numbers(updates: int, slice_bytes: int) -> int:
+    """How many numbers of each of `updates` updates are in memory at a time.
+
+    Args: slice_bytes: for one slice of all updates together
+    """
+    return max(MIN_SLICE_NUMBERS, slice_bytes // (_FLOAT_BYTES * (updates + 4)))

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.waiting import PATIENCE_S, eventually
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.federated import protocol
@@ -31,7 +31,6 @@ from workersdk.tensors import Array
 
 LOOPBACK = "127.0.0.1"
 SECRET = "the job's own"
-PATIENCE_S = 20.0
 
 
 class Mean:
@@ -173,8 +172,8 @@ def federation(tmp_path: Path) -> Iterator[Any]:
 def opened(tmp_path: Path) -> Callable[..., RoundStore]:
     """The store of the federation's directory, as a new process opens it."""
 
-    def open_(encoding: Encoding = Encoding()) -> RoundStore:  # noqa: B008 - is frozen
-        return RoundStore(tmp_path / "state", encoding)
+    def open_(encoding: Encoding = Encoding(), **options: int) -> RoundStore:  # noqa: B008 - is frozen
+        return RoundStore(tmp_path / "state", encoding, **options)
 
     return open_
 
@@ -220,11 +219,10 @@ def disk_of(max_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = Deadline(PATIENCE_S)
-    while not condition():
-        assert deadline.left_s(), "it does not come to pass"
-        time.sleep(0.02)
+def is_waiting(thread: threading.Thread) -> bool:
+    """Whether it waits for an Event or a Condition."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code is threading.Condition.wait.__code__
 
 
 # ---- workers in processes of their own ----------------------------------------------------------
@@ -273,7 +271,8 @@ class Workers:
         return self._directory / f"{name}.log"
 
     def says(self, name: str, words: str) -> None:
-        eventually(lambda: words in self.log(name).read_text())
+        log = self.log(name)
+        eventually(f"{words!r} in the log of {name}", lambda: words in log.read_text())
 
     def final(self) -> Any:
         return np.load(self.model("aggregator"))["mean"]

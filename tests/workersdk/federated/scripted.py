@@ -9,7 +9,8 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from tests.workersdk.federated.conftest import LOOPBACK, PATIENCE_S
+from tests.waiting import PATIENCE_S
+from tests.workersdk.federated.conftest import LOOPBACK
 from workersdk.environment import Address
 from workersdk.federated import protocol
 from workersdk.federated.environment import FederationEnvironment

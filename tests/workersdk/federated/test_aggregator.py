@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.workersdk.federated.conftest import PATIENCE_S, running
+from tests.waiting import PATIENCE_S, eventually
+from tests.workersdk.federated.conftest import is_waiting, running
 from tests.workersdk.federated.test_federation import settings
 from tests.workersdk.federated.test_store import PLAIN, layout, vector
 from workersdk.federated import protocol
@@ -100,24 +101,27 @@ def seconds_of(work: Callable[[], Any]) -> float:
 
 
 def test_nobody_waits_in_one_request_for_as_long_as_it_likes(
-    opened: Any, monkeypatch: pytest.MonkeyPatch
+    opened: Any,
 ) -> None:
-    monkeypatch.setattr("workersdk.federated.aggregator.MAX_WAIT_S", 0.1)
-    aggregator = joined(opened(), "a")
-    waited_s = seconds_of(lambda: aggregator.state_for("a", after=FIRST, wait_s=PATIENCE_S / 2))
-    assert 0.1 <= waited_s < PATIENCE_S / 4
+    aggregator = Aggregator(opened(), FedAvg(), settings(1), max_wait_s=0.1)
+    aggregator.seed(WEIGHTS)
+    aggregator.join("a", Join(LAYOUT, "a"))
+    waited_s = seconds_of(lambda: aggregator.state_for("a", after=FIRST, wait_s=PATIENCE_S))
+    assert 0.1 <= waited_s < PATIENCE_S / 2
 
 
 def test_who_leaves_is_waited_for_no_longer(opened: Any) -> None:
     aggregator = joined(opened(), "a")
 
     def wait() -> float:
-        return seconds_of(lambda: aggregator.wait_until_all_left(PATIENCE_S / 2))
+        return seconds_of(lambda: aggregator.wait_until_all_left(PATIENCE_S))
 
+    before = set(threading.enumerate())
     with running(wait) as results:
-        threading.Event().wait(0.2)  # it waits by now
+        (waiting,) = set(threading.enumerate()) - before
+        eventually("somebody who waits for them to leave", lambda: is_waiting(waiting))
         aggregator.leave("a")
-    assert results[0] < PATIENCE_S / 4
+    assert results[0] < PATIENCE_S / 2
 
 
 # ---- the first weights --------------------------------------------------------------------------
@@ -140,7 +144,7 @@ def test_a_join_while_the_first_weights_are_taken_up_is_no_failure_of_the_disk(
     def read_bytes(path: Path) -> bytes:
         if begins.is_set() and path.name == "a.commit":
             looks.set()
-            threading.Event().wait(0.3)  # in which the file could go
+            time.sleep(0.3)  # a slow disk, in which the file could go
         return read(path)
 
     monkeypatch.setattr(os, "fsync", fsync)

@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.workersdk.federated.conftest import (
-    PATIENCE_S,
-    SECRET,
-    Federation,
-    eventually,
-)
+from tests.waiting import PATIENCE_S, eventually
+from tests.workersdk.federated.conftest import SECRET, Federation
 from tests.workersdk.federated.scripted import (
     BEAT,
     JOIN,
@@ -73,7 +69,7 @@ def test_a_participant_says_that_it_is_still_here(aggregator: ScriptedAggregator
     aggregator.welcome = Welcome(Encoding(), beat_s=0.01)
     client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
     client.join(ONE)
-    eventually(lambda: aggregator.count(BEAT) > 2)
+    eventually("three beats", lambda: aggregator.count(BEAT) > 2)
     client.close()
     assert aggregator.asked[-1].what == LEAVE
 
@@ -87,7 +83,7 @@ def test_an_aggregator_made_anew_is_joined_while_the_trainer_trains(
     client.next_round()
     joins = aggregator.count(JOIN)
     aggregator.script = once(BEAT, UNKNOWN)
-    eventually(lambda: aggregator.count(JOIN) == joins + 1)
+    eventually("another join", lambda: aggregator.count(JOIN) == joins + 1)
 
 
 def test_the_rhythm_is_that_of_the_last_welcome(
@@ -97,7 +93,7 @@ def test_the_rhythm_is_that_of_the_last_welcome(
     aggregator.welcome = Welcome(Encoding(), beat_s=0.01)
     aggregator.script = once(ROUND, UNKNOWN)
     client.next_round()
-    eventually(lambda: aggregator.count(BEAT) > 1)
+    eventually("two beats", lambda: aggregator.count(BEAT) > 1)
 
 
 def test_closing_waits_little_for_an_aggregator_that_hangs(
@@ -113,32 +109,31 @@ def test_closing_waits_little_for_an_aggregator_that_hangs(
     aggregator.script = script
     client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
     client.join(ONE)
-    eventually(lambda: aggregator.count(BEAT) == 1)
+    eventually("the first beat", lambda: aggregator.count(BEAT) == 1)
     before_s = time.monotonic()
     client.close()
-    assert time.monotonic() - before_s < 6.0
+    assert time.monotonic() - before_s < PATIENCE_S / 2  # the aggregator hangs for PATIENCE_S
     assert aggregator.count(LEAVE) == 1
 
 
 def test_who_has_closed_is_not_joined_again_by_a_beat_under_way(
-    aggregator: ScriptedAggregator, monkeypatch: pytest.MonkeyPatch
+    aggregator: ScriptedAggregator,
 ) -> None:
     """It would be waited for until it counts as gone."""
-    monkeypatch.setattr("workersdk.federated.client.LEAVE_TIMEOUT_S", 0.2)
     aggregator.welcome = Welcome(Encoding(), beat_s=0.01)
 
     def script(asked: Asked) -> Answer | None:
         if asked.what != BEAT:
             return None
-        eventually(lambda: aggregator.count(LEAVE) > 0)
+        eventually("the leave", lambda: aggregator.count(LEAVE) > 0)
         return UNKNOWN
 
     aggregator.script = script
     before = set(threading.enumerate())
-    client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
+    client = AggregatorClient(aggregator.address, name="a", secret=SECRET, leave_timeout_s=0.2)
     client.join(ONE)
     (beating,) = (each for each in set(threading.enumerate()) - before if "edgeai" in each.name)
-    eventually(lambda: aggregator.count(BEAT) == 1)
+    eventually("the first beat", lambda: aggregator.count(BEAT) == 1)
     client.close()
     beating.join(PATIENCE_S)
     assert (aggregator.count(LEAVE), aggregator.count(JOIN)) == (1, 1)
@@ -221,7 +216,7 @@ def test_a_beat_that_is_refused_for_good_does_not_join(
     aggregator.script = always(BEAT, (410, b'{"error": "another process"}'))
     client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
     client.join(ONE)
-    eventually(lambda: aggregator.count(BEAT) > 2)
+    eventually("three beats", lambda: aggregator.count(BEAT) > 2)
     client.close()
     assert aggregator.count(JOIN) == 1
 

@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from tests.workersdk.federated.conftest import PATIENCE_S, Workers
+from tests.waiting import PATIENCE_S
+from tests.workersdk.federated.conftest import Workers
 from tests.workersdk.federated.test_federation import DATA, MEAN_OF_ALL
 
 RECORD: Final = "state.msgpack"  # all that a federation leaves behind
@@ -51,7 +52,7 @@ def test_an_aggregator_that_is_killed_saves_again_and_serves_those_who_wait(
     assert exit_codes(aggregator) == [-signal.SIGKILL]
     assert "model-3" in workers.kept()
     workers.log("aggregator").unlink()
-    aggregator = start_aggregator(workers, 3, gone_after_s=3.0)
+    aggregator = start_aggregator(workers, 3, gone_after_s=5.0)
     workers.says("aggregator", "aggregator listens")
     stopped.send_signal(signal.SIGCONT)
     assert exit_codes(stopped, *others, aggregator) == [0] * 4

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk.federated.conftest import (
     LOOPBACK,
-    PATIENCE_S,
     SECRET,
     Federation,
     Mean,
     Workers,
-    eventually,
     free_port,
     kill,
     running,
@@ -46,7 +45,7 @@ def test_a_trainer_waits_for_its_aggregator(
     estimator = Mean()
     environment = Federation.trainer_of(Address(LOOPBACK, port), "a")
     with running(lambda: FederatedLearning(estimator, environment=environment).train([3.0])):
-        eventually(lambda: "waiting for the aggregator" in caplog.text)
+        eventually("a trainer that waits", lambda: "waiting for the aggregator" in caplog.text)
         federation(port=port, settings=settings(1))
     assert estimator.weights["mean"].tolist() == [3.0] * 3
 
@@ -80,7 +79,7 @@ def test_a_straggler_is_left_behind_and_still_gets_the_result(federation: MakeFe
     slow, quick = Dawdler(), Mean()
     work = (trainer(aggregator, "slow", slow, [9.0]), trainer(aggregator, "quick", quick, [3.0]))
     with running(*work) as results:
-        eventually(lambda: results[1] is not None)
+        eventually("the end of the quick one", lambda: results[1] is not None)
         slow.go.set()
     assert [type(result) for result in results] == [dict, dict]
     assert slow.weights["mean"].tolist() == [3.0] * 3
@@ -91,7 +90,7 @@ def test_who_joins_later_takes_part_from_then_on(federation: MakeFederation) -> 
     first, late = Dawdler(), Mean()
     work = trainer(aggregator, "late", late, [3.0, 3.0, 3.0])
     with running(trainer(aggregator, "first", first, [0.0])), running(work):
-        eventually(lambda: late.trained == 1)
+        eventually("the late one's training", lambda: late.trained == 1)
         first.go.set()
     assert late.trained == 2
     assert late.weights["mean"] == pytest.approx([2.25] * 3)
@@ -127,7 +126,7 @@ def client(federation: MakeFederation) -> Iterator[AggregatorClient]:
     made = AggregatorClient(aggregator.server.address, name="bad", secret=SECRET)
     good = Mean()
     with running(trainer(aggregator, "good", good, [3.0])):
-        eventually(lambda: good.trained == 1)
+        eventually("the good one's training", lambda: good.trained == 1)
         made.join(ONE)
         try:
             yield made
@@ -221,7 +220,7 @@ def test_the_round_goes_on_with_those_who_behave(federation: MakeFederation, cas
 
     good = Mean()
     with running(trainer(aggregator, "good", good, [3.0])):
-        eventually(lambda: good.trained == 1)
+        eventually("the good one's training", lambda: good.trained == 1)
         assert ask("POST", "/v1/participants/bad", protocol.encode(Join(ONE, "x"))) == 200
         offer = protocol.encode(Offer("x"))
         assert ask("POST", "/v1/rounds/1/updates/bad", offer) == 200

@@ -1,12 +1,12 @@
 """The thread that says "I am still here": in which rhythm, until when, whatever goes wrong."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.workersdk.federated.conftest import PATIENCE_S, eventually
+from tests.waiting import PATIENCE_S, eventually
+from tests.workersdk.federated.conftest import is_waiting
 from workersdk.federated.heartbeat import Heartbeat
 
 NEVER_S = 3600.0
@@ -26,9 +26,10 @@ def heartbeat() -> Iterator[MakeHeartbeat]:
         each.close(PATIENCE_S)
 
 
-def a_while() -> None:
-    """In which the thread comes to wait, and a beat would come that is not due."""
-    threading.Event().wait(0.1)
+def wait_until_it_waits(heartbeat: Heartbeat) -> None:
+    thread = heartbeat._thread
+    assert thread is not None
+    eventually("a thread that waits for the next beat", lambda: is_waiting(thread))
 
 
 def test_a_beat_that_fails_is_told_and_does_not_end_the_others(
@@ -41,7 +42,7 @@ def test_a_beat_that_fails_is_told_and_does_not_end_the_others(
         raise RuntimeError("no more threads")
 
     heartbeat(beat).keep(0.01)
-    eventually(lambda: len(beats) > 2)
+    eventually("three beats", lambda: len(beats) > 2)
     assert "a beat failed" in caplog.text
     assert "RuntimeError: no more threads" in caplog.text
 
@@ -50,19 +51,19 @@ def test_another_period_counts_from_when_it_is_told(heartbeat: MakeHeartbeat) ->
     beats: list[None] = []
     made = heartbeat(lambda: beats.append(None))
     made.keep(NEVER_S)
-    a_while()
+    wait_until_it_waits(made)
     made.keep(NEVER_S)
-    a_while()
+    wait_until_it_waits(made)
     assert beats == []
     made.keep(0.01)
-    eventually(lambda: len(beats) > 1)
+    eventually("two beats", lambda: len(beats) > 1)
 
 
 def test_it_is_closed_at_once_between_two_beats(heartbeat: MakeHeartbeat) -> None:
     beats: list[None] = []
     made = heartbeat(lambda: beats.append(None))
     made.keep(NEVER_S)
-    a_while()
+    wait_until_it_waits(made)
     before_s = time.monotonic()
     made.close(PATIENCE_S)
     assert time.monotonic() - before_s < PATIENCE_S / 2

@@ -1,7 +1,6 @@
 """What a trainer's estimator is told, and what a trainer makes of a round that is closed to it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -10,10 +9,11 @@ import numpy as np
 import pytest
 
 from common.backoff import Backoff
-from tests.workersdk.federated.conftest import Federation, Mean, eventually, running
+from tests.waiting import eventually
+from tests.workersdk.federated.conftest import Federation, Mean, running
 from tests.workersdk.federated.scripted import Answer, Asked, ScriptedAggregator
 from tests.workersdk.federated.test_federation import settings, trainer
-from workersdk.federated import learning, protocol
+from workersdk.federated import protocol
 from workersdk.federated.layout import Weights
 from workersdk.federated.learning import FederatedLearning
 from workersdk.federated.protocol import Commit, RoundState
@@ -70,23 +70,19 @@ def test_a_round_that_stays_closed_is_not_tried_in_a_hot_loop(
     offer = f"POST /v1/rounds/{round_}/updates/a"
     learning = FederatedLearning(Mean(), environment=aggregator.environment)
     with running(lambda: learning.train([1.0])):
-        eventually(lambda: aggregator.count(offer) == 3)
+        eventually("three offers", lambda: aggregator.count(offer) == 3)
         aggregator.state = RoundState(3, 3, is_finished=True)
     moments = [asked.at_s for asked in aggregator.asked if asked.what == offer]
     assert min(later - earlier for earlier, later in pairwise(moments)) >= 0.1
 
 
-def test_another_round_is_waited_for_from_anew(
-    aggregator: ScriptedAggregator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_round_is_waited_for_from_anew(aggregator: ScriptedAggregator) -> None:
     """A round that was closed three times is no reason to wait for long in the next."""
     limits: list[float] = []
 
     def shortest(low: float, high: float) -> float:
         limits.append(high)
         return low
-
-    monkeypatch.setattr(learning, "Backoff", partial(Backoff, uniform=shortest))
 
     def script(asked: Asked) -> Answer | None:
         if not asked.what.endswith("/updates/a"):
@@ -97,7 +93,8 @@ def test_another_round_is_waited_for_from_anew(
         return CLOSED
 
     aggregator.script = script
-    FederatedLearning(Mean(), environment=aggregator.environment).train([1.0])
+    pauses = Backoff(base_s=0.5, max_s=30.0, uniform=shortest)
+    FederatedLearning(Mean(), environment=aggregator.environment, pauses=pauses).train([1.0])
     assert limits == [0.5, 1.0, 0.5, 1.0]
 
 
@@ -109,7 +106,7 @@ class Measuring(Mean):
 def test_only_finite_numbers_are_told_as_metrics(aggregator: ScriptedAggregator) -> None:
     learning = FederatedLearning(Measuring(), environment=aggregator.environment)
     with running(lambda: learning.train([1.0])):
-        eventually(lambda: aggregator.count(COMMIT) > 0)
+        eventually("a commit", lambda: aggregator.count(COMMIT) > 0)
         aggregator.state = RoundState(3, 3, is_finished=True)
     told = next(asked.body for asked in aggregator.asked if asked.what == COMMIT)
     assert msgspec.msgpack.decode(told, type=Commit).metrics == {"loss": 0.5}

@@ -6,14 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.workersdk.federated.conftest import (
-    PATIENCE_S,
-    Federation,
-    SlowDisk,
-    disk_of,
-    eventually,
-    running,
-)
+from tests.waiting import PATIENCE_S, eventually
+from tests.workersdk.federated.conftest import Federation, SlowDisk, disk_of, running
 from tests.workersdk.federated.test_federation import settings
 from tests.workersdk.federated.test_server import NUMBERS, begun, layout, send, vector
 from workersdk.federated import protocol
@@ -28,7 +22,7 @@ def over(federation: Federation, *names: str) -> Federation:
     begun(federation, *names)
     for name in names:
         assert send(federation, name, vector(1)).status == 200
-    eventually(lambda: Path(federation.environment.model_url).exists())
+    eventually("the result", Path(federation.environment.model_url).exists)
     return federation
 
 
@@ -74,7 +68,7 @@ def test_beats_do_not_wait_for_the_disk_on_which_others_come_or_go(
     ) as results:
         assert disk.begins.wait(PATIENCE_S)
         try:
-            beat = aggregator.ask("POST", "/v1/participants/b/beat", timeout_s=2.0)
+            beat = aggregator.ask("POST", "/v1/participants/b/beat", timeout_s=PATIENCE_S / 2)
         finally:
             disk.go.set()
     assert (beat.status, results) == (200, [200])

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.waiting import eventually
 from tests.workersdk.federated import test_store
-from tests.workersdk.federated.conftest import SECRET, Federation, eventually
+from tests.workersdk.federated.conftest import SECRET, Federation
 from tests.workersdk.federated.test_federation import settings
 from tests.workersdk.federated.test_server import NUMBERS, join, layout, state, vector
 from workersdk.federated.client import AggregatorClient
@@ -84,7 +85,7 @@ def test_who_had_sent_the_last_update_has_the_result(
     assert join(aggregator, "a").status == 200
     assert not state(aggregator, "a", wait_s=0.3).is_finished
     assert join(aggregator, "b").status == 200
-    eventually(lambda: all(state(aggregator, name).is_finished for name in names))
+    eventually("the end", lambda: all(state(aggregator, name).is_finished for name in names))
     for name in names:
         aggregator.ask("DELETE", f"/v1/participants/{name}")
     assert aggregator.join() is True

@@ -1,7 +1,7 @@
 """The aggregator over real sockets, as single requests see it: who, when, how many, how long."""
 
 import socket
-import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,28 +11,28 @@ import msgspec
 import numpy as np
 import pytest
 
+from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk.federated.conftest import (
-    PATIENCE_S,
     SECRET,
     Federation,
     Mean,
     Slow,
     SlowDisk,
     disk_of,
-    eventually,
     free_port,
     running,
 )
 from tests.workersdk.federated.test_federation import settings, trainer
 from workersdk.environment import Address
 from workersdk.errors import AggregationError, FederationError, WeightsError
-from workersdk.federated import protocol, server
+from workersdk.federated import protocol
 from workersdk.federated.aggregations import FedAvg, FedAvgM, Slice, TrimmedMean
 from workersdk.federated.aggregator import RoundResult
 from workersdk.federated.layout import Layout, TensorLayout, Vector
 from workersdk.federated.learning import FederatedLearning
 from workersdk.federated.protocol import Commit, Encoding, Join, Offer, RoundState, Welcome
 from workersdk.federated.rounds import FIRST, SEED
+from workersdk.federated.server import LIMITS
 from workersdk.federated.store import RoundStore
 from workersdk.http_exchange import Response
 
@@ -108,7 +108,7 @@ class Loaded(Mean):
         super().__init__(value, size)
 
     def load(self, model_url: str) -> None:
-        threading.Event().wait(0.5)  # in which a trainer could be quicker
+        time.sleep(0.5)  # the loading, in which a trainer could be quicker
 
 
 class Idle(Mean):
@@ -231,9 +231,9 @@ def test_a_process_may_join_again(federation: MakeFederation) -> None:
 def test_a_trainer_whose_name_is_taken_ends(federation: MakeFederation) -> None:
     aggregator = federation(settings=settings(2))
     with running(trainer(aggregator, "a", Mean(), [1.0]), may_raise=FederationError) as results:
-        eventually(lambda: (aggregator.environment.state_dir / "model-1").exists())
+        eventually("the first model", (aggregator.environment.state_dir / "model-1").exists)
         assert join(aggregator, "a", instance="new").status == 200
-        eventually(lambda: results[0] is not None)
+        eventually("the end of the older one", lambda: results[0] is not None)
     assert isinstance(results[0], FederationError)
     assert "another process takes part as a" in str(results[0])
 
@@ -266,7 +266,7 @@ def test_an_update_sent_twice_over_is_wanted_once(federation: MakeFederation) ->
     assert aggregator.ask("POST", path, protocol.encode(Offer(offer))).status == 200
     assert [aggregator.ask("PUT", f"{path}/0", piece).status for _ in range(5)] == [200] * 5
     assert aggregator.ask("POST", f"{path}/commit", commit).status == 200
-    eventually(lambda: state(aggregator, "a").round == 2)
+    eventually("round 2", lambda: state(aggregator, "a").round == 2)
     model = aggregator.ask("GET", "/v1/rounds/2/model/0").body
     assert protocol.unpacked(model, numbers=NUMBERS, encoding=PLAIN) == vector(2).tobytes()
 
@@ -284,7 +284,7 @@ def test_the_user_sees_means_by_samples_of_metrics_that_are_numbers(
     begun(aggregator, "a", "b")
     send(aggregator, "a", vector(1), samples=1, loss=1.0, broken=float("nan"))
     send(aggregator, "b", vector(1), samples=3, loss=5.0, broken=float("inf"))
-    eventually(lambda: bool(results))
+    eventually("a result", lambda: results)
     assert results == [RoundResult(FIRST, {"a": 1, "b": 3}, {"loss": 4.0})]
 
 
@@ -296,12 +296,12 @@ def test_updates_that_join_to_infinity_cost_a_round_not_the_aggregator(
     begun(aggregator, "good", "huge")
     send(aggregator, "good", vector(1))
     send(aggregator, "huge", vector(3.4e38), samples=9)
-    eventually(lambda: state(aggregator, "good").round == 2)
+    eventually("round 2", lambda: state(aggregator, "good").round == 2)
     assert "round keeps its model: round=1" in caplog.text
     assert "largest numbers from huge (3.4e+38), good (1)" in caplog.text
     send(aggregator, "good", vector(1), round_=2)
     send(aggregator, "huge", vector(1), round_=2)
-    eventually(lambda: state(aggregator, "good").is_finished)
+    eventually("the end", lambda: state(aggregator, "good").is_finished)
     for name in ("good", "huge"):
         aggregator.ask("DELETE", f"/v1/participants/{name}")
     assert aggregator.join() is True
@@ -317,7 +317,7 @@ def test_who_never_gave_a_model_has_no_result(federation: MakeFederation) -> Non
     aggregator = federation(aggregation=Diverging(), settings=settings(1, rounds=2))
     begun(aggregator, "a")
     send(aggregator, "a", vector(1))
-    eventually(lambda: state(aggregator, "a").round == 2)
+    eventually("round 2", lambda: state(aggregator, "a").round == 2)
     send(aggregator, "a", vector(1), round_=2)
     with pytest.raises(AggregationError, match="gave what is not finite"):
         aggregator.join()
@@ -332,7 +332,7 @@ def test_one_round_that_gave_a_model_is_enough(federation: MakeFederation) -> No
     for round_ in (2, 3):
         assert state(aggregator, "a", PATIENCE_S).round == round_
         send(aggregator, "a", vector(3.4e38), round_=round_)
-    eventually(lambda: state(aggregator, "a").is_finished)
+    eventually("the end", lambda: state(aggregator, "a").is_finished)
     aggregator.ask("DELETE", "/v1/participants/a")
     assert aggregator.join() is True
     assert np.load(aggregator.environment.model_url)["mean"].tolist() == [2.0] * NUMBERS
@@ -356,12 +356,11 @@ def test_an_aggregation_that_needs_more_than_are_expected_is_refused(tmp_path: P
 
 
 def test_a_round_that_cannot_close_is_told(
-    federation: MakeFederation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    federation: MakeFederation, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "LACK_TOLD_S", 0.1)
-    aggregator = begun(federation(settings=settings(2)), "a")
+    aggregator = begun(federation(settings=settings(2), lack_told_s=0.1), "a")
     send(aggregator, "a", vector(1))
-    eventually(lambda: "the round cannot close" in caplog.text)
+    eventually("a warning", lambda: "the round cannot close" in caplog.text)
 
 
 # ---- beats and connections ----------------------------------------------------------------------
@@ -383,7 +382,7 @@ def test_beats_do_not_wait_for_a_slow_disk(
     with running(lambda: send(aggregator, "quick", vector(1)).status) as results:
         assert disk.begins.wait(PATIENCE_S)
         try:
-            beat = aggregator.ask("POST", "/v1/participants/slow/beat", timeout_s=2.0)
+            beat = aggregator.ask("POST", "/v1/participants/slow/beat", timeout_s=PATIENCE_S / 2)
         finally:
             disk.go.set()
     assert (beat.status, results) == (200, [200])
@@ -408,12 +407,9 @@ def test_all_participants_may_wait_at_once(federation: MakeFederation) -> None:
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
 
 
-def test_strangers_do_not_keep_others_out(
-    federation: MakeFederation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = msgspec.structs.replace(server.LIMITS, max_connections=3, stranger_timeout_s=0.5)
-    monkeypatch.setattr(server, "LIMITS", limits)
-    aggregator = federation(settings=settings(1))
+def test_strangers_do_not_keep_others_out(federation: MakeFederation) -> None:
+    limits = msgspec.structs.replace(LIMITS, max_connections=3, stranger_timeout_s=0.5)
+    aggregator = federation(settings=settings(1), limits=limits)
     with connections(aggregator.server.address, 3) as (silent, *slow):
         for connection in slow:
             connection.sendall(b"GET /v1/round HTTP/1.1\r\n")
@@ -423,18 +419,16 @@ def test_strangers_do_not_keep_others_out(
         assert silent.recv(1) == b""
 
 
-def test_a_known_connection_has_its_time(
-    federation: MakeFederation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = msgspec.structs.replace(server.LIMITS, stranger_timeout_s=0.2)
-    monkeypatch.setattr(server, "LIMITS", limits)
-    aggregator = federation(settings=settings(1))
+def test_a_known_connection_has_its_time(federation: MakeFederation) -> None:
+    stranger_timeout_s = 0.5  # what a busy machine may take for the first head
+    limits = msgspec.structs.replace(LIMITS, stranger_timeout_s=stranger_timeout_s)
+    aggregator = federation(settings=settings(1), limits=limits)
     request = f"GET /v2 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()
     with connections(aggregator.server.address, 1) as (known,):
         for _ in range(2):
             known.sendall(request)
             assert known.recv(1 << 16).startswith(b"HTTP/1.1 404")
-            threading.Event().wait(0.3)  # longer than a stranger is given
+            time.sleep(stranger_timeout_s + 0.1)  # the silence is the test
 
 
 def test_a_path_that_is_none_is_refused(federation: MakeFederation) -> None:
@@ -457,7 +451,10 @@ def test_an_update_that_a_full_disk_cut_in_a_piece_goes_on(
     learned = Mean(size=size)
     with running(trainer(aggregator, "a", learned, [3.0])) as results:
         with disk_of(5 * protocol.PIECE_NUMBERS):  # a piece, and a part of the next
-            eventually(lambda: caplog.text.count("directory cannot be used") >= 5)
+            eventually(
+                "five failures of the disk",
+                lambda: caplog.text.count("directory cannot be used") >= 5,
+            )
         assert "the aggregator cannot keep it: File too large" in caplog.text
         assert results == [None]
     assert learned.weights["mean"].tolist() == [3.0] * size

@@ -280,11 +280,8 @@ class Counting(FedAvg):
 
 
 @pytest.mark.parametrize(("slice_bytes", "slices"), [(SLICE_BYTES, 1), (1, 65)])
-def test_slices_make_up_the_whole(
-    opened: Any, monkeypatch: pytest.MonkeyPatch, slice_bytes: int, slices: int
-) -> None:
-    monkeypatch.setattr("workersdk.federated.vectors.SLICE_BYTES", slice_bytes)
-    store = seeded(opened(), numbers=TWO_PIECES)
+def test_slices_make_up_the_whole(opened: Any, slice_bytes: int, slices: int) -> None:
+    store = seeded(opened(slice_bytes=slice_bytes), numbers=TWO_PIECES)
     update = np.arange(TWO_PIECES, dtype=np.float32)
     send(store, "a", update, samples=1)
     send(store, "b", update * 3, samples=1)

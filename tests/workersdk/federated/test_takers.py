@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.workersdk.federated.conftest import PATIENCE_S, Slow, running
+from tests.waiting import PATIENCE_S
+from tests.workersdk.federated.conftest import Slow, running
 from tests.workersdk.federated.test_aggregator import LAYOUT, WEIGHTS, goes_on, joined, send
 from tests.workersdk.federated.test_federation import settings
 from tests.workersdk.federated.test_store import seeded, vector

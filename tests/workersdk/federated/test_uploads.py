@@ -1,14 +1,15 @@
 """Updates on their way into the aggregator's directory: twice, half, too long, too late."""
 
+import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.workersdk.federated.conftest import PATIENCE_S, disk_of, running
+from tests.waiting import PATIENCE_S
+from tests.workersdk.federated.conftest import disk_of, running
 from tests.workersdk.federated.test_store import PLAIN, TWO_PIECES, offer, seeded, send, vector
 from workersdk.federated import protocol
 from workersdk.federated.aggregations import FedAvg
@@ -61,18 +62,19 @@ def test_what_is_longer_than_an_update_begins_anew(
 
 
 class Checking:
-    """Stops the first who checks an update until `go`."""
+    """A disk on which the first check of an update hangs until `go`: it asks for the size."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begins, self.go = threading.Event(), threading.Event()
-        self._digest = protocol.digest
-        monkeypatch.setattr(protocol, "digest", self._slow)
+        self._fstat = os.fstat
+        monkeypatch.setattr(os, "fstat", self._slow)
 
-    def _slow(self, parts: Iterator[bytes]) -> str:
-        if not self.begins.is_set():
+    def _slow(self, descriptor: int) -> os.stat_result:
+        name = Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+        if name == "a.part" and not self.begins.is_set():
             self.begins.set()
             self.go.wait(PATIENCE_S)
-        return self._digest(parts)
+        return self._fstat(descriptor)
 
 
 def test_a_commit_that_is_said_again_while_it_is_checked_is_a_success(
