@@ -1,7 +1,7 @@
 """`python -m localcluster --state-dir DIR`: runs one local cluster until SIGTERM or SIGINT.
 
-Logs JSON to stderr. Exit codes: 0 after an orderly stop, 1 when a part of it failed, 2 for wrong
-settings, 3 when the state directory cannot be used.
+Logs JSON to stderr. Exit codes: 0 after an orderly stop, 1 when a part of the cluster failed, 2 for
+wrong settings, 3 when the state directory cannot be used.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """UTC now and the RFC 3339 form in which the API carries times.
 
-Used by everything that stamps or prints a time. Never reads a clock on its own account: callers
-pass `now`, so that tests can.
+Used by everything that stamps or prints a time. Components take `now` as a parameter, so that tests
+can pass a clock of their own.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def utcnow() -> datetime:
 
 
 def rfc3339(moment: datetime) -> str:
-    """Seconds precision with `Z`, like metadata.creationTimestamp."""
+    """In UTC with whole seconds and `Z`, as in metadata.creationTimestamp."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

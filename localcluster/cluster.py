@@ -1,7 +1,7 @@
 """Joins everything: store, API server, collector, controllers, kubelets and service proxy.
 
 Started by __main__, and by tests within their own loop. One TaskGroup owns every task. A task that
-fails ends the cluster: a part that is missing in silence would be worse.
+fails ends the whole cluster, so a cluster that runs is complete.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from localcluster import kubeconfig
 from localcluster.api.server import Server, serve
 from localcluster.clock import Clock, utcnow
 from localcluster.controllers.deployment_controller import DeploymentController
-from localcluster.controllers.garbage_collector import Collector
+from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.controllers.scheduler import Scheduler
 from localcluster.errors import ClusterError, StateError
 from localcluster.kubelet.container import ContainerSettings
@@ -32,32 +32,32 @@ from localcluster.network.addresses import AddressPool, Network, claim_network
 from localcluster.network.service_proxy import ServiceProxy
 from localcluster.objects.errors import APIError
 from localcluster.objects.store import Store
-from localcluster.state import Running, StateDirectory, hold, start_ticks
+from localcluster.state import Running, StateDirectory, lock_directory, start_ticks
 
 log = get_logger(__name__)
 
 STOP_LIMIT_S = 7.0
-"""What pods get when the cluster stops, whatever their grace: the whole stop takes under 10 s."""
+"""Longest grace of a pod when the cluster stops. It keeps the whole stop below 10 s."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cluster is run."""
+    """Settings of one cluster."""
 
     state_dir: Path
     nodes: tuple[str, ...] = ("cloud0", "edge0", "edge1")
     """A name that begins with "cloud" makes a cloud node, any other an edge node."""
     api_port: int = 0
-    """On the cluster's own API address; 0: any free one."""
+    """Port of the API, on an address of the cluster's network; 0: any free one."""
     pod_env: Mapping[str, str] = {}
     """Environment variables of every container."""
     images: Mapping[str, Image] = {}
-    """What to run for containers that have no command, by image name."""
+    """Image name -> what to run for containers without a command."""
     containers: ContainerSettings = ContainerSettings()
 
 
 class Cluster:
-    """One local cluster; `run` is its life, `stop` asks it to end."""
+    """One local cluster: `run` runs it until `stop` is called."""
 
     def __init__(self, settings: ClusterSettings, *, now: Clock = utcnow) -> None:
         self._settings = settings
@@ -65,17 +65,17 @@ class Cluster:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Returns at once; `run` returns when everything has ended."""
+        """Ask the cluster to end. Returns at once; `run` returns after the end."""
         self._stopping.set()
 
     async def run(self, ready: Callable[[Store, Running], None] = lambda _, __: None) -> None:
-        """Until `stop`; `ready` is called once when clients may come.
+        """Run until `stop`. Calls `ready` once, when clients can connect.
 
-        Raises: StateError when the state directory cannot be used; ClusterError for what else
-            makes a start impossible; ExceptionGroup of what ended a part of it
+        Raises: StateError when the state directory cannot be used; ClusterError for other reasons
+            why it cannot start; ExceptionGroup when a task of the cluster failed
         """
         with contextlib.ExitStack() as stack:
-            state = stack.enter_context(hold(self._settings.state_dir))
+            state = stack.enter_context(lock_directory(self._settings.state_dir))
             network = claim_network(state.network())
             stack.callback(network.close)
             state.record_network(network.number)
@@ -108,27 +108,27 @@ class Cluster:
             running = _describe(server, network, nodes)
             kubeconfig.write(state.kubeconfig, url=server.url, token=state.token())
             async with TaskGroup() as tasks:
-                makers = self._start_makers(tasks, store)
-                runners = self._start_runners(tasks, store, network, reaper, kubelets)
+                controllers = self._start_controllers(tasks, store)
+                node_tasks = self._start_node_tasks(tasks, store, network, reaper, kubelets)
                 state.write_running(running)
                 log.info("cluster ready", api=running.api, network=running.network, nodes=nodes)
                 ready(store, running)
                 await self._stopping.wait()
                 log.info("cluster stopping")
                 state.clear_running()
-                await _end(makers, kubelets, runners)
+                await _end(controllers, kubelets, node_tasks)
         finally:
             await server.close()
 
-    def _start_makers(self, tasks: TaskGroup, store: Store) -> list[asyncio.Task[None]]:
-        """What makes and removes objects: stopped first, so that nothing replaces what stops."""
+    def _start_controllers(self, tasks: TaskGroup, store: Store) -> list[asyncio.Task[None]]:
+        """Stopped first, so that no controller replaces pods that stop."""
         return [
             tasks.create_task(DeploymentController(store, now=self._now).run(), name="deployments"),
             tasks.create_task(Scheduler(store, now=self._now).run(), name="scheduler"),
-            tasks.create_task(Collector(store).run(), name="collector"),
+            tasks.create_task(GarbageCollector(store).run(), name="collector"),
         ]
 
-    def _start_runners(
+    def _start_node_tasks(
         self,
         tasks: TaskGroup,
         store: Store,
@@ -152,8 +152,7 @@ class Cluster:
     def _pod_host(
         self, state: StateDirectory, network: Network, store: Store, reaper: Reaper
     ) -> PodHost:
-        # First the interpreter that runs the cluster, then the commands that are installed
-        # beside it, then the machine's.
+        # In this order: python3 of the cluster, commands of its virtual environment, the machine's.
         path = f"{state.bin}:{Path(sys.executable).parent}:{SYSTEM_PATH}"
         return PodHost(
             store=store,
@@ -168,14 +167,14 @@ class Cluster:
 
 
 async def _end(
-    makers: list[asyncio.Task[None]],
+    controllers: list[asyncio.Task[None]],
     kubelets: list[Kubelet],
-    runners: list[asyncio.Task[None]],
+    node_tasks: list[asyncio.Task[None]],
 ) -> None:
-    for task in makers:
+    for task in controllers:
         task.cancel()
     await asyncio.gather(*(kubelet.stop(STOP_LIMIT_S) for kubelet in kubelets))
-    for task in runners:
+    for task in node_tasks:
         task.cancel()
 
 

@@ -1,13 +1,13 @@
-"""What this package raises on purpose.
+"""The errors that this package raises on purpose. Their text is for the user.
 
-ClusterError        this and its subclasses tell the user what is wrong
+ClusterError
 ├── StateError      the state directory cannot be used; only at start
-└── APIError        a refusal of the API, in `objects.errors`
+└── APIError        an error of the API, in `objects.errors`
 """
 
 
 class ClusterError(Exception):
-    """Root of what this package raises on purpose."""
+    """Root of the errors that this package raises on purpose."""
 
 
 class StateError(ClusterError):

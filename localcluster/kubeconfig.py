@@ -12,9 +12,9 @@ CLUSTER = "localcluster"
 
 
 def write(path: Path, *, url: str, token: str, namespace: str = "default") -> None:
-    """Replace the file at once and as a whole; it is JSON, which is YAML, too.
+    """Replace the file atomically. The content is JSON, which every YAML reader accepts.
 
-    The token is in the server's path as well: kubectl sends credentials over TLS alone.
+    The server's URL holds the token too, since kubectl sends credentials only over TLS.
 
     Raises: OSError
     """

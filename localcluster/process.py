@@ -1,7 +1,7 @@
-"""Starts and stops a cluster that runs apart from whoever asks for it.
+"""Starts and stops a cluster in a process of its own.
 
-Called by the `edgeai` command and by tests. Synchronous: from a coroutine use a thread. What runs
-is known from the state directory alone, so the one who stops need not be the one who started.
+Called by the `edgeai` command and by tests. Every function blocks: call them from a thread where an
+event loop runs. The state directory tells which cluster runs, so any process may stop it.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _FULL_BYTES: Final = 1024 * 1024
 
 
 class ClusterProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster that runs and is ready."""
+    """A cluster that is ready."""
 
     pid: int
     api: str
@@ -69,8 +69,8 @@ def start(
     for flag, given in (("--pod-env", pod_env), ("--images", images)):
         if given:
             argv += [flag, ",".join(f"{name}={value}" for name, value in given.items())]
-    log_file = _begin_log(state)
-    # A signal that comes before the process is known here would leave it running.
+    log_file = _rotate_log(state)
+    # Blocked until `pid` is known: a signal before that would end us and leave the cluster running.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         pid = _spawn(argv, log_file, former)
@@ -80,7 +80,7 @@ def start(
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
         return _wait_until_ready(state, pid, log_file, timeout_s)
-    except BaseException:  # also an interrupt: nobody knows of this process yet
+    except BaseException:  # an interrupt too: no other process knows the pid yet
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -139,7 +139,7 @@ def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
 
 
 def _open(found: Running) -> int | None:
-    """A descriptor of exactly that process, also if its pid is given to another one now."""
+    """A pidfd of that process. None: the process is gone, even if another one has its pid now."""
     try:
         pidfd = os.pidfd_open(found.pid)
     except ProcessLookupError:
@@ -156,8 +156,8 @@ def _wait(pidfd: int, timeout_s: float) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
-def _begin_log(state: StateDirectory) -> Path:
-    """The log of the cluster that ran before is kept once."""
+def _rotate_log(state: StateDirectory) -> Path:
+    """Begin a new log; the log of the run before is kept as `.1`."""
     path = state.path / LOG_FILE
     try:
         state.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def _begin_log(state: StateDirectory) -> Path:
 
 
 def _spawn(argv: list[str], log_file: Path, blocked: Iterable[int]) -> int:
-    """Args: blocked: signals that the process finds blocked"""
+    """Args: blocked: the signal mask of the new process"""
     output = (os.POSIX_SPAWN_OPEN, 1, str(log_file), os.O_WRONLY | os.O_APPEND, 0o600)
     return os.posix_spawn(
         argv[0],
@@ -187,7 +187,7 @@ def _spawn(argv: list[str], log_file: Path, blocked: Iterable[int]) -> int:
 
 
 def _exit_status(pid: int) -> int | None:
-    """How a child of this process ended, which is noted by that; None while it runs."""
+    """How a child of this process ended, and reap it. None: it runs, or it is no child of ours."""
     try:
         ended, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -203,7 +203,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _why(log_file: Path, status: int) -> str:
-    """The last thing that it said; without one, how it ended."""
+    """The last line of its log; if that is empty, its exit status."""
     said = _last_line(log_file)
     if said:
         return said
@@ -213,7 +213,7 @@ def _why(log_file: Path, status: int) -> str:
 
 
 def _last_line(log_file: Path) -> str:
-    """Without the JSON around it; "" for an empty log."""
+    """The message of the last line; "": the log is empty."""
     lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
     last = next((line for line in reversed(lines) if line.strip()), "")
     try:

@@ -1,16 +1,16 @@
-"""The state directory of one cluster: who holds it, and what else than objects is kept there.
+"""The state directory of one cluster: its lock, and every file in it.
 
     lock           held by the running cluster (flock)
     cluster.db     the objects
-    network        which 127.X.0.0/16 it had
+    network        X of the cluster's 127.X.0.0/16
     token          of the API; only the owner may read it
     kubeconfig     for kubectl and everyone else
-    cluster.json   what runs now; there only while the cluster is ready
-    cluster.log    of a detached cluster
+    cluster.json   pid and addresses; exists only while the cluster is ready
+    cluster.log    of a cluster in a process of its own
     bin/           python3, as the containers see it
     pods/<uid>/    what pods have on disk
 
-Opened by cluster; the file of what runs is read by process.
+Locked and written by cluster; process reads cluster.json.
 """
 
 import contextlib
@@ -37,15 +37,15 @@ _NAMES: Final = frozenset(
         *("cluster.db", "cluster.db-wal", "cluster.db-shm", LOG_FILE, f"{LOG_FILE}.1"),
     }
 )
-_DRAFT: Final = re.compile(r"\.(.+)\.\d+\Z")  # of a file that was being replaced
+_DRAFT: Final = re.compile(r"\.(.+)\.\d+\Z")  # a file that was not yet renamed into place
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What cluster.json says of a cluster that is ready."""
+    """The content of cluster.json."""
 
     pid: int
     start_ticks: int
-    """When the process started, in clock ticks since boot: a pid alone may be somebody else's."""
+    """When the process started, in clock ticks since boot: another process with its pid differs."""
     api: str
     network: str
     nodes: dict[str, str]
@@ -53,13 +53,13 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def is_own(name: str) -> bool:
-    """Whether a cluster makes an entry of this name in its state directory."""
+    """Whether a cluster creates a file or folder of this name in its state directory."""
     draft = _DRAFT.match(name)
     return name in _NAMES or (draft is not None and draft.group(1) in _NAMES)
 
 
 class StateDirectory(msgspec.Struct, frozen=True):
-    """An absolute path, and the names of what is in it."""
+    """Args: path: absolute."""
 
     path: Path
 
@@ -80,7 +80,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
         return self.path / "bin"
 
     def network(self) -> int | None:
-        """The number of the network that the cluster had; None: it had none yet."""
+        """X of the cluster's 127.X.0.0/16; None before its first start."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             return int((self.path / "network").read_text(encoding="ascii"))
         return None
@@ -89,7 +89,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
         _replace(self.path / "network", f"{number}\n".encode())
 
     def token(self) -> str:
-        """Made on first use."""
+        """The API's token; created by the first call."""
         path = self.path / "token"
         with contextlib.suppress(FileNotFoundError):
             if token := path.read_text(encoding="ascii").strip():
@@ -102,7 +102,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
         _replace(self.path / RUNNING_FILE, msgspec.json.encode(running) + b"\n")
 
     def read_running(self) -> Running | None:
-        """What the file says; the process may be gone."""
+        """The content of cluster.json. The process that it names may be gone."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode((self.path / RUNNING_FILE).read_bytes(), type=Running)
         return None
@@ -111,17 +111,17 @@ class StateDirectory(msgspec.Struct, frozen=True):
         (self.path / RUNNING_FILE).unlink(missing_ok=True)
 
     def make_bin(self) -> None:
-        """Commands that stand first in every container's PATH."""
+        """Write the commands that come first in every container's PATH."""
         self.bin.mkdir(exist_ok=True)
         for name in ("python", "python3"):
-            # A link would not do: an interpreter finds its virtual environment by its own path.
+            # Not a symlink: an interpreter finds its virtual environment by its own path.
             script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
             _replace(self.bin / name, script.encode(), mode=0o700)
 
 
 @contextlib.contextmanager
-def hold(path: Path) -> Iterator[StateDirectory]:
-    """Make the directory where it is missing, and be the only cluster in it.
+def lock_directory(path: Path) -> Iterator[StateDirectory]:
+    """Create the directory if it is missing, and lock it for one cluster.
 
     Raises: StateError when it cannot be used or another cluster holds it.
     """
@@ -160,12 +160,12 @@ def start_ticks(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field, in parentheses, is the only one that may hold anything.
+    # Split after the last parenthesis: field 2, the program's name, may hold spaces.
     return int(stat.rpartition(")")[2].split()[19])
 
 
 def _replace(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write the file at once and as a whole."""
+    """Write the file atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as file:

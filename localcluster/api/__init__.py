@@ -1,1 +1,1 @@
-"""The Kubernetes API over HTTP."""
+"""The Kubernetes API over HTTP: requests, verbs, watches, discovery, tables."""

@@ -1,7 +1,7 @@
-"""Discovery: which groups, versions and resources the API serves.
+"""Discovery: the groups, versions and resources that the API serves.
 
-Pure; `server` calls it for /api, /apis and below. Clients that ask for it get the aggregated
-form (apidiscovery.k8s.io/v2), older ones the lists per group and version.
+Pure; `server` calls it for /api, /apis and below. New clients ask for the aggregated form
+(apidiscovery.k8s.io/v2); older ones get lists per group and version.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def core_versions() -> Object:
 
 
 def group_list(resources: Iterable[Resource]) -> Object:
-    """Every named group; the core group is not among them."""
+    """APIGroupList of all groups except the core group."""
     versions = _versions(resources)
     groups = [_group(name, versions[name]) for name in versions if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
@@ -40,7 +40,7 @@ def group(resources: Iterable[Resource], name: str) -> Object | None:
 
 
 def resource_list(resources: Iterable[Resource], group_version: str) -> Object | None:
-    """APIResourceList of one group and version, with subresources as entries of their own."""
+    """APIResourceList of one group and version. Subresources are separate entries."""
     served = [resource for resource in resources if resource.group_version == group_version]
     if not served:
         return None
@@ -54,7 +54,7 @@ def resource_list(resources: Iterable[Resource], group_version: str) -> Object |
 
 
 def aggregated(resources: Iterable[Resource], *, core: bool) -> Object:
-    """APIGroupDiscoveryList of the core group or of all the others."""
+    """APIGroupDiscoveryList of the core group, or of all other groups."""
     listed = tuple(resources)
     items = [
         {
@@ -83,7 +83,7 @@ def _versions(resources: Iterable[Resource]) -> dict[str, list[str]]:
 
 
 def _rank(version: str) -> tuple[int, list[int], str]:
-    """Released before beta before alpha, newer before older, anything else last."""
+    """Sort key: v2, v1, then beta, then alpha, then other names."""
     stages = {"v": 0, "vbeta": 1, "valpha": 2}
     letters = "".join(character for character in version if character.isalpha())
     numbers = "".join(c if c.isdecimal() else " " for c in version).split()

@@ -1,7 +1,7 @@
-"""The verbs of the API on resources: from a request to the store and back.
+"""The verbs of the API on resources: translates requests to calls of the store, and back.
 
-`server` routes /api/… and /apis/… here once it knows the client. Translates; decides nothing that
-`store` and `strategy` do not decide for callers inside the process, too.
+`server` routes /api/… and /apis/… here after authentication. The rules for objects are in `store`
+and `strategy`, so they also hold for callers inside the process.
 """
 
 from collections.abc import Awaitable, Callable
@@ -121,7 +121,7 @@ class API:
         )
         try:
             watch = self._open_watch(target, options)
-        except errors.Gone as error:  # in the stream, where clients look for it
+        except errors.Gone as error:  # in the stream: clients expect it there
             return _json({"type": "ERROR", "object": error.status()})
         self._watches.add(watch)
         try:
@@ -132,7 +132,7 @@ class API:
             watch.close()
 
     def _open_watch(self, target: Target, options: Options) -> Watch:
-        """Without a version, or from version 0, a watch begins with what exists."""
+        """A watch without a version, or from 0, begins with all existing objects."""
         since = options.number("resourceVersion") or None
         return self._store.watch(
             target.resource,
@@ -168,7 +168,7 @@ class API:
         self, request: web.Request, target: Target, options: Options
     ) -> web.StreamResponse:
         body = await _body(request)
-        object_ = _placed(target, body.content)
+        object_ = _with_name_of_path(target, body.content)
         warnings = _warnings(target.resource, object_, body, options)
         created = self._store.create(target.resource, object_, dry_run=options.dry_run)
         return self._answer(request, target.resource, created, status=201, warnings=warnings)
@@ -177,7 +177,7 @@ class API:
         self, request: web.Request, target: Target, options: Options
     ) -> web.StreamResponse:
         body = await _body(request)
-        object_ = _placed(target, body.content)
+        object_ = _with_name_of_path(target, body.content)
         warnings = _warnings(target.resource, object_, body, options)
         updated = self._store.update(
             target.resource, object_, subresource=target.subresource, dry_run=options.dry_run
@@ -200,7 +200,7 @@ class API:
             return await self._create(request, target, options)
         patched = patches.apply(patch_type, current, body.content, custom=resource.custom)
         patched = strategy.as_update(resource, current, patched, target.subresource)
-        patched = _placed(target, patched)
+        patched = _with_name_of_path(target, patched)
         warnings = _warnings(resource, patched, body, options)
         updated = self._store.update(
             resource, patched, subresource=target.subresource, dry_run=options.dry_run
@@ -210,16 +210,16 @@ class API:
     async def _delete(
         self, request: web.Request, target: Target, options: Options
     ) -> web.StreamResponse:
-        how = await _deletion(request, options)
+        how = await _delete_options(request, options)
         deleted = self._delete_object(target.resource, target.namespace, target.name, how)
         if target.resource is PODS or not strategy.is_released(target.resource, deleted):
             return self._answer(request, target.resource, deleted)
-        return _json(_success(target.resource, deleted))
+        return _json(_deleted_status(target.resource, deleted))
 
     async def _delete_collection(
         self, request: web.Request, target: Target, options: Options
     ) -> web.StreamResponse:
-        how = await _deletion(request, options)
+        how = await _delete_options(request, options)
         page = self._store.list(
             target.resource,
             namespace=target.namespace,
@@ -239,7 +239,7 @@ class API:
         return _json(self._view(request, target.resource).many(deleted, metadata))
 
     def _delete_object(
-        self, resource: Resource, namespace: str, name: str, how: "_Deletion"
+        self, resource: Resource, namespace: str, name: str, how: "_DeleteOptions"
     ) -> Object:
         return self._store.delete(
             resource,
@@ -294,7 +294,7 @@ class API:
         return response
 
 
-class _Deletion(msgspec.Struct, frozen=True, kw_only=True):
+class _DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """DeleteOptions, from the body or the query."""
 
     propagation: str = "Background"
@@ -304,7 +304,7 @@ class _Deletion(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-async def _deletion(request: web.Request, options: Options) -> _Deletion:
+async def _delete_options(request: web.Request, options: Options) -> _DeleteOptions:
     content = (await _body(request)).content if await request.read() else {}
     if not isinstance(content, dict):
         raise errors.BadRequest("the body must be a DeleteOptions object")
@@ -315,7 +315,7 @@ async def _deletion(request: web.Request, options: Options) -> _Deletion:
     if not isinstance(preconditions, dict):
         raise errors.BadRequest("preconditions must be a map")
     propagation = content.get("propagationPolicy") or options.text("propagationPolicy")
-    return _Deletion(
+    return _DeleteOptions(
         propagation=propagation or "Background",
         grace_period_s=grace_s,
         uid=preconditions.get("uid") or "",
@@ -328,10 +328,10 @@ async def _body(request: web.Request) -> Body:
     return requests.decode(await request.read(), request.headers.get("Content-Type", ""))
 
 
-def _placed(target: Target, content: Any) -> Object:
-    """The object, where the path puts it.
+def _with_name_of_path(target: Target, content: Any) -> Object:
+    """The object with the namespace and name of the path.
 
-    Raises: errors.BadRequest when its metadata names another place
+    Raises: errors.BadRequest when its metadata has others
     """
     if not isinstance(content, dict) or not isinstance(content.get("metadata") or {}, dict):
         raise errors.BadRequest("the body must be an object with metadata")
@@ -349,14 +349,14 @@ def _placed(target: Target, content: Any) -> Object:
 
 
 def _warnings(resource: Resource, object_: Object, body: Body, options: Options) -> list[str]:
-    """Raises: errors.BadRequest when the client wants strictness and the object lacks it."""
+    """Warnings about unknown fields. Raises: errors.BadRequest if the client asked for Strict."""
     unknown: list[str] = []
     if resource.schema is not None:
         _, unknown = schemas.prune(resource.schema, object_, root=True)
     return requests.check_strictness(resource, unknown, body.duplicates, options.field_validation)
 
 
-def _success(resource: Resource, deleted: Object) -> Object:
+def _deleted_status(resource: Resource, deleted: Object) -> Object:
     metadata = deleted["metadata"]
     details = errors.details(resource, metadata["name"]) | {"uid": metadata["uid"]}
     head = {"kind": "Status", "apiVersion": "v1", "metadata": {}}

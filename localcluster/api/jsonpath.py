@@ -1,7 +1,7 @@
 """The part of Kubernetes' JSONPath that printer columns use.
 
 `.status.conditions[?(@.type=="Ready")].status`, `.spec.workers[0].name`, `['a.b']`, `\\.` within a
-name, `[*]`. Pure; used by `tables`. Anything else finds nothing.
+name, `[*]`. Pure; used by `tables`. Any other syntax finds nothing.
 """
 
 import functools
@@ -23,7 +23,7 @@ _STEP = re.compile(
 
 
 def find(path: str, document: Any) -> list[Any]:
-    """All values at a path, in order; empty when there are none or the path is not understood."""
+    """All values at a path, in order; empty: there are none, or the path is not supported."""
     values = [document]
     for step in _steps(path):
         values = [found for value in values for found in _take(step, value)]
@@ -52,7 +52,7 @@ def _matched(text: str) -> re.Match[str]:
     return match
 
 
-_NOTHING = _matched("[?(@.x==y)]")  # a step that selects from lists alone, and there nothing
+_NOTHING = _matched("[?(@.x==y)]")  # stands for a path that is not supported
 
 
 def _take(step: re.Match[str], value: Any) -> Iterator[Any]:

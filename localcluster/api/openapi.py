@@ -1,7 +1,7 @@
-"""/openapi: as much OpenAPI as kubectl needs to create, apply, replace and explain.
+"""/openapi: what kubectl reads for create, apply, replace and explain.
 
-Pure; `server` calls it. Custom resources come with their whole schema, built-in kinds with their
-top only. What the API really accepts is decided elsewhere.
+Pure; `server` calls it. Custom resources have their whole schema, built-in kinds only their top
+fields. These documents do not decide what the API accepts.
 """
 
 import hashlib
@@ -13,8 +13,8 @@ from localcluster.objects.resources import Object, Resource
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_DOCUMENT = b"\x0a\x032.0"
-"""`swagger: "2.0"` and no schemas. For a `kind: List` kubectl looks into version 2, skips what that
-does not describe, and leaves the checking of each item to the API."""
+"""`swagger: "2.0"` without schemas. For a `kind: List` kubectl reads OpenAPI version 2; it does not
+check kinds that are missing there, and the API checks each item."""
 _METADATA_SCHEMA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _TOP_FIELDS = {
     "apiVersion": {"type": "string", "description": "The versioned schema of this object."},
@@ -34,7 +34,7 @@ _BUILTIN_FIELDS = {
 
 
 def index(resources: Iterable[Resource]) -> Object:
-    """Where the document of each group and version is; the hash lets clients cache it."""
+    """The URL of each group and version's document, with a hash for client caches."""
     listed = tuple(resources)
     paths = dict.fromkeys(_path(resource) for resource in listed)
     return {
@@ -129,7 +129,7 @@ def _metadata_schema() -> Object:
 
 
 def _operations(resource: Resource) -> Object:
-    """Paths of one resource. A client reads from them the kind and which parameters it may use."""
+    """Paths of one resource. Clients read the kind and the allowed parameters from them."""
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"/{_path(resource)}{scope}/{resource.plural}"
     return {

@@ -1,4 +1,4 @@
-"""What `kubectl get` shows of built-in kinds: columns, and the cells of one object.
+"""The columns of `kubectl get` for built-in kinds, and the cells of one object.
 
 Pure; used by `tables`. Columns of priority 1 appear with `-o wide` only.
 """
@@ -26,16 +26,16 @@ _PHASES = (  # (up to seconds, unit, its seconds, next smaller unit, its seconds
 
 
 class Printer(msgspec.Struct, frozen=True):
-    """Columns after Name, and the cells for them."""
+    """Columns after Name, and a function that gives the cells of an object."""
 
     columns: tuple[Column, ...]
     cells: Callable[[Object, datetime], Cells]
     name_priority: int = 0
-    """1: kinds whose names say little show them with `-o wide` only."""
+    """1: the name appears with `-o wide` only (Events)."""
 
 
 def age(timestamp: str | None, now: datetime) -> str:
-    """Time since, as kubectl writes it: 45s, 5m30s, 3h, 2d4h."""
+    """Time since `timestamp` in kubectl's form: 45s, 5m30s, 3h, 2d4h."""
     if not timestamp:
         return _UNKNOWN
     try:
@@ -59,7 +59,7 @@ def object_age(object_: Object, now: datetime) -> str:
 
 
 def _columns(names: str, wide: str = "") -> tuple[Column, ...]:
-    """From comma-separated names."""
+    """Columns from comma-separated names; `wide`: those of `-o wide`."""
     listed = [(name, 0) for name in names.split(",")]
     listed += [(name, 1) for name in wide.split(",") if name]
     return tuple(Column(name, "string", "", priority=priority) for name, priority in listed)
@@ -85,7 +85,7 @@ def _pod(pod: Object, now: datetime) -> Cells:
 
 
 def pod_state(pod: Object) -> str:
-    """One word for how a pod is: the phase, or what keeps its containers from running."""
+    """kubectl's STATUS of a pod: the phase, or the reason why containers do not run."""
     status = _status(pod)
     if "deletionTimestamp" in pod["metadata"]:
         return "Terminating"

@@ -1,4 +1,4 @@
-"""HTTP requests as the API means them: which resource, which options, which body.
+"""Parses HTTP requests: the resource, the options, the body.
 
 Pure; `handlers` calls it. Raises errors.BadRequest, NotFound or UnsupportedMediaType with a text
 that says what was expected.
@@ -18,7 +18,7 @@ from localcluster.objects.registry import Registry
 from localcluster.objects.resources import Object, Resource
 
 MAX_YAML_BYTES = 512 << 10
-"""YAML is read far more slowly than JSON, and the reading blocks everyone."""
+"""YAML is parsed far more slowly than JSON, and the parser blocks the event loop."""
 
 _NO_SUCH_PATH = "the server could not find the requested resource"
 _YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", PatchType.APPLY)
@@ -33,7 +33,7 @@ _OWN_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a path names; no `name`: the collection."""
+    """What a path names; without `name` the collection."""
 
     resource: Resource
     namespace: str = ""
@@ -42,7 +42,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target(registry: Registry, raw_path: str) -> Target:
-    """Read `/api/v1/…` and `/apis/<group>/<version>/…`, still percent-encoded.
+    """Parse a percent-encoded `/api/v1/…` or `/apis/<group>/<version>/…`.
 
     Raises: errors.NotFound when nothing of that group, version and plural is served there
     """
@@ -62,14 +62,14 @@ def target(registry: Registry, raw_path: str) -> Target:
 
 
 def _is_in_namespace(steps: list[str]) -> bool:
-    """`namespaces/<ns>/pods…`, other than `namespaces/<name>/status`."""
+    """Whether the steps are `namespaces/<ns>/pods…`, not `namespaces/<name>/status`."""
     if len(steps) < 3 or steps[0] != "namespaces":
         return False
     return len(steps) > 3 or steps[2] not in _OWN_NAMESPACE_SUBRESOURCES
 
 
 class Options:
-    """The query of a request; parameters that are not known are ignored."""
+    """The query of a request. Unknown parameters are ignored."""
 
     def __init__(self, query: Mapping[str, str], method: str) -> None:
         self._query = query
@@ -113,7 +113,7 @@ def is_dry_run(value: Any, verb: str) -> bool:
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A decoded request body, and the names that some map in it has twice."""
+    """A decoded request body, and the keys that a map in it repeats."""
 
     content: Any
     duplicates: list[str]
@@ -140,7 +140,7 @@ def decode(body: bytes, content_type: str) -> Body:
 
 
 def patch_type(content_type: str, resource: Resource) -> PatchType:
-    """Raises: errors.UnsupportedMediaType; strategic merge is for built-in kinds alone."""
+    """Raises: errors.UnsupportedMediaType, also for a strategic merge of a custom resource"""
     media_type = content_type.partition(";")[0].strip().lower()
     accepted = [kind for kind in PatchType if not (resource.custom and kind is PatchType.STRATEGIC)]
     if media_type not in accepted:
@@ -200,16 +200,16 @@ def _decode_yaml(body: bytes) -> Body:
 
     try:
         content = yaml.load(body, Loader)  # noqa: S506 - a SafeLoader, further restricted
-        # Through JSON, so that keys are strings and nothing but JSON's types is left.
+        # Encoded and decoded as JSON, so that keys are strings and all values have JSON types.
         return Body(msgspec.json.decode(msgspec.json.encode(content)), duplicates)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise errors.BadRequest(f"the body is not valid YAML: {error}") from error
 
 
 class _JSONLikeLoader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: times stay text, repeated keys are noted.
+    """YAML as Kubernetes reads it: times stay text, repeated keys are collected.
 
-    Aliases are refused: a few nested ones would make megabytes of text out of a short body.
+    Aliases are refused, since a few nested ones expand a short body to megabytes.
     """
 
     names: list[str] = []

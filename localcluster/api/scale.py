@@ -1,4 +1,4 @@
-"""The /scale subresource: an autoscaling/v1 Scale as a view of a few fields of an object.
+"""The /scale subresource: an autoscaling/v1 Scale, made of a few fields of an object.
 
 Pure; used by `handlers`.
 """
@@ -13,7 +13,7 @@ _SCALE = Resource(group="autoscaling", version="v1", plural="scales", kind="Scal
 
 
 def of(resource: Resource, object_: Object) -> Object:
-    """The Scale of an object whose resource has one."""
+    """The Scale of an object."""
     paths = resource.scale or ScalePaths()
     metadata = object_["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -31,9 +31,9 @@ def of(resource: Resource, object_: Object) -> Object:
 
 
 def applied(resource: Resource, object_: Object, scale: Any) -> Object:
-    """The object with the replicas that a Scale wants, and that Scale's preconditions.
+    """The object with the replicas and the resourceVersion of a Scale.
 
-    Raises: errors.BadRequest for something that is no Scale; errors.Invalid
+    Raises: errors.BadRequest for a malformed Scale; errors.Invalid for negative replicas
     """
     spec = scale.get("spec") if isinstance(scale, dict) else None
     replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
@@ -63,7 +63,7 @@ def _read(object_: Object, path: str) -> Any:
 
 
 def _selector(value: Any) -> str | None:
-    """As text, whether the object keeps it so or as a LabelSelector."""
+    """The selector as text; the object has it as text or as a LabelSelector."""
     if isinstance(value, dict):
         labels = value.get("matchLabels") or {}
         return ",".join(f"{name}={wanted}" for name, wanted in labels.items())

@@ -1,7 +1,7 @@
 """The API over HTTP on loopback: authentication, discovery, routing, errors as `Status`.
 
-`serve` starts it; the kubelet registers the source of logs on what that returns. It only speaks
-HTTP: controllers and the collector run beside it, on the same store.
+`serve` starts it and returns a `Server`, which takes the source of logs. Controllers do not need
+this server: they use the same store directly.
 """
 
 import asyncio
@@ -39,20 +39,20 @@ _VERSION: Object = {
 }
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a client may keep the server waiting. A watch keeps it waiting for as long as it
-    likes, and for streams.WRITE_TIMEOUT_S when it does not read."""
+class ClientTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the server waits for a client. A watch may stay silent for ever; if its client does
+    not read, streams.WRITE_TIMEOUT_S applies."""
 
     idle_s: float = 120.0
-    """With a connection without a request, or with an unfinished head. Clients that reuse theirs
-    give them up before (Go: 90 s), or one would be closed just when they use it."""
+    """For the next request of a connection. Longer than clients keep an idle connection (Go: 90 s),
+    so that the client closes it first and never sends a request into a closed connection."""
     body_s: float = 30.0
-    """Between the head of a request and the end of its body."""
+    """For the body of a request, after its head."""
     linger_s: float = 1.0
-    """For the rest of a body that is refused, so that its sender sees why."""
+    """For the rest of a refused body, so that the sender gets to read the answer."""
 
 
-PATIENCE = Patience()
+CLIENT_TIMEOUTS = ClientTimeouts()
 
 
 class Server:
@@ -71,7 +71,7 @@ class Server:
         return self._api.open_watches
 
     async def close(self) -> None:
-        """Stop listening, end the watches, and within SHUTDOWN_S everything else."""
+        """Stop listening and end the watches; other requests get SHUTDOWN_S to finish."""
         self._api.close()
         await self._runner.cleanup()
 
@@ -84,30 +84,30 @@ async def serve(
     port: int = 0,
     now: Clock = utcnow,
     bookmark_interval_s: float = 60.0,
-    patience: Patience = PATIENCE,
+    timeouts: ClientTimeouts = CLIENT_TIMEOUTS,
 ) -> Server:
     """Listen; port 0 takes a free one.
 
     Args:
-        token: what every request must show, but for health and version, as bearer token or as
-            first step of the path (so only letters, digits, "-" and "_"): a loopback address is
-            shared by all users of a machine
+        token: required of every request except health and version, as bearer token or as first
+            step of the path (so only letters, digits, "-" and "_"): all users of a machine can
+            reach a loopback address
         now: UTC, for the ages in tables
-        patience: with clients that send nothing
+        timeouts: for clients that send nothing
     Raises: StateError for a host that is not loopback, or a port that is taken
     """
     if not ipaddress.ip_address(host).is_loopback:
         raise StateError(f"{host} is not a loopback address: the API has no TLS")
     api = API(store, now=now, bookmark_interval_s=bookmark_interval_s)
-    front = _Front(store, api, token, body_s=patience.body_s)
+    handler = _RequestHandler(store, api, token, body_s=timeouts.body_s)
     application = web.Application(client_max_size=MAX_BODY_BYTES)
-    application.router.add_route("*", "/{path:.*}", front.handle)
+    application.router.add_route("*", "/{path:.*}", handler.handle)
     runner = web.AppRunner(
         application,
         access_log=None,
         handler_cancellation=True,
-        keepalive_timeout=patience.idle_s,
-        lingering_time=patience.linger_s,
+        keepalive_timeout=timeouts.idle_s,
+        lingering_time=timeouts.linger_s,
         shutdown_timeout=SHUTDOWN_S,
     )
     await runner.setup()
@@ -119,8 +119,8 @@ async def serve(
     return Server(runner, api, f"http://{host}:{runner.addresses[0][1]}")
 
 
-class _Front:
-    """Every request comes in here: who is it, what does it want, what became of it."""
+class _RequestHandler:
+    """Handles every request: authentication, routing, errors as `Status`."""
 
     def __init__(self, store: Store, api: API, token: str, *, body_s: float) -> None:
         self._registry = store.registry
@@ -129,7 +129,7 @@ class _Front:
         self._body_s = body_s
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        path, is_known = self._identified(request)
+        path, is_known = self._authenticated(request)
         try:
             if not is_known and path not in _PUBLIC_PATHS:
                 raise errors.Unauthorized("Unauthorized: use the kubeconfig of this cluster")
@@ -145,12 +145,11 @@ class _Front:
             log.exception("request failed", method=request.method, path=path)
             return _refusal(errors.InternalError(f"internal error: {type(error).__name__}"))
 
-    def _identified(self, request: web.Request) -> tuple[str, bool]:
-        """The path without the token, and whether the client has shown the token.
+    def _authenticated(self, request: web.Request) -> tuple[str, bool]:
+        """The path without the token, and whether the client sent the token.
 
-        kubectl sends no credentials over plain HTTP, whatever its kubeconfig says. But it keeps
-        the path of the server's URL, so that is where the kubeconfig has the token. The usual
-        Authorization header serves everyone else.
+        kubectl never sends credentials over plain HTTP, but it keeps the path of the server's URL,
+        so the kubeconfig has the token there. Other clients send the usual Authorization header.
         """
         path = request.rel_url.raw_path
         first, slash, rest = path[1:].partition("/")
@@ -160,7 +159,7 @@ class _Front:
         return path, scheme == "Bearer" and self._is_token(credential)
 
     async def _receive(self, request: web.Request) -> None:
-        """The whole body, which `request.read()` then gives at once.
+        """Read the whole body; later calls of `request.read()` return it at once.
 
         Raises: errors.RequestTimeout; web.HTTPRequestEntityTooLarge
         """
@@ -182,7 +181,7 @@ class _Front:
         return document
 
     def _document(self, request: web.Request, steps: list[str]) -> web.Response | None:
-        """What the API says about itself; None: the path is of resources, or of nothing."""
+        """Health, version, discovery and OpenAPI; None: the path names none of these."""
         content: Object | None
         match steps:
             case ["healthz" | "livez" | "readyz"]:

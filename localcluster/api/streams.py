@@ -17,20 +17,20 @@ from localcluster.objects.history import Event, Watch
 from localcluster.objects.resources import Object
 
 WRITE_TIMEOUT_S = 30.0
-"""A client that takes nothing for so long is cut off."""
+"""The connection of a client that does not read for so long is closed."""
 _BATCH = 64
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one watch is sent."""
+    """Options of one watch."""
 
     timeout_s: float | None = None
-    """None: some time between half an hour and an hour."""
+    """None: a random time from 30 to 60 minutes."""
     bookmarks: bool = False
     bookmark_interval_s: float = 60.0
     mark_initial_end: bool = False
-    """Send a bookmark that says so when everything that exists was sent (sendInitialEvents)."""
+    """Mark the end of the existing objects by a bookmark (sendInitialEvents)."""
 
 
 async def stream_watch(
@@ -44,7 +44,7 @@ async def stream_watch(
         async for line in lines:
             await _write(request, response, line)
     except (ConnectionError, TimeoutError):
-        return response  # the client is gone, or as good as gone
+        return response  # the client has disconnected or does not read
     finally:
         await lines.aclose()
         watch.close()
@@ -52,7 +52,7 @@ async def stream_watch(
 
 
 async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
-    """Send a log as it comes. A source that refuses does so before the response begins.
+    """Send a log as it comes. The source raises its errors before the response begins.
 
     Raises: errors.APIError of the source
     """
@@ -69,7 +69,7 @@ async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Raises: TimeoutError after having cut the connection; ConnectionError."""
+    """Raises: ConnectionError; TimeoutError, with the connection closed"""
     if not data:
         return
     try:
@@ -82,7 +82,7 @@ async def _write(request: web.Request, response: web.StreamResponse, data: bytes
 
 
 async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGenerator[bytes, None]:
-    """The stream in pieces of one or more lines."""
+    """The stream, in pieces of one or more lines."""
     encoder = _Encoder(view)
     clock = asyncio.get_running_loop().time
     timeout_s = random.uniform(1800, 3600) if options.timeout_s is None else options.timeout_s
@@ -97,7 +97,7 @@ async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGener
                 async with asyncio.timeout(min(left_s, options.bookmark_interval_s)):
                     event = await anext(watch)
             except TimeoutError:
-                if options.bookmarks and watch.settled:
+                if options.bookmarks and watch.is_caught_up:
                     yield encoder.bookmark(watch.resource_version)
                 continue
             yield encoder.event(event) + _more(watch, encoder)
@@ -108,7 +108,7 @@ async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGener
 
 
 def _more(watch: Watch, encoder: "_Encoder") -> bytes:
-    """What else is at hand: a burst of changes is sent in few pieces."""
+    """Further events that are there already, so that a burst is sent in few pieces."""
     lines: list[bytes] = []
     while len(lines) < _BATCH and (event := watch.poll()):
         lines.append(encoder.event(event))

@@ -1,7 +1,7 @@
-"""How an answer is shown: the objects themselves, a Table, or their metadata alone.
+"""The form of an answer: whole objects, a Table, or metadata only.
 
-Pure; `handlers` and `streams` render everything that they send through here. The form is what the
-client's Accept header prefers among those that are understood.
+Pure; `handlers` and `streams` render every object that they send with it. The client's Accept
+header chooses the form.
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ from localcluster.objects.resources import Column, Object, Resource
 
 
 class Form(Enum):
-    """By the `as` parameter of a media type."""
+    """Forms of an answer; the value is the `as` parameter of the media type."""
 
     OBJECT = ""
     TABLE = "Table"
@@ -26,7 +26,7 @@ class Form(Enum):
 
 
 def form(accept: str) -> Form:
-    """The first form of an Accept header that is understood; objects when there is none."""
+    """The first supported form of an Accept header; whole objects if there is none."""
     for media_range in accept.split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
         if media_type not in ("application/json", "*/*", "application/*"):
@@ -40,9 +40,9 @@ def form(accept: str) -> Form:
 
 
 class View(msgspec.Struct, frozen=True):
-    """One client's form of one resource.
+    """Renders objects of one resource in one client's form.
 
-    `include` is what a Table's rows carry of their objects: Metadata, Object or None.
+    `include` is what each row of a Table has of its object: Metadata, Object or None.
     """
 
     resource: Resource
@@ -51,12 +51,12 @@ class View(msgspec.Struct, frozen=True):
     include: str = "Metadata"
 
     def one(self, object_: Object, *, with_columns: bool = True) -> Object:
-        """A single object; a watch names the columns only in its first event."""
+        """A single object. Of a watch only the first event has the column definitions."""
         if self.form is Form.TABLE:
             return self._table([object_], object_["metadata"], with_columns=with_columns)
         if self.form is Form.OBJECT:
             return object_
-        return partial(object_)
+        return metadata_only(object_)
 
     def many(self, objects: list[Object], metadata: Object) -> Object:
         """A list with its metadata (resourceVersion, continue)."""
@@ -65,7 +65,7 @@ class View(msgspec.Struct, frozen=True):
         if self.form is Form.OBJECT:
             kind, api_version = f"{self.resource.kind}List", self.resource.group_version
             return _list(kind, api_version, metadata, objects)
-        listed = [partial(object_) for object_ in objects]
+        listed = [metadata_only(object_) for object_ in objects]
         return _list("PartialObjectMetadataList", "meta.k8s.io/v1", metadata, listed)
 
     def _table(
@@ -88,7 +88,7 @@ class View(msgspec.Struct, frozen=True):
         if self.include == "Object":
             row["object"] = object_
         elif self.include != "None":
-            row["object"] = partial(object_)
+            row["object"] = metadata_only(object_)
         return row
 
 
@@ -98,14 +98,14 @@ def _name_column(printer: Printer) -> Column:
 
 
 def _safe_cells(printer: Printer, object_: Object, now: datetime) -> Cells:
-    """Built-in objects are hardly checked: a malformed one must not hide the others."""
+    """Not all fields of built-in kinds are checked, and one bad object must not hide others."""
     try:
         return printer.cells(object_, now)
     except (AttributeError, KeyError, TypeError):
         return ["<invalid>" for _ in printer.columns]
 
 
-def partial(object_: Object) -> Object:
+def metadata_only(object_: Object) -> Object:
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -120,7 +120,7 @@ def _list(kind: str, api_version: str, metadata: Object, items: list[Object]) ->
 def _definition(column: Column) -> Object:
     return {
         "name": column.name,
-        # Ages are computed here, so to the client a date is text.
+        # Ages are computed on this side, so a date column is text for the client.
         "type": "string" if column.type == "date" else column.type,
         "format": column.format,
         "description": column.description,
@@ -139,7 +139,7 @@ def _cells(columns: tuple[Column, ...], object_: Object, now: datetime) -> Cells
 
 
 def _cell(column: Column, object_: Object, now: datetime) -> Any:
-    """A missing value is an empty cell, a missing date an unknown age."""
+    """A missing value gives an empty cell; a missing date gives `<unknown>`."""
     values = jsonpath.find(column.json_path, object_)
     if column.type == "date":
         return printers.age(str(values[0]) if values else None, now)

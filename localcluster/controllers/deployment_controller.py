@@ -1,6 +1,6 @@
-"""Keeps the pods of Deployments as `deployments` plans them, and writes their status.
+"""Creates and deletes the pods of Deployments as `deployments` plans, and writes the status.
 
-Joined by cluster. HorizontalPodAutoscalers may exist and do nothing.
+Started by cluster. HorizontalPodAutoscalers are stored and have no effect.
 """
 
 from common.logs import get_logger
@@ -16,7 +16,7 @@ from localcluster.controllers.deployments import (
     plan,
 )
 from localcluster.controllers.events import EventRecorder
-from localcluster.controllers.workqueue import Worklist
+from localcluster.controllers.workqueue import WorkQueue
 from localcluster.objects import errors
 from localcluster.objects.pods import is_ended
 from localcluster.objects.resources import DEPLOYMENTS, PODS, Object
@@ -28,35 +28,35 @@ _Key = tuple[str, str]  # namespace, name
 
 
 class DeploymentController:
-    """Carries out `plan` for every Deployment."""
+    """Acts on the `plan` of every Deployment."""
 
     def __init__(self, store: Store, *, now: clock.Clock = clock.utcnow) -> None:
         self._store = store
         self._now = now
         self._events = EventRecorder(store, component="deployment-controller", now=now)
-        self._worklist: Worklist[_Key] = Worklist("deployments")
+        self._queue: WorkQueue[_Key] = WorkQueue("deployments")
 
     async def run(self) -> None:
         unlisten = self._store.listen(self._changed)
         try:
             self._add_all()
-            await self._worklist.run(self._reconcile)
+            await self._queue.run(self._reconcile)
         finally:
             unlisten()
 
     def _add_all(self, namespace: str = "") -> None:
         for deployment in self._store.list(DEPLOYMENTS, namespace=namespace).items:
-            self._worklist.add(_key(deployment))
+            self._queue.add(_key(deployment))
 
     def _changed(self, change: Change) -> None:
         if change.resource is DEPLOYMENTS:
-            self._worklist.add(_key(change.object))
+            self._queue.add(_key(change.object))
         elif change.resource is PODS:
             namespace = change.object["metadata"]["namespace"]
             if owner := _controller(change.object):
-                self._worklist.add((namespace, owner["name"]))
+                self._queue.add((namespace, owner["name"]))
             elif _is_hashed(change.object) and change.type != "DELETED":
-                self._add_all(namespace)  # some Deployment may adopt it
+                self._add_all(namespace)  # a Deployment may adopt it
 
     async def _reconcile(self, key: _Key) -> float | None:
         try:
@@ -71,7 +71,7 @@ class DeploymentController:
         return self._write_status(deployment)
 
     def _claim(self, deployment: Object) -> None:
-        """Let go of pods that are labelled otherwise by now, and take those that fit and are free.
+        """Release pods whose labels no longer match, and adopt matching pods without a controller.
 
         Source: Kubernetes' ReplicaSet controller.
         """
@@ -128,7 +128,7 @@ class DeploymentController:
 
 
 def _controller(pod: Object) -> Object | None:
-    """The reference to what controls the pod; a Deployment is the only kind that does here."""
+    """The ownerReference with `controller: true`; here it always names a Deployment."""
     for owner in pod["metadata"].get("ownerReferences") or []:
         if owner.get("controller"):
             return dict(owner)

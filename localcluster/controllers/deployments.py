@@ -1,7 +1,7 @@
-"""What a Deployment's pods ought to be: as many as wanted, of the newest template, one by one.
+"""Plans which pods of a Deployment to create and delete, and computes its status.
 
-Pure; deployment_controller carries it out. There are no ReplicaSets here: a Deployment owns its
-pods, which carry the hash of the template that they are made of.
+Pure; deployment_controller acts on the plan. There are no ReplicaSets here: a Deployment owns its
+pods, and the label pod-template-hash tells of which template a pod is.
 """
 
 import hashlib
@@ -17,33 +17,33 @@ from localcluster.objects.resources import DEPLOYMENTS, Object
 from localcluster.objects.selectors import from_label_selector
 
 HASH_LABEL = "pod-template-hash"
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words, and no 0, 1, 3
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes': no vowels, so no words; no 0, 1, 3
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What brings a Deployment's pods one step nearer."""
+    """The next step towards the wanted pods."""
 
     create: int = 0
-    """Pods of the present template."""
+    """How many pods of the current template."""
     delete: tuple[str, ...] = ()
-    """Names of pods."""
+    """Names of pods to delete."""
 
 
-class _Census(msgspec.Struct, frozen=True):
-    """A Deployment's pods, sorted by what they count as."""
+class _PodsByState(msgspec.Struct, frozen=True):
+    """A Deployment's pods by what they count as."""
 
     new: list[Object]
-    """Of the present template, and alive."""
+    """Alive, of the current template."""
     old: list[Object]
-    """Of another template, and alive."""
+    """Alive, of an earlier template."""
     leaving: list[Object]
     """Being deleted."""
     dead: list[Object]
-    """Ended; a Deployment's pods are not meant to."""
+    """Ended (Succeeded or Failed): to be replaced."""
 
 
 def template_hash(deployment: Object) -> str:
-    """Ten letters that differ when the pod template does."""
+    """Ten characters; another template has another hash."""
     document = msgspec.json.encode(deployment["spec"]["template"], order="sorted")
     number = int.from_bytes(hashlib.sha256(document).digest()[:8], "big")
     letters = []
@@ -64,49 +64,49 @@ def plan(deployment: Object, pods: Sequence[Object]) -> Plan:
     and maxUnavailable are not read. Recreate waits until every old pod is gone.
     """
     spec = deployment["spec"]
-    census = _census(deployment, pods)
+    found = _sort_pods(deployment, pods)
     replicas = int(spec.get("replicas", 1))
-    dead = _names(census.dead)
+    dead = _names(found.dead)
     if spec.get("paused"):
         return Plan(delete=dead)
     if (spec.get("strategy") or {}).get("type") == "Recreate":
-        step = _recreate(census, replicas, template_hash(deployment))
+        step = _recreate(found, replicas, template_hash(deployment))
     else:
-        step = _roll(census, replicas)
-    surplus = _names(_expendable(census.new)[: max(0, len(census.new) - replicas)])
+        step = _roll(found, replicas)
+    surplus = _names(_expendable(found.new)[: max(0, len(found.new) - replicas)])
     return Plan(step.create, dead + step.delete + surplus)
 
 
-def _recreate(census: _Census, replicas: int, hash_: str) -> Plan:
-    if census.old:
-        return Plan(delete=_names(census.old))
-    if any(_hash(pod) != hash_ for pod in census.leaving):
+def _recreate(found: _PodsByState, replicas: int, hash_: str) -> Plan:
+    if found.old:
+        return Plan(delete=_names(found.old))
+    if any(_hash(pod) != hash_ for pod in found.leaving):
         return Plan()
-    return Plan(create=max(0, replicas - len(census.new)))
+    return Plan(create=max(0, replicas - len(found.new)))
 
 
-def _roll(census: _Census, replicas: int) -> Plan:
-    room = replicas + SURGE - len(census.new) - len(census.old)
-    create = max(0, min(replicas - len(census.new), room))
-    ready = sum(is_ready(pod) for pod in census.new)
+def _roll(found: _PodsByState, replicas: int) -> Plan:
+    room = replicas + SURGE - len(found.new) - len(found.old)
+    create = max(0, min(replicas - len(found.new), room))
+    ready = sum(is_ready(pod) for pod in found.new)
     # Each ready new pod replaces an old one, whether or not the old one was ready.
-    spare = max(0, ready + len(census.old) - replicas)
-    return Plan(create, _names(_expendable(census.old)[:spare]))
+    spare = max(0, ready + len(found.old) - replicas)
+    return Plan(create, _names(_expendable(found.old)[:spare]))
 
 
-def _census(deployment: Object, pods: Sequence[Object]) -> _Census:
+def _sort_pods(deployment: Object, pods: Sequence[Object]) -> _PodsByState:
     hash_ = template_hash(deployment)
-    census = _Census([], [], [], [])
+    found = _PodsByState([], [], [], [])
     for pod in pods:
         if "deletionTimestamp" in pod["metadata"]:
-            census.leaving.append(pod)
+            found.leaving.append(pod)
         elif is_ended(pod):
-            census.dead.append(pod)
+            found.dead.append(pod)
         elif _hash(pod) == hash_:
-            census.new.append(pod)
+            found.new.append(pod)
         else:
-            census.old.append(pod)
-    return census
+            found.old.append(pod)
+    return found
 
 
 def _expendable(pods: Sequence[Object]) -> list[Object]:
@@ -126,7 +126,7 @@ def _hash(pod: Object) -> str:
 
 
 def new_pod(deployment: Object) -> Object:
-    """One pod of the present template, under a name of its own."""
+    """One pod of the current template, with a random name."""
     metadata, template = deployment["metadata"], deployment["spec"]["template"]
     given = template.get("metadata") or {}
     hash_ = template_hash(deployment)
@@ -144,20 +144,20 @@ def new_pod(deployment: Object) -> Object:
 
 
 def deployment_status(deployment: Object, pods: Sequence[Object], now: datetime) -> Object:
-    """The status as Kubernetes states it; what did not change keeps its times. Pure."""
+    """The status as Kubernetes writes it. Conditions that did not change keep their times."""
     before = deployment.get("status") or {}
-    census = _census(deployment, pods)
-    alive = census.new + census.old
+    found = _sort_pods(deployment, pods)
+    alive = found.new + found.old
     ready = sum(is_ready(pod) for pod in alive)
     wanted = int(deployment["spec"].get("replicas", 1))
     counts = {
         "replicas": len(alive),
-        "updatedReplicas": len(census.new),
+        "updatedReplicas": len(found.new),
         "readyReplicas": ready,
         "availableReplicas": ready,
         "unavailableReplicas": max(0, wanted - ready),
     }
-    is_complete = (len(census.new), len(alive), ready) == (wanted, wanted, wanted)
+    is_complete = (len(found.new), len(alive), ready) == (wanted, wanted, wanted)
     progressed = any(before.get(name, 0) != count for name, count in counts.items())
     progressed |= before.get("observedGeneration") != deployment["metadata"]["generation"]
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
@@ -201,7 +201,7 @@ def _progressing_condition(
     if complete:
         message = f'Deployment "{name}" has successfully progressed.'
         return condition | {"reason": "NewReplicaSetAvailable", "message": message}
-    # Once complete, a pod that fails is no rollout that stalls.
+    # The rollout is complete: a pod that fails later does not make it a stalled rollout.
     if old and old["reason"] == "NewReplicaSetAvailable" and not _is_rolling(deployment):
         return condition | {"reason": old["reason"], "message": old["message"]}
     if old and not progressed and now >= _deadline(deployment, old):
@@ -217,7 +217,7 @@ def _progressing_condition(
 
 
 def _is_rolling(deployment: Object) -> bool:
-    """The spec is newer than what the status speaks of."""
+    """Whether the spec is newer than the status."""
     status = deployment.get("status") or {}
     return bool(status.get("observedGeneration") != deployment["metadata"]["generation"])
 
@@ -247,7 +247,7 @@ def next_look_s(deployment: Object, now: datetime) -> float | None:
 
 
 def is_matched(deployment: Object, pod: Object) -> bool:
-    """Whether a pod has the labels that make it one of the Deployment's.
+    """Whether a pod's labels match the Deployment's selector, and it has a template hash.
 
     Raises: errors.BadRequest for a selector that cannot be read
     """

@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 
 class EventRecorder:
-    """Args: component: who says it, e.g. "kubelet"; host: its node, or "" """
+    """Args: component: the Event's source, e.g. "kubelet"; host: name of its node, or "" """
 
     def __init__(
         self, store: Store, *, component: str, host: str = "", now: Clock = utcnow

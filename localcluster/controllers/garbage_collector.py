@@ -1,13 +1,15 @@
-"""Garbage collection: dependents of owners that are gone, and what namespaces and CRDs hold.
+"""Garbage collection: dependents of deleted owners, content of deleted namespaces and CRDs.
 
-One task follows the store's changes and deletes through the store, like any other client. It
-never polls: after a look at everything when it starts, it examines only what a change concerns.
+One task follows the changes of the store and deletes through the store, like any other client. It
+examines every object when it starts, later only the objects that a change concerns; it never polls.
 
-- An object all of whose owners are gone is deleted; references to some that are gone are dropped.
-- An owner deleted in the foreground waits (finalizer foregroundDeletion) until dependents that
-  block it are gone. One deleted as Orphan (finalizer orphan) is first taken out of its dependents.
-- A namespace or CustomResourceDefinition that is being deleted is emptied, then let go.
-- Of Events only the newest are kept.
+- An object is deleted when all its owners are gone. When some are gone, the references to those are
+  removed.
+- An owner deleted with propagation Foreground keeps the finalizer foregroundDeletion until the
+  dependents that block its deletion are gone. One deleted with propagation Orphan keeps the
+  finalizer orphan until no dependent refers to it.
+- Objects in a namespace, or of a CustomResourceDefinition, that is being deleted are deleted first.
+- Only the newest Events are kept.
 """
 
 import asyncio
@@ -29,33 +31,33 @@ MAX_EVENTS = 5_000
 RETRY_S = 1.0
 
 
-class Collector:
-    """Runs until cancelled: `await Collector(store).run()`."""
+class GarbageCollector:
+    """Runs until cancelled: `await GarbageCollector(store).run()`."""
 
     def __init__(self, store: Store, *, max_events: int = MAX_EVENTS) -> None:
         self._store = store
         self._max_events = max_events
-        self._pending: dict[str, None] = {}  # uids to examine, in order, each once
+        self._pending: dict[str, None] = {}  # uids to examine; an ordered set
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow the store. A write that fails, on a full disk for instance, is tried again."""
-        stop_listening = self._store.listen(self.note)
+        """Follow the store until cancelled. A write that fails, e.g. on a full disk, is retried."""
+        stop_listening = self._store.listen(self.enqueue_concerned)
         try:
-            self.note_everything()
+            self.enqueue_all()
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                if not self.settle():
+                if not self.process_pending():
                     await asyncio.sleep(RETRY_S)
                     self._wake.set()
         finally:
             stop_listening()
 
-    def settle(self) -> bool:
-        """Examine all that is pending, and what that makes pending.
+    def process_pending(self) -> bool:
+        """Examine uids until none is pending; deletions add further uids.
 
-        Returns: False when a write failed; what remains is still pending.
+        Returns: False when a write failed; the rest is still pending.
         """
         while self._pending:
             uid = next(iter(self._pending))
@@ -68,40 +70,42 @@ class Collector:
                 return False
         return True
 
-    def note_everything(self) -> None:
+    def enqueue_all(self) -> None:
         for resource in self._store.registry.all_stored():
             for object_ in self._store.list(resource).items:
-                self._pend(object_["metadata"]["uid"])
+                self._enqueue(object_["metadata"]["uid"])
 
-    def note(self, change: Change) -> None:
-        """Remember whom a change may concern."""
+    def enqueue_concerned(self, change: Change) -> None:
+        """Add the uids that a change concerns. Listener of the store."""
         metadata = change.object["metadata"]
         owned, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
         if change.type == "DELETED":
-            self._note_removal(change)
+            self._enqueue_removed(change)
         elif owned or deleting or change.resource is EVENTS:
-            self._pend(metadata["uid"])
+            self._enqueue(metadata["uid"])
 
-    def _note_removal(self, change: Change) -> None:
+    def _enqueue_removed(self, change: Change) -> None:
         metadata = change.object["metadata"]
-        self._pend(metadata["uid"])  # its dependents
+        self._enqueue(metadata["uid"])  # for its dependents
         for owner in metadata.get("ownerReferences") or []:
-            self._pend(owner["uid"])
-        if namespace := self._holder(NAMESPACES, metadata.get("namespace", "")):
-            self._pend(namespace["metadata"]["uid"])
+            self._enqueue(owner["uid"])
+        if namespace := self._terminating(NAMESPACES, metadata.get("namespace", "")):
+            self._enqueue(namespace["metadata"]["uid"])
         name = change.resource.group_resource
-        if crd := self._holder(CUSTOMRESOURCEDEFINITIONS, name if change.resource.custom else ""):
-            self._pend(crd["metadata"]["uid"])
+        if crd := self._terminating(
+            CUSTOMRESOURCEDEFINITIONS, name if change.resource.custom else ""
+        ):
+            self._enqueue(crd["metadata"]["uid"])
 
-    def _holder(self, resource: Resource, name: str) -> Object | None:
-        """The namespace or CRD of that name, if it is being deleted."""
+    def _terminating(self, resource: Resource, name: str) -> Object | None:
+        """The namespace or CRD of that name if it is being deleted; else None."""
         try:
             holder = self._store.get(resource, "", name)
         except errors.NotFound:
             return None
         return holder if "deletionTimestamp" in holder["metadata"] else None
 
-    def _pend(self, uid: str) -> None:
+    def _enqueue(self, uid: str) -> None:
         self._pending[uid] = None
         self._wake.set()
 
@@ -117,12 +121,12 @@ class Collector:
         if object_["metadata"].get("ownerReferences"):
             self._collect(resource, object_)
         if "deletionTimestamp" in object_["metadata"]:
-            self._let_go(resource, object_)
+            self._process_finalizers(resource, object_)
 
     # Dependents
 
     def _collect(self, resource: Resource, object_: Object) -> None:
-        """Delete an object that has no owner left; forget owners that are gone."""
+        """Delete an object without any owner left; drop references to owners that are gone."""
         metadata = object_["metadata"]
         owners = metadata.get("ownerReferences") or []
         present = [owner for owner in owners if self._exists(owner, metadata)]
@@ -134,26 +138,26 @@ class Collector:
             metadata["ownerReferences"] = present
             self._store.update(resource, object_)
         for owner in present:
-            self._pend_foreground_owner(owner["uid"])
+            self._enqueue_foreground_owner(owner["uid"])
 
     def _exists(self, owner: Object, dependent: Object) -> bool:
-        """An owner lives in the dependent's namespace or in none."""
+        """Whether the owner is there: in the dependent's namespace, or cluster-scoped."""
         found = self._store.by_uid(owner["uid"])
         if found is None:
             return False
         namespace = found[1]["metadata"].get("namespace", "")
         return namespace in ("", dependent.get("namespace", ""))
 
-    def _pend_foreground_owner(self, uid: str) -> None:
-        """A dependent that was made after its owner's deletion began is deleted with the rest."""
+    def _enqueue_foreground_owner(self, uid: str) -> None:
+        """Examine an owner in deletion again: this dependent may be new, and must go too."""
         found = self._store.by_uid(uid)
         if found and strategy.FOREGROUND in (found[1]["metadata"].get("finalizers") or []):
-            self._pend(uid)
+            self._enqueue(uid)
 
     # Objects that are being deleted
 
-    def _let_go(self, resource: Resource, object_: Object) -> None:
-        """Do what the finalizers that are ours stand for."""
+    def _process_finalizers(self, resource: Resource, object_: Object) -> None:
+        """Do the work that the garbage collector's own finalizers wait for."""
         finalizers = object_["metadata"].get("finalizers") or []
         if resource is NAMESPACES:
             self._empty_namespace(object_)
@@ -221,7 +225,7 @@ class Collector:
         )
 
     def _trim_events(self) -> None:
-        """Keep the newest; look only when a tenth more than that has gathered."""
+        """Delete the oldest Events. Does nothing below 110 % of the limit, to sort seldom."""
         if self._store.count(EVENTS) <= self._max_events * 1.1:
             return
         events = self._store.list(EVENTS).items

@@ -1,8 +1,8 @@
-"""Binds pods to nodes, and clears away what no node will ever clear.
+"""Binds pods to nodes, and deletes pods whose node is gone.
 
 A pod without nodeName gets the first node that its nodeSelector and required node affinity
-match, cloud nodes first. Resources, taints and preferences are not looked at: the nodes are all
-this one machine. Joined by cluster. Never starts anything.
+match, cloud nodes first. Resources, taints and preferences are ignored, since all nodes are this
+one machine. Started by cluster.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from common.logs import get_logger
 from localcluster.clock import Clock, rfc3339, utcnow
 from localcluster.controllers.events import EventRecorder
-from localcluster.controllers.workqueue import Worklist
+from localcluster.controllers.workqueue import WorkQueue
 from localcluster.objects import errors
 from localcluster.objects.resources import NODES, PODS, Object
 from localcluster.objects.selectors import from_label_selector
@@ -46,7 +46,7 @@ def _fits(spec: Object, node: Object) -> bool:
 
 
 def _matches(term: Object, labels: dict[str, str]) -> bool:
-    """A term without expressions matches nothing, as in Kubernetes."""
+    """As in Kubernetes, a term without expressions matches no node."""
     rules = from_label_selector(term)
     return bool(rules) and all(rule.matches(labels) for rule in rules or ())
 
@@ -56,31 +56,31 @@ def _labels(node: Object) -> dict[str, str]:
 
 
 class Scheduler:
-    """Looks at each pod that no node has taken yet."""
+    """Reconciles pods that have no node yet."""
 
     def __init__(self, store: Store, *, now: Clock = utcnow) -> None:
         self._store = store
         self._now = now
         self._events = EventRecorder(store, component="default-scheduler", now=now)
-        self._worklist: Worklist[_Key] = Worklist("scheduler")
+        self._queue: WorkQueue[_Key] = WorkQueue("scheduler")
 
     async def run(self) -> None:
         unlisten = self._store.listen(self._changed)
         try:
             self._add_pods()
-            await self._worklist.run(self._reconcile)
+            await self._queue.run(self._reconcile)
         finally:
             unlisten()
 
     def _changed(self, change: Change) -> None:
         if change.resource is PODS and change.type != "DELETED":
-            self._worklist.add(_key(change.object))
+            self._queue.add(_key(change.object))
         elif change.resource is NODES:
             self._add_pods()
 
     def _add_pods(self) -> None:
         for pod in self._store.list(PODS).items:
-            self._worklist.add(_key(pod))
+            self._queue.add(_key(pod))
 
     async def _reconcile(self, key: _Key) -> None:
         try:
@@ -132,7 +132,7 @@ class Scheduler:
 
 
 def _is_abandoned(pod: Object, nodes: Iterable[Object]) -> bool:
-    """Its node is gone, and it is to be deleted or had been running there."""
+    """Its node is gone, and no kubelet will ever end it: it had run, or is being deleted."""
     if any(node["metadata"]["name"] == pod["spec"]["nodeName"] for node in nodes):
         return False
     metadata = pod["metadata"]

@@ -1,7 +1,7 @@
-"""Keys that wait to be looked at: each once, in order, again later when it failed.
+"""The queue and loop of every controller: keys in order, each once, retried after a failure.
 
-The loop under every controller of this package. A key says only *that* something may have
-changed; the controller looks at the whole state. Bounded by the number of keys. Not thread-safe.
+A key says only *that* something may have changed; the controller reads the whole state. The queue
+holds each key at most once, so the number of objects bounds it. Not thread-safe.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 10.0
 
 
-class Worklist(Generic[K]):
+class WorkQueue(Generic[K]):
     """Args: name: of the controller, for logs."""
 
     def __init__(self, name: str) -> None:
@@ -33,14 +33,14 @@ class Worklist(Generic[K]):
         self._wake.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Look at `key` again after so many seconds; replaces an earlier such wish."""
+        """Add `key` after a delay. Replaces an earlier delay of that key."""
         self._cancel_timer(key)
         self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self._due, key)
 
     async def run(self, reconcile: Callable[[K], Awaitable[float | None]]) -> None:
-        """Give each key to `reconcile`, one at a time, for ever.
+        """Call `reconcile` with one key after the other, until cancelled.
 
-        Args: reconcile: returns after how many seconds to look again; None: on the next change
+        Args: reconcile: returns the seconds until it wants the key again; None: on the next change
         """
         try:
             while True:

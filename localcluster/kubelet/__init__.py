@@ -1,1 +1,1 @@
-"""Runs pods as processes of this machine."""
+"""Runs pods as processes of this machine: volumes, containers, probes, logs, status."""

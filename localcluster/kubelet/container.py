@@ -1,8 +1,8 @@
 """Keeps one container of a pod running as its restart policy says.
 
-Called by pod. A container is prepared, started, probed and awaited; then started again
-after its back-off, or left ended. Tells its pod of every change of its record, and writes nothing
-to the API itself.
+Called by pod. Each run is prepared, started, probed and awaited; after a back-off the next run
+begins, if the policy wants one. Tells the pod of every change of its record; the pod writes to
+the API.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
 
 
 class ContainerSettings(msgspec.Struct, frozen=True):
-    """How every container of a cluster is kept."""
+    """Settings for every container of a cluster."""
 
     restart_delays: RestartDelays = RestartDelays()
     log_limit_bytes: int = LOG_LIMIT_BYTES
-    """Of one run's log; as much again is kept as the previous file."""
+    """Of one log file of a run. The file before it is kept too, so twice that is used."""
 
 
 class PodContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container has of its pod, and asks of it."""
+    """What a container needs of its pod: values, and callbacks."""
 
     policy: str
     """Always, OnFailure or Never."""
@@ -56,25 +56,25 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """ "pod_namespace(uid)", for messages."""
     pod_ip: str
     grace_s: float
-    """Between asking the container to end and killing it."""
+    """Seconds between SIGTERM and SIGKILL."""
     reaper: Reaper
     settings: ContainerSettings
     now: Clock
     prepare: Callable[[Object], Launch]
-    """Resolve a spec; raises ContainerConfigError or ContainerStartError."""
+    """Computes what to execute; raises ContainerConfigError or ContainerStartError."""
     open_log: Callable[[str, int], LogWriter]
-    """For one run of the container of that name."""
+    """Args: container name, number of the run."""
     changed: Callable[[], None]
-    """The record has changed."""
+    """Call after each change of the record."""
     normal: Callable[[str, str], None]
-    """An Event: reason and message."""
+    """Write a normal Event. Args: reason, message."""
     warning: Callable[[str, str], None]
 
 
 class Container:
     """One container of one pod.
 
-    Args: record: what is known of it, perhaps from an earlier life of the cluster
+    Args: record: its state, perhaps from before a restart of the cluster
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class Container:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Until it has ended for good, or was asked to. Returns: its last exit code."""
+        """Run it until no further run is due. Returns: the last exit code."""
         loop = asyncio.get_running_loop()
-        self._find_lost()
-        while self._is_due():
+        self._record_lost_run()
+        while self._should_run():
             begun = loop.time()
             try:
                 launch = await self._prepared()
@@ -102,19 +102,19 @@ class Container:
                 if launch:
                     await self._execute(launch)
             except (ContainerStartError, OSError) as error:
-                self._fail_start(str(error))
-            if self._is_due():
+                self._record_failed_start(str(error))
+            if self._should_run():
                 await self._back_off(self._backoff.next_s(loop.time() - begun))
         self._pod.changed()
         return self.record.exit_code or 0
 
-    def _is_due(self) -> bool:
+    def _should_run(self) -> bool:
         code = self.record.exit_code
         policy_wants_it = code is None or should_restart(self._policy, code)
         return policy_wants_it and not self._stopping.is_set()
 
     def terminate(self, grace_s: float) -> None:
-        """Ask it to end, and kill it after the grace; the shortest of several graces counts."""
+        """Send SIGTERM, and SIGKILL after the grace. Of several calls the earliest kill counts."""
         if self._process is not None:
             if not self._stopping.is_set():
                 self._process.signal(signal.SIGTERM)
@@ -128,8 +128,8 @@ class Container:
             self._cancel_kill()
             self._kill_timer = loop.call_at(kill_at, process.signal, signal.SIGKILL)
 
-    def _find_lost(self) -> None:
-        """A process that ran before this cluster started is gone."""
+    def _record_lost_run(self) -> None:
+        """Record the end of a process that ran before this cluster started."""
         lost = self.record.state.get("running")
         if lost is None:
             return
@@ -144,7 +144,7 @@ class Container:
         self.record.end(ended)
 
     async def _prepared(self) -> Launch | None:
-        """Wait until everything that the spec names is there. None: asked to end meanwhile."""
+        """Wait until all that the spec refers to exists. None: terminated meanwhile."""
         delay_s, said = RETRY_FIRST_S, ""
         while not self._stopping.is_set():
             try:
@@ -164,7 +164,7 @@ class Container:
         try:
             process = ContainerProcess(launch, self._pod.reaper, output.write)
             try:
-                await self._accompany(process, launch)
+                await self._run_process(process, launch)
             finally:
                 self._process = None
                 self._cancel_kill()
@@ -172,11 +172,11 @@ class Container:
         finally:
             output.close()
 
-    async def _accompany(self, process: ContainerProcess, launch: Launch) -> None:
-        """From a process's start to the record of its end."""
+    async def _run_process(self, process: ContainerProcess, launch: Launch) -> None:
+        """Record the start, supervise the process, record its end."""
         self._process = process
         started_at = rfc3339(self._pod.now())
-        self._announce_start(process, started_at)
+        self._record_start(process, started_at)
         code = await self._supervise(process, launch)
         self.record.end(
             terminated(
@@ -188,8 +188,8 @@ class Container:
         )
         log.info("container ended", container=self._name, pod=self._pod.where, exit_code=code)
 
-    def _fail_start(self, why: str) -> None:
-        """A start that failed counts as a run that ended at once."""
+    def _record_failed_start(self, why: str) -> None:
+        """Record a failed start as a run that ended at once."""
         now = rfc3339(self._pod.now())
         self._pod.warning("Failed", f"Error: {why}")
         self.record.run(running(now), "")
@@ -203,7 +203,7 @@ class Container:
             )
         )
 
-    def _announce_start(self, process: ContainerProcess, started_at: str) -> None:
+    def _record_start(self, process: ContainerProcess, started_at: str) -> None:
         self.record.run(running(started_at), f"process://{process.pid}")
         if not self._spec.get("startupProbe"):
             self.record.started = True
@@ -213,7 +213,7 @@ class Container:
         self._pod.changed()
 
     async def _supervise(self, process: ContainerProcess, launch: Launch) -> int:
-        """Probe it for as long as it runs. Returns: the exit code."""
+        """Probe the process while it runs. Returns: the exit code."""
         name = f"probes of {self._name} in {self._pod.where}"
         probing = asyncio.create_task(self._probe(process, launch), name=name)
         try:
@@ -269,7 +269,7 @@ class Container:
     async def _is_started(
         self, probe: probes.Probe, target: probes.ProbeTarget, process: ContainerProcess
     ) -> bool:
-        if why := await probes.until_started(probe, target):
+        if why := await probes.wait_for_startup(probe, target):
             self._report("Startup", why)
             self._kill_unhealthy(process)
             return False
@@ -286,12 +286,12 @@ class Container:
         self._pod.warning("Unhealthy", f"{kind} probe failed: {why}")
 
     def _kill_unhealthy(self, process: ContainerProcess) -> None:
-        """Its policy starts it again."""
+        """End the process; the restart policy decides about the next run."""
         process.signal(signal.SIGTERM)
         self._kill_within(process, self._pod.grace_s)
 
     async def _exec(self, command: Sequence[str], launch: Launch) -> int:
-        """An exec probe: in the container's environment, without a place for its output."""
+        """Run a command of an exec probe in the container's environment; drop its output."""
         probe = msgspec.structs.replace(launch, executable="/usr/bin/env", argv=("env", *command))
         process = ContainerProcess(probe, self._pod.reaper, lambda _: None)
         try:

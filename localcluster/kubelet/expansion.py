@@ -1,8 +1,8 @@
-"""What a container's command, args and environment become when it runs as a local process.
+"""Rewrites a container's command, args and environment for a local process.
 
-Three rules, all pure: Kubernetes' `$(VAR)` expansion; mount paths replaced by where the volume
-really is; Service host names replaced by addresses. Called by launch. Never reads the API,
-the disk or the environment of this process.
+Three rules, all pure: Kubernetes' `$(VAR)` expansion; mount paths are replaced by the volumes' real
+paths; Service host names are replaced by addresses. Called by launch. Reads neither the API nor the
+disk nor the environment of this process.
 """
 
 import re
@@ -13,12 +13,12 @@ import msgspec
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
-# A mount path is rewritten where a path begins: not inside a longer path, a URL's authority or
-# the rest of an unexpanded variable.
+# A mount path is rewritten only where a path begins: not in the middle of a longer path, not in the
+# authority of a URL, not after an unexpanded variable.
 _PATH_BEFORE: Final = r"(?:(?<![\w.~%+@/)}\]*?-])|(?<=file://))"
 _PATH_AFTER: Final = r"(?![\w.~%+@-])"
 
-# A host name stands alone: no part of a longer name, and no component of a path or an image.
+# A host name is rewritten only as a whole word: not as part of a longer name, a path or an image.
 _HOST_BEFORE: Final = r"(?<![\w./-])|(?<=://)"
 _HOST_AFTER: Final = r"(?![\w-]|\.\w)"
 _QUALIFIERS: Final = ("svc", "svc.cluster.local")
@@ -28,7 +28,7 @@ _HOST_VARIABLE: Final = re.compile(
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `$(NAME)`; `$$` is one literal dollar, an undefined name stays as it is written.
+    """Replace `$(NAME)`. `$$` becomes `$`; an undefined `$(NAME)` stays as it is.
 
     Source: the Kubernetes API reference of Container.args and EnvVar.value.
     """
@@ -60,7 +60,7 @@ class PathRewriter:
 
 
 class ServiceHost(msgspec.Struct, frozen=True):
-    """A Service that containers may name, and the address that its names stand for."""
+    """A Service and the address that replaces its names."""
 
     name: str
     namespace: str
@@ -70,8 +70,8 @@ class ServiceHost(msgspec.Struct, frozen=True):
 class HostRewriter:
     """Replaces the DNS names of Services, as seen from one namespace, by addresses.
 
-    A bare Service name is a word like any other, so it is taken for a host only in a URL, before
-    a port, or as the whole value of a variable whose name says so (MASTER_ADDR, BIG_MODEL_IP).
+    A Service name without namespace can be any word. So it counts as a host only in a URL, before
+    a port, or as the whole value of a variable named like a host (MASTER_ADDR, BIG_MODEL_IP).
     """
 
     def __init__(self, namespace: str, services: Iterable[ServiceHost]) -> None:
@@ -90,7 +90,7 @@ class HostRewriter:
         )
 
     def __call__(self, text: str, *, variable: str = "") -> str:
-        """`variable` names the environment variable that `text` is the value of."""
+        """Args: variable: name of the environment variable whose value `text` is"""
         if text in self._bare and _HOST_VARIABLE.search(variable):
             return self._bare[text]
         if self._qualified_names is not None:

@@ -1,8 +1,8 @@
 """Runs the pods that are bound to one node, as processes of this machine.
 
-Joined by cluster, one per Node. Follows the store, keeps one `Pod` for each pod of its node, and
-really deletes a pod from the API when its processes are gone. Starts from the store alone, so
-after a restart of the cluster everything runs again as its policy says. Never binds a pod.
+Started by cluster, one per Node. Follows the store, runs one `Pod` for each pod of its node, and
+deletes a pod from the API when its processes have ended. All its state is in the store, so after
+a restart of the cluster every pod runs again as its restart policy says. Never binds a pod.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from localcluster.controllers.events import EventRecorder
-from localcluster.controllers.workqueue import Worklist
+from localcluster.controllers.workqueue import WorkQueue
 from localcluster.kubelet.logs import LogWriter, read_log
 from localcluster.kubelet.pod import Pod, PodHost, log_path
 from localcluster.kubelet.process import DRAIN_S
@@ -30,7 +30,7 @@ _Key = tuple[str, str]  # namespace, name
 
 
 class Kubelet:
-    """Args: node: name; address: its InternalIP."""
+    """Args: node: its name; address: its InternalIP."""
 
     def __init__(self, node: str, address: str, host: PodHost) -> None:
         self._node = node
@@ -38,10 +38,10 @@ class Kubelet:
         self._host = host
         self._store = host.store
         self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
-        self._worklist: Worklist[_Key] = Worklist(self.name)
+        self._queue: WorkQueue[_Key] = WorkQueue(self.name)
         self._pods: dict[str, Pod] = {}  # by uid
         self._stopping = False
-        self._idle = asyncio.Event()  # set while there is no pod
+        self._idle = asyncio.Event()  # set while no pod runs
         self._idle.set()
 
     @property
@@ -49,20 +49,20 @@ class Kubelet:
         return f"kubelet {self._node}"
 
     async def run(self) -> None:
-        """Until cancelled; then whatever still runs is killed."""
+        """Run pods until cancelled; then kill what still runs."""
         unlisten = self._store.listen(self._changed)
         try:
             for pod in self._store.list(PODS, field_selector=f"spec.nodeName={self._node}").items:
-                self._worklist.add(_key(pod))
+                self._queue.add(_key(pod))
             async with TaskGroup() as tasks:
-                await self._worklist.run(lambda key: self._reconcile(key, tasks))
+                await self._queue.run(lambda key: self._reconcile(key, tasks))
         finally:
             unlisten()
 
     async def stop(self, limit_s: float) -> None:
-        """End all containers, within their grace but not later than the limit.
+        """End all containers, within their grace and at most `limit_s` seconds.
 
-        The API keeps what it says of the pods: the next start of the cluster runs them again.
+        The status of the pods in the API stays, so the next start of the cluster runs them again.
         """
         self._stopping = True
         for pod in self._pods.values():
@@ -72,7 +72,7 @@ class Kubelet:
                 await self._idle.wait()
 
     def writer(self, uid: str, path: Path) -> LogWriter | None:
-        """Of the run of a container of this node's pod whose log `path` is."""
+        """The writer of the log at `path`, if a pod of this node writes it."""
         pod = self._pods.get(uid)
         return pod.writer(path) if pod else None
 
@@ -80,7 +80,7 @@ class Kubelet:
         if change.resource is not PODS:
             return
         if change.object["spec"].get("nodeName") == self._node:
-            self._worklist.add(_key(change.object))
+            self._queue.add(_key(change.object))
 
     async def _reconcile(self, key: _Key, tasks: TaskGroup) -> None:
         if self._stopping:
@@ -117,9 +117,9 @@ class Kubelet:
         self._pods[uid] = admitted
         self._idle.clear()
         name = "pod {namespace}/{name}".format(**pod["metadata"])
-        tasks.create_task(self._keep(uid, admitted), name=name)
+        tasks.create_task(self._run_pod(uid, admitted), name=name)
 
-    async def _keep(self, uid: str, pod: Pod) -> None:
+    async def _run_pod(self, uid: str, pod: Pod) -> None:
         try:
             await pod.run()
         finally:
@@ -128,16 +128,16 @@ class Kubelet:
                 self._idle.set()
         if not self._stopping:
             pod.release()
-            self._worklist.add(pod.key)  # to delete it from the API
+            self._queue.add(pod.key)  # _reconcile then deletes it from the API
 
     def _delete(self, key: _Key, uid: str) -> None:
-        """No process of it is left, or there never was one."""
+        """Delete it from the API. No process of the pod is left."""
         self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
         log.info("pod deleted", pod="/".join(key), node=self._node)
 
 
 class KubeletLogs:
-    """The log source of the API: finds a container's log wherever its pod runs, or ran."""
+    """The log source of the API: reads the log of a container of any node."""
 
     def __init__(self, store: Store, pods_directory: Path, kubelets: list[Kubelet]) -> None:
         self._store = store
@@ -163,7 +163,7 @@ class KubeletLogs:
             ) from error
 
     def _run(self, query: LogQuery) -> int:
-        """Which start of the container is meant."""
+        """Number of the container's run that the query asks for, from 0."""
         status = self._store.get(PODS, query.namespace, query.pod).get("status") or {}
         records = (status.get("initContainerStatuses") or []) + (
             status.get("containerStatuses") or []
@@ -176,12 +176,12 @@ class KubeletLogs:
             raise errors.BadRequest(
                 f'previous terminated container "{query.container}" in pod "{query.pod}" not found'
             )
-        # A container that waits for its next start has its last run for its previous one.
+        # Of a container that waits for its next start, the latest run is the previous one.
         return run if "waiting" in record["state"] else run - 1
 
 
 def sweep_pod_directories(store: Store, pods_directory: Path) -> None:
-    """Remove what pods left that were deleted while no kubelet ran."""
+    """Remove the directories of pods that were deleted while no kubelet ran."""
     known = {pod["metadata"]["uid"] for pod in store.list(PODS).items}
     for path in pods_directory.iterdir():
         if path.name not in known:

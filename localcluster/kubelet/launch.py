@@ -1,7 +1,7 @@
-"""From a container's spec to what is executed: argv, environment, working directory.
+"""Computes what to execute for a container's spec: argv, environment, working directory.
 
-Called by container before each start, so a restarted container sees the Services,
-ConfigMaps and Secrets of that moment. Starts nothing and writes nothing.
+Called by container before each start, so a restarted container gets the current Services,
+ConfigMaps and Secrets. Starts nothing and writes nothing.
 """
 
 import base64
@@ -19,45 +19,45 @@ from localcluster.objects.pods import is_selected
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
 Lookup = Callable[[Resource, str], Object | None]
-"""An object of the pod's namespace by its name; None when it is not there."""
+"""Finds an object of the pod's namespace by its name; None: there is none."""
 
 _KEYED_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _NOT_PROVIDED = "the local cluster does not provide it"
 
 
 class ContainerConfigError(ClusterError):
-    """The container cannot be started as its spec stands; the text goes to the user."""
+    """The container cannot start as its spec is now; the text is for the user."""
 
 
 class ContainerStartError(ClusterError):
-    """The container's program cannot be executed: a start that failed, and counts as one."""
+    """The container's program cannot be executed; this counts as a failed start."""
 
 
 class Image(msgspec.Struct, frozen=True):
-    """What the local cluster runs for an image: the argv that its ENTRYPOINT would be."""
+    """What the local cluster runs for an image: its ENTRYPOINT."""
 
     entrypoint: tuple[str, ...]
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container sees of its pod and of the machine."""
+    """What a container gets from its pod and from the machine."""
 
     pod: Object
     pod_ip: str
     host_ip: str
     directory: Path
     root: Path
-    """What the container takes for /; default working directory."""
+    """Stands for / of the container; the default working directory."""
     mounts: Mapping[str, str]
     """Mount path in the container -> path on this machine."""
     services: Sequence[ServiceHost]
     images: Mapping[str, Image]
     base_env: Mapping[str, str]
-    """Given to every container of the cluster; the spec goes before it."""
+    """Of every container of the cluster; variables of the spec override these."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What to execute."""
+    """What to execute, and how."""
 
     executable: str
     argv: tuple[str, ...]
@@ -68,8 +68,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
     """Resolve, expand and rewrite one container's spec.
 
-    Raises: ContainerConfigError when it names something that is not there; ContainerStartError
-        when its program is not.
+    Raises: ContainerConfigError when an object that it refers to is missing; ContainerStartError
+        when its program is.
     """
     rewrite_path = PathRewriter(view.mounts)
     rewrite_host = HostRewriter(view.pod["metadata"]["namespace"], view.services)
@@ -82,7 +82,7 @@ def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
 
 
 def environment(container: Object, view: PodView, lookup: Lookup) -> dict[str, str]:
-    """The variables before any path or host is rewritten; later ones win and may use earlier.
+    """The variables, before paths and hosts are rewritten. Later ones may use earlier ones.
 
     Raises: ContainerConfigError
     """
@@ -112,7 +112,7 @@ def _env_from(source: Object, lookup: Lookup) -> dict[str, str]:
 
 
 def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Lookup) -> str | None:
-    """None where an optional reference leads nowhere: the variable stays unset."""
+    """The value; None leaves the variable unset: an optional reference without target."""
     source = variable.get("valueFrom")
     if not source:
         return expand(str(variable.get("value") or ""), env)
@@ -128,9 +128,9 @@ def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Look
 
 
 def field_value(path: str, pod: Object, pod_ip: str, host_ip: str) -> str:
-    """What a fieldRef stands for.
+    """The value of a fieldRef.
 
-    Raises: ContainerConfigError for a field that Kubernetes would not give either.
+    Raises: ContainerConfigError for a field that a fieldRef cannot name
     """
     metadata, spec = pod["metadata"], pod["spec"]
     if keyed := _KEYED_FIELD.fullmatch(path):
@@ -160,7 +160,7 @@ def object_data(resource: Resource, object_: Object) -> dict[str, bytes]:
 
 
 def _data(resource: Resource, reference: Object, lookup: Lookup) -> dict[str, bytes] | None:
-    """None where it is not there and need not be."""
+    """The object's data; None: it is optional and does not exist."""
     name = str(reference.get("name"))
     object_ = lookup(resource, name)
     if object_ is not None:
@@ -200,7 +200,7 @@ def _argv(container: Object, images: Mapping[str, Image]) -> list[str]:
 
 
 def _working_directory(container: Object, view: PodView, rewrite_path: Callable[[str], str]) -> str:
-    """Made where it is missing, as a container runtime does; below the pod's own root."""
+    """The real path of workingDir. One that this machine does not have lies below the root."""
     wanted = str(container.get("workingDir") or "/")
     real = rewrite_path(wanted)
     if real == wanted:
@@ -211,7 +211,7 @@ def _working_directory(container: Object, view: PodView, rewrite_path: Callable[
 
 
 def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
-    """Raises: ContainerStartError when the machine has no such program."""
+    """Path of the program. Raises: ContainerStartError when the machine has no such program"""
     if "/" in command:
         path = os.path.join(cwd, command)
         found = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
@@ -226,9 +226,9 @@ def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
 
 
 def service_hosts(services: Iterable[Object], pods: Iterable[Object]) -> list[ServiceHost]:
-    """What Service names stand for: the cluster IP, or, where there is none, a pod of it.
+    """The address of each Service: its cluster IP; of a headless Service the address of one pod.
 
-    A headless Service whose pods have no address yet is left out.
+    A headless Service without a pod that has an address is left out.
     """
     everyone = list(pods)
     hosts = []

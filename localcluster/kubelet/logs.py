@@ -1,10 +1,10 @@
-"""Container output in files: stamped line by line, bounded in size, readable while it grows.
+"""Log files of containers: a time before each line, bounded size, readable while they grow.
 
     containers/<name>/logs/<run>.log      <run> counts the container's starts, from 0
-    containers/<name>/logs/<run>.log.1    what was rotated out of it
+    containers/<name>/logs/<run>.log.1    the part before the last rotation
 
-One line of a file is `<RFC 3339 time> <F|P> <text>`; P says that the text goes on in the next
-line. Written by container, read for the API's /log. Knows nothing of pods.
+One line of a file is `<RFC 3339 time> <F|P> <text>`. F: a full line; P: a part, the next line
+continues it. Written by container, read for the API's /log.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ LOG_LIMIT_BYTES: Final = 10 << 20
 
 
 class LogWriter:
-    """Takes one run's output. `write` never raises: a full disk costs output, not the container.
+    """Writes one run's output. `write` never raises: on a full disk output is lost, no container.
 
     Args:
         path: file of the run
-        limit_bytes: when the file is longer it becomes the one previous file
+        limit_bytes: a longer file is rotated; one rotated file is kept
         stamp: UTC now
     """
 
@@ -40,14 +40,14 @@ class LogWriter:
         self.path = path
         self._limit_bytes = limit_bytes
         self._stamp = stamp
-        self._pending = b""  # text of the last line, while its end has not come
+        self._pending = b""  # the last line, until its newline comes
         self._size_bytes = 0
         self._failed = False
         self._file: BinaryIO | None = None
         self.is_open = True
-        self.changed = asyncio.Event()  # replaced at each change; set when more is to be read
+        self.changed = asyncio.Event()  # set at the next change, then replaced by a new one
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")  # a run that says nothing has an empty log, not none
+        path.write_bytes(b"")  # a run without output has an empty log
         rotated(path).unlink(missing_ok=True)
 
     def write(self, data: bytes) -> None:
@@ -59,7 +59,7 @@ class LogWriter:
         self._append(entries)
 
     def close(self) -> None:
-        """The run has ended; what it left unfinished is its last line."""
+        """The run has ended. A last line without newline is written as a part."""
         if self._pending:
             self._append([(b"P", self._pending)])
             self._pending = b""
@@ -112,8 +112,8 @@ async def read_log(
 ) -> AsyncIterator[bytes]:
     """The log of one run, in pieces; with `follow` until the run's end.
 
-    Args: writer: gives the run's writer, or None where it ran in an earlier life of the cluster
-    Raises: FileNotFoundError when there is nothing of that run
+    Args: writer: returns the run's writer; None: the run began before the cluster's last start
+    Raises: FileNotFoundError when that run has no log
     """
     since = clock.utcnow() - timedelta(seconds=query.since_s) if query.since_s else None
     with contextlib.ExitStack() as stack:
@@ -126,14 +126,14 @@ async def read_log(
             lines = iter(_tail(lines, query.tail_lines))
         for line in lines:
             if _is_wanted(line, since):
-                yield _shown(line, timestamps=query.timestamps)
+                yield _formatted(line, timestamps=query.timestamps)
         if query.follow:
             async for line in _follow(path, opened[1], writer):
-                yield _shown(line, timestamps=query.timestamps)
+                yield _formatted(line, timestamps=query.timestamps)
 
 
 def _tail(lines: Iterator[bytes], count: int) -> deque[bytes]:
-    """The last `count` lines as the container wrote them: the pieces of a long one are one."""
+    """The last `count` lines of the container; the parts of a long line count as one."""
     kept: deque[bytes] = deque(maxlen=count)
     whole = b""
     for line in lines:
@@ -149,7 +149,7 @@ def _tail(lines: Iterator[bytes], count: int) -> deque[bytes]:
 async def _follow(
     path: Path, current: BinaryIO | None, writer: Callable[[], LogWriter | None]
 ) -> AsyncIterator[bytes]:
-    """What is appended from now on, over rotations."""
+    """Yield what is appended from now on, also after rotations."""
     file = current
     try:
         while source := writer():
@@ -179,7 +179,7 @@ def _open(path: Path) -> BinaryIO | None:
 
 
 def _is_same(path: Path, file: BinaryIO) -> bool:
-    """False when `path` has been rotated away and begun anew since `file` was opened."""
+    """False when `path` is another file now, after a rotation."""
     try:
         return path.stat().st_ino == Path(f"/proc/self/fd/{file.fileno()}").stat().st_ino
     except FileNotFoundError:
@@ -194,7 +194,7 @@ def _is_wanted(line: bytes, since: datetime | None) -> bool:
     return since is None or clock.parse(line.split(b" ", 1)[0].decode()) >= since
 
 
-def _shown(line: bytes, *, timestamps: bool) -> bytes:
+def _formatted(line: bytes, *, timestamps: bool) -> bytes:
     time, flag, text = line.rstrip(b"\n").split(b" ", 2)
     ending = b"" if flag == b"P" else b"\n"
     return (time + b" " if timestamps else b"") + text + ending

@@ -1,7 +1,7 @@
 """The Node objects of the cluster, one per kubelet.
 
-Called by cluster at its start. A node whose name begins with "cloud" has the cloud role, every
-other one the edge role. There are no heartbeats: a node is there while the cluster runs.
+Called by cluster at its start. A node whose name begins with "cloud" has the cloud role, any other
+node the edge role. There are no heartbeats: every node is ready while the cluster runs.
 """
 
 import os
@@ -20,10 +20,10 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 def register_nodes(
     store: Store, network: Network, names: Sequence[str], now: Clock
 ) -> dict[str, str]:
-    """Have exactly these nodes in the API, ready; those that were there keep their addresses.
+    """Create, update and delete Nodes, so that exactly these exist. Old ones keep addresses.
 
     Returns: name -> InternalIP
-    Raises: AddressesExhausted for more than 254 nodes; errors.APIError for a name that is none
+    Raises: AddressesExhausted for more than 254 nodes; errors.APIError for an invalid name
     """
     known = {node["metadata"]["name"]: node for node in store.list(NODES).items}
     for name in known.keys() - set(names):
@@ -46,7 +46,7 @@ def _next(free: Iterator[str]) -> str:
 
 
 def _write(store: Store, present: Object | None, node: Object) -> None:
-    """A node keeps what users have set on it, and its times unless its status differs."""
+    """Keep labels of users. Write the status only when the address differs."""
     if present is None:
         store.create(NODES, node)
         return

@@ -1,8 +1,7 @@
 """One pod on one node: its address, its volumes, its containers, its status, its end.
 
-Called by kubelet, which hands in every newer version of the pod object. The status is written
-only when it differs from what the API has; a write that fails is tried again while the
-containers go on.
+Called by kubelet, which passes each newer version of the pod object. The status is written only
+when it differs from the one in the API. A write that fails is retried; the containers run on.
 """
 
 import asyncio
@@ -50,12 +49,12 @@ STATUS_RETRY_S = 2.0
 
 
 class PodHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What all kubelets of a cluster share."""
+    """What all kubelets of a cluster use."""
 
     store: Store
     reaper: Reaper
     addresses: AddressPool
-    """Of pods."""
+    """For pods."""
     pods_directory: Path
     base_env: Mapping[str, str]
     images: Mapping[str, Image]
@@ -64,7 +63,7 @@ class PodHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pod:
-    """Args: pod: as the API has it; node_ip: of the node that it is bound to
+    """Args: pod: its object in the API; node_ip: address of its node
 
     Raises: AddressesExhausted
     """
@@ -78,14 +77,14 @@ class Pod:
         self._facts = self._decide_facts(node_ip)
         self._mounts: dict[str, dict[str, str]] = {}
         self._writers: dict[str, LogWriter] = {}
-        self._halted = asyncio.Event()  # no container is to run any more
-        self._ending = asyncio.Event()  # the pod is to go
-        self._frozen = False
+        self._halted = asyncio.Event()  # set: no container may run any more
+        self._ending = asyncio.Event()  # set: the pod is being deleted
+        self._is_status_frozen = False
         self._is_expired = False
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._status_timer: asyncio.TimerHandle | None = None
         context = self._context()
-        # Always means OnFailure for an init container: its success lets the next one begin.
+        # An init container that succeeded is not run again, so Always means OnFailure for it.
         init_policy = "Never" if context.policy == "Never" else "OnFailure"
         self._inits = self._containers("init", context, init_policy)
         self._mains = self._containers("", context, context.policy)
@@ -101,28 +100,28 @@ class Pod:
         return float(self._object["spec"].get("terminationGracePeriodSeconds") or 0)
 
     def writer(self, path: Path) -> LogWriter | None:
-        """Of the run whose log that is, if it began in this life of the cluster."""
+        """The writer of that log, if its run began since the cluster started."""
         return next((writer for writer in self._writers.values() if writer.path == path), None)
 
     def observe(self, pod: Object) -> None:
-        """A newer version of the object; its deadline may be another one."""
+        """Take a newer version of the object. Its deadline may have changed."""
         self._object = pod
         self._set_deadline()
 
     def terminate(self, grace_s: float, *, keep: bool = False) -> None:
-        """End the containers; `run` then returns. A later call can only shorten the grace.
+        """End the containers; then `run` returns. A later call can only shorten the grace.
 
-        Args: keep: only the cluster ends: the API keeps what it says of the pod
+        Args: keep: leave the status in the API as it is, since only the cluster stops
         """
-        self._frozen = self._frozen or keep
+        self._is_status_frozen = self._is_status_frozen or keep
         self._halt(grace_s)
         self._ending.set()
 
     async def run(self) -> None:
-        """From admission until the pod is terminated, though its containers end before."""
+        """From admission until the pod is terminated; its containers may end earlier."""
         try:
             self._set_deadline()
-            while not await self._has_lived():
+            while not await self._have_containers_ended():
                 await self._pause(RETRY_MAX_S)
             self._publish()  # a deadline may have ended it before anything ran
             await self._ending.wait()
@@ -131,24 +130,24 @@ class Pod:
             self._cancel_status_timer()
 
     def release(self) -> None:
-        """The pod is to go from the API: give back all that it had."""
+        """Release its address and remove its files, before it is deleted from the API."""
         self._host.addresses.release(self._facts.pod_ip)
         self._files.remove()
 
-    # Life
+    # Running the containers
 
-    async def _has_lived(self) -> bool:
-        """Whether its containers have ended; False: something of ours failed, and ended them."""
+    async def _have_containers_ended(self) -> bool:
+        """Run the containers. Returns: False after an error of ours: run them again."""
         try:
-            await self._live()
-        except Exception as error:  # a fault in one pod must not end the others
+            await self._run_containers()
+        except Exception as error:  # an error in one pod must not end the others
             log.exception("pod failed", pod=self._where)
             self._events.warning(self._object, "FailedKubelet", repr(error))
             return self._halted.is_set()
         return True
 
     def _set_deadline(self) -> None:
-        """Counted from the pod's start, be it in an earlier life of the cluster."""
+        """Counted from the pod's startTime, which may be before this start of the cluster."""
         self._cancel_deadline()
         deadline_s = self._object["spec"].get("activeDeadlineSeconds")
         if deadline_s is None or self._halted.is_set():
@@ -161,7 +160,7 @@ class Pod:
         self._deadline_timer = loop.call_later(left_s, self._expire)
 
     def _expire(self) -> None:
-        """The pod stays, as failed, with its logs."""
+        """End the containers; the pod stays as Failed, with its logs."""
         if is_ended(self._object):
             return
         self._is_expired = True
@@ -174,7 +173,7 @@ class Pod:
             container.terminate(grace_s)
         self._halted.set()
 
-    async def _live(self) -> None:
+    async def _run_containers(self) -> None:
         first = self._inits or self._mains
         self._set_waiting(first, "ContainerCreating")
         self._publish()
@@ -191,7 +190,7 @@ class Pod:
                 tasks.create_task(container.run(), name=name)
 
     def _set_waiting(self, containers: Sequence[Container], reason: str, message: str = "") -> None:
-        """Those that never ran; the others of the pod wait for them."""
+        """Set the waiting reason of containers that never ran; others wait for `containers`."""
         for container in (*self._inits, *self._mains):
             record = container.record
             if "waiting" in record.state and not record.last_state:
@@ -199,7 +198,7 @@ class Pod:
                 record.state = waiting(reason, message) if is_next else waiting("PodInitializing")
 
     async def _mount(self, first: Sequence[Container]) -> None:
-        """Wait until every volume is there; `first` are the containers that wait with it."""
+        """Mount the volumes, retrying until it works. `first`: the containers to run first."""
         delay_s, said = RETRY_FIRST_S, ""
         while not self._halted.is_set():
             try:
@@ -215,8 +214,8 @@ class Pod:
                 if str(error) != said:
                     said = str(error)
                     self._events.warning(self._object, "FailedMount", said)
-                    # Kubernetes shows this in Events alone; here, where no one prepares a node's
-                    # paths, whoever reads the status is told as well.
+                    # Kubernetes tells this by Events only. On a laptop nobody prepares the paths
+                    # of a node, so the status tells it too.
                     self._set_waiting(first, "CreateContainerConfigError", said)
                     self._publish()
             await self._pause(delay_s)
@@ -228,7 +227,7 @@ class Pod:
             async with asyncio.timeout(delay_s):
                 await self._halted.wait()
 
-    # What containers ask
+    # What containers need
 
     def _context(self) -> PodContext:
         spec = self._object["spec"]
@@ -292,7 +291,7 @@ class Pod:
             return None
 
     def _open_log(self, container: str, run: int) -> LogWriter:
-        """Keeps the log of the run before, and none older."""
+        """Begin the log of a run; of earlier runs only the latest log stays."""
         path = log_path(self._files, container, run)
         old = log_path(self._files, container, run - 2)
         for file in (old, rotated(old)):
@@ -304,7 +303,7 @@ class Pod:
     # Status
 
     def _find_start(self) -> datetime:
-        """As the API has it, in whole seconds, from an earlier life of the cluster; else now."""
+        """The startTime in the API, in whole seconds; else now."""
         with contextlib.suppress(ValueError):
             return parse(str((self._object.get("status") or {}).get("startTime")))
         return self._host.now()
@@ -319,8 +318,8 @@ class Pod:
         return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._started))
 
     def _publish(self) -> None:
-        """Write the status if the API has another one."""
-        if self._frozen:
+        """Write the status if it differs from the one in the API."""
+        if self._is_status_frozen:
             return
         status = pod_status(
             self._object,
@@ -330,7 +329,7 @@ class Pod:
             rfc3339(self._host.now()),
             is_expired=self._is_expired,
         )
-        # The records go on changing; what was written must not change with them.
+        # A deep copy: the records change later, and `self._object` must not change with them.
         status = msgspec.json.decode(msgspec.json.encode(status))
         if status == self._object.get("status"):
             return
@@ -339,7 +338,7 @@ class Pod:
             written = {"metadata": names, "status": status}
             self._object = self._host.store.update(PODS, written, subresource="status")
         except (errors.NotFound, errors.Conflict):
-            return  # deleted by force, and the kubelet will hear of it
+            return  # deleted by force; the kubelet sees that change too
         except errors.APIError as error:
             log.warning("pod status not written", pod=self._where, error=error.message)
             self._cancel_status_timer()
@@ -361,5 +360,5 @@ class Pod:
 
 
 def log_path(directory: PodDirectory, container: str, run: int) -> Path:
-    """Of the `run`-th start of a container, from 0."""
+    """The log file of a container's run; runs count from 0."""
     return directory.container(container) / "logs" / f"{run}.log"

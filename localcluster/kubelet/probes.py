@@ -1,8 +1,8 @@
 """Startup, readiness and liveness probes of one running container.
 
-Called by container, which says what an `exec` probe runs and what a verdict leads to.
-Periods and thresholds are those of the spec, with Kubernetes' defaults. gRPC probes are not
-supported: such a probe always fails and says so.
+Called by container, which runs the commands of exec probes and acts on the verdicts. Periods and
+thresholds are those of the spec, with Kubernetes' defaults. A gRPC probe always fails, with a
+message that gRPC is not supported.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ Exec = Callable[[Sequence[str]], Awaitable[int]]
 
 
 class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a container is probed."""
+    """Addresses of a container, and how to run a command in it."""
 
     pod_ip: str
     ports: dict[str, int]
-    """Of the container, by name."""
+    """Container ports by name."""
     exec: Exec
 
 
 class ProbeFailed(Exception):
-    """One attempt failed; the text says how."""
+    """One attempt failed; the text says why."""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """When and how often; the check itself stays in the API's form."""
+    """A probe of a container's spec; the check itself is left as the API has it."""
 
     initial_delay_seconds: float = 0
     period_seconds: float = 10
@@ -58,7 +58,7 @@ async def attempt(probe: Probe, target: ProbeTarget) -> None:
             await _check(probe, target)
     except TimeoutError as error:
         raise ProbeFailed(f"no answer within {probe.timeout_seconds:g} s") from error
-    except (OSError, ValueError, KeyError) as error:  # no answer, nonsense, a malformed check
+    except (OSError, ValueError, KeyError) as error:  # no answer, no HTTP, or a malformed check
         raise ProbeFailed(str(error)) from error
 
 
@@ -85,7 +85,7 @@ def _address(check: Object, target: ProbeTarget) -> tuple[str, int]:
 
 
 async def _http_get(check: Object, target: ProbeTarget) -> None:
-    """A GET that succeeds with a status from 200 to 399."""
+    """Send a GET; a status from 200 to 399 is a success."""
     host, port = _address(check, target)
     reader, writer = await asyncio.open_connection(host, port, ssl=_tls(check))
     try:
@@ -105,7 +105,7 @@ async def _http_get(check: Object, target: ProbeTarget) -> None:
 
 
 def _tls(check: Object) -> ssl.SSLContext | None:
-    """Like the kubelet, a probe over HTTPS does not judge the certificate."""
+    """As in Kubernetes, an HTTPS probe does not verify the certificate."""
     if check.get("scheme") != "HTTPS":
         return None
     context = ssl.create_default_context()
@@ -122,14 +122,14 @@ async def watch_probe(
     changed: Callable[[bool], None],
     failed: Callable[[str], None],
 ) -> None:
-    """Probe for ever; `changed(healthy)` is called when the thresholds turn the verdict.
+    """Probe until cancelled. Calls `changed(healthy)` when a threshold is reached.
 
     Args:
         healthy: the verdict before the first attempt
-        failed: told why an attempt failed, unless the one before it failed for the same reason
+        failed: called with the reason of a failure, unless the attempt before failed with the same
     """
     await asyncio.sleep(probe.initial_delay_seconds)
-    against, said = 0, ""  # attempts in a row that contradict the verdict
+    against, said = 0, ""  # `against`: attempts in a row that contradict the verdict
     while True:
         why = await _failure(probe, target)
         if why and why != said:
@@ -142,8 +142,8 @@ async def watch_probe(
         await asyncio.sleep(probe.period_seconds)
 
 
-async def until_started(probe: Probe, target: ProbeTarget) -> str:
-    """Wait for a startup probe. Returns: "" once it succeeded, else why it never will."""
+async def wait_for_startup(probe: Probe, target: ProbeTarget) -> str:
+    """Wait for a startup probe. Returns: "" after a success, else the last failure."""
     await asyncio.sleep(probe.initial_delay_seconds)
     why = ""
     for _ in range(probe.failure_threshold):

@@ -1,9 +1,9 @@
-"""Runs one container's process group, and sees to it that none outlives the cluster.
+"""Runs the process group of one container; none of them outlives the cluster.
 
 Called by container and probes. A container is a session of its own: signals go to
 the whole group, and when its first process ends the rest is killed, as with a container's PID 1.
-Exit is awaited by pidfd, without threads or polling. Output goes to a `sink`, stdout and stderr
-in the order in which they were written.
+A pidfd tells the exit, without threads or polling. stdout and stderr share one pipe, which keeps
+their order; its content goes to `sink`.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ _REAPER: Final = str(Path(__file__).with_name("reaper.py"))
 _ISOLATED: Final = (sys.executable, "-I", "-S")
 
 DRAIN_S: Final = 2.0
-"""How long output may still come after the exit, from a process that left the group."""
+"""Seconds after the exit in which output of a process that left the group is still read."""
 
 
 class Reaper:
     """The process that kills the containers of a cluster that died. `close` ends it.
 
-    Args: directory: the cluster's, so that whoever looks at processes sees whose this one is
+    Args: directory: the state directory; `ps` shows it
     """
 
     def __init__(self, directory: Path) -> None:
@@ -41,7 +41,7 @@ class Reaper:
                 stdin=read,
                 stdout=subprocess.DEVNULL,
                 env={},
-                # A signal to the cluster's group must not take its reaper along.
+                # A signal to the cluster's process group must not end the reaper.
                 start_new_session=True,
             )
         finally:
@@ -52,7 +52,7 @@ class Reaper:
         return self._process.pid
 
     async def guard(self) -> None:
-        """Wait for its end, which only somebody else can have caused.
+        """Wait for its end; while the cluster runs, only somebody else can have killed it.
 
         Raises: ClusterError, always: without it containers might outlive the cluster.
         """
@@ -64,8 +64,8 @@ class Reaper:
         raise ClusterError(f"the process that guards the containers, {self.pid}, was killed")
 
     def withdraw(self, group: int) -> None:
-        # A reaper that somebody killed cannot be told; the containers end with this cluster's
-        # orderly stop all the same.
+        # The pipe is broken if somebody killed the reaper. The containers then still end with an
+        # orderly stop of this cluster.
         with contextlib.suppress(BrokenPipeError):
             os.write(self.descriptor, b"-%d\n" % group)
 
@@ -81,7 +81,7 @@ class Reaper:
 
 
 class ContainerProcess:
-    """A started process group. Await `wait`, and in any case call `close`.
+    """A started process group. Await `wait`, and always call `close` at the end.
 
     Raises: OSError when the system cannot start another process.
     """
@@ -120,7 +120,7 @@ class ContainerProcess:
         return self._popen.pid
 
     async def wait(self) -> int:
-        """The exit code, 128 + signal for a signal; returns when the group and output ended."""
+        """Wait for the exit and the end of the output. Returns: exit code, or 128 + signal."""
         await _readable(self._pidfd)
         code = self._reap()
         with contextlib.suppress(TimeoutError):
@@ -129,13 +129,13 @@ class ContainerProcess:
         return code
 
     def signal(self, number: signal.Signals) -> None:
-        """To the whole group; nothing when it has ended."""
+        """Signal the whole group. Does nothing after its end."""
         if self._exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
 
     def close(self) -> None:
-        """Kill what still runs and release everything; may be called again."""
+        """Kill what still runs and release everything. A second call does nothing."""
         self._reap()
         self._output.close()
         if self._pidfd >= 0:
@@ -144,7 +144,7 @@ class ContainerProcess:
 
     def _reap(self) -> int:
         if self._exit_code is None:
-            # The unreaped leader still holds the group's number: nobody else can have it.
+            # The leader is not reaped yet, so the kernel gives its number to no other group.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
             self._reaper.withdraw(self._popen.pid)
@@ -154,7 +154,7 @@ class ContainerProcess:
 
 
 class _Output:
-    """Reads a pipe to its end."""
+    """Reads a pipe until end of file."""
 
     def __init__(
         self, descriptor: int, sink: Callable[[bytes], None], ended: asyncio.Future[None]

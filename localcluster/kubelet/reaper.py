@@ -1,11 +1,11 @@
-"""Kills every container when the cluster's process is gone, however it went.
+"""Kills every container when the cluster's process has ended, for whatever reason.
 
     python -I -S reaper.py DIRECTORY < pipe
 
 Run by process as a script, never imported. Reads "+PGID" and "-PGID" lines, from the
-containers' shims and from the cluster. End of file means that the cluster died: the pipe's write
-end is nowhere else. A group is withdrawn before its leader is reaped, so a number that is on the
-list is never somebody else's. DIRECTORY is the cluster's, for people who look at processes.
+containers' shims and from the cluster. End of file means that the cluster died: it alone keeps the
+write end open. A group is withdrawn before its leader is reaped, so no number on the list can be
+that of another group. DIRECTORY is the state directory; it is there for `ps` to show.
 """
 
 import contextlib

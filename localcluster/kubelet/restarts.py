@@ -1,21 +1,21 @@
-"""When a container that ended starts again. Pure; used by container."""
+"""Back-off and policy of container restarts. Pure; used by container."""
 
 import msgspec
 
 
 class RestartDelays(msgspec.Struct, frozen=True):
-    """How long a container that keeps ending waits before each start."""
+    """Waits between the restarts of a container that keeps ending."""
 
     first_s: float = 1.0
-    """Of the second restart in a row; the first one waits for nothing."""
+    """Wait before the second restart in a row; the first restart is immediate."""
     max_s: float = 60.0
-    """Each further wait is twice the one before, up to this."""
+    """Each further wait is twice the previous one, up to this."""
     reset_after_s: float = 600.0
-    """A container that ran this long has proved itself: its next restart is a first one."""
+    """After a run of this length the next restart counts as the first one again."""
 
 
 class RestartBackoff:
-    """The waits of one container."""
+    """Computes the waits of one container."""
 
     def __init__(self, delays: RestartDelays) -> None:
         self._delays = delays
@@ -28,7 +28,7 @@ class RestartBackoff:
         self._restarts += 1
         if self._restarts == 1:
             return 0.0
-        # Beyond 2**64 any cap is reached; larger exponents would overflow after days.
+        # The exponent is capped, since 2.0 ** 1024 overflows.
         return min(self._delays.max_s, self._delays.first_s * 2.0 ** min(self._restarts - 2, 64))
 
 

@@ -2,8 +2,8 @@
 
     python -I -S shim.py REAPER_FD EXECUTABLE ARGV…
 
-Before it becomes the program it tells the reaper of its process group, so there is no instant at
-which a container runs that would outlive its cluster.
+First it sends its process group to the reaper, then it executes the program. So the reaper knows
+every container from its first instruction on.
 """
 
 import os
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     descriptor, executable, *argv = sys.argv[1:]
     os.write(int(descriptor), b"+%d\n" % os.getpid())
     os.close(int(descriptor))
-    # Python ignores these two; a program expects the default.
+    # Python ignores these two signals; the program expects their default.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:

@@ -1,7 +1,7 @@
-"""The status of a pod, from what is known of its containers. Pure; used by the kubelet.
+"""Computes the status of a pod from the records of its containers. Pure; used by the kubelet.
 
-States, phases, reasons and messages are those of Kubernetes' kubelet, so that `kubectl get`,
-`describe` and `wait` and every controller read them as they do there.
+States, phases, reasons and messages are those of Kubernetes' kubelet, so that kubectl and every
+controller understand them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ import msgspec
 from localcluster.kubelet.restarts import should_restart
 from localcluster.objects.resources import Object
 
-LOST_EXIT_CODE = 137  # what Kubernetes reports for a container that vanished
+LOST_EXIT_CODE = 137  # Kubernetes' exit code of a container that vanished
 DEADLINE_REASON = "DeadlineExceeded"
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 @dataclass
 class ContainerRecord:
-    """What is known of one container; `state` and `last_state` have the API's form."""
+    """The state of one container; `state` and `last_state` are as in containerStatuses."""
 
     name: str
     image: str
@@ -33,7 +33,7 @@ class ContainerRecord:
 
     @classmethod
     def restored(cls, container: Object, status: Object | None) -> Self:
-        """As the API has it, or new."""
+        """The record that a containerStatuses entry holds; a new one if there is none."""
         record = cls(container["name"], str(container.get("image", "")))
         if status:
             record.state = status.get("state") or waiting("ContainerCreating")
@@ -44,18 +44,18 @@ class ContainerRecord:
 
     @property
     def exit_code(self) -> int | None:
-        """Of the run that ended; None while there is none or another one is due."""
+        """Exit code of a terminated container; None while it waits or runs."""
         ended = self.state.get("terminated")
         return None if ended is None else int(ended["exitCode"])
 
     @property
     def next_run(self) -> int:
-        """What restart_count will be once it runs again."""
+        """The restart_count that the next run will have."""
         has_run = bool(self.last_state) or "terminated" in self.state
         return self.restart_count + (1 if has_run else 0)
 
     def run(self, state: Object, container_id: str) -> None:
-        """Another process runs."""
+        """A new run has begun."""
         self.restart_count = self.next_run
         if "terminated" in self.state:
             self.last_state = self.state
@@ -67,7 +67,7 @@ class ContainerRecord:
         self.ready = self.started = False
 
     def wait(self, state: Object) -> None:
-        """Keep the run that ended, if any, as the last one, and wait for the next."""
+        """Wait for the next run; a run that ended becomes the last state."""
         if "terminated" in self.state:
             self.last_state = self.state
         self.state = state
@@ -88,7 +88,7 @@ class ContainerRecord:
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kubelet has decided about a pod before its containers run."""
+    """What is fixed before a pod's containers run."""
 
     host_ip: str
     pod_ip: str
@@ -112,7 +112,7 @@ def terminated(
     reason: str = "",
     message: str = "",
 ) -> Object:
-    """`exit_code` is 128 + the signal's number where a signal ended the process."""
+    """Args: exit_code: 128 + the signal's number if a signal ended the process"""
     ended: Object = {
         "exitCode": exit_code,
         "reason": reason or ("Completed" if exit_code == 0 else "Error"),
@@ -136,7 +136,7 @@ def pod_status(
 ) -> Object:
     """The whole status; conditions that did not change keep their transition time.
 
-    Args: is_expired: its deadline has passed, so it fails once nothing of it runs
+    Args: is_expired: activeDeadlineSeconds has passed; the pod fails when no container runs
     """
     policy = str(pod["spec"].get("restartPolicy", "Always"))
     is_cut_short = is_expired and not any("running" in each.state for each in (*inits, *containers))

@@ -1,14 +1,14 @@
-"""A pod's directory: its volumes made real, and where each container finds them.
+"""A pod's directory: the content of its volumes, and a symlink for each mount.
 
     pods/<uid>/
-      volumes/<volume>/            what is in emptyDir, configMap, secret, … volumes
-      containers/<name>/root/…     one link per mount, named by its mount path
+      volumes/<volume>/            content of emptyDir, configMap, secret, … volumes
+      containers/<name>/root/…     one symlink per mount, named by its mount path
       containers/<name>/logs/      written by logs
       tmp/                         TMPDIR
 
-Called by pod. The containers are processes of this machine, so their mounts are links,
-and whoever starts them rewrites mount paths to them (expansion). readOnly is not enforced, and a
-changed ConfigMap reaches a volume only with the next pod.
+Called by pod. Containers are processes of this machine, so a mount is a symlink, and `expansion`
+replaces mount paths by those. readOnly is not enforced. A changed ConfigMap reaches a volume only
+with the next pod.
 """
 
 import os
@@ -25,11 +25,11 @@ SECRET_MODE = 0o600
 
 
 class MountError(ClusterError):
-    """A volume cannot be mounted now; the text names the volume and what is wrong."""
+    """A volume cannot be mounted now; the text names the volume and the reason."""
 
 
 class PodDirectory:
-    """Args: path: of this pod alone; made on first use."""
+    """Args: path: the pod's own directory; `make` creates it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,19 +50,19 @@ class PodDirectory:
         self.tmp.mkdir(exist_ok=True)
 
     def remove(self) -> None:
-        """Never follows a link: what a hostPath leads to stays."""
+        """Remove all. Never follows a symlink, so the content of a hostPath stays."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def file_name(name: str) -> str:
-    """Any text as one path component that is neither "." nor ".."."""
+    """The name as one path component, never "." or ".."."""
     return quote(name, safe="").replace(".", "%2E")
 
 
 def mount_volumes(
     pod: Object, directory: PodDirectory, lookup: Lookup, pod_ip: str, host_ip: str
 ) -> dict[str, dict[str, str]]:
-    """Make the pod's volumes and link them into each container's root. Repeatable.
+    """Write the pod's volumes and link them into each container's root. May be repeated.
 
     Returns: for each container, mount path -> path on this machine
     Raises: MountError; OSError when the state directory is full or read-only
@@ -80,7 +80,7 @@ def mount_volumes(
 
 
 class _VolumeWriter:
-    """Makes one pod's volumes; every method returns where the volume's content is."""
+    """Writes the volumes of one pod; each method returns the path of the volume's content."""
 
     def __init__(
         self, pod: Object, directory: PodDirectory, lookup: Lookup, pod_ip: str, host_ip: str
@@ -164,7 +164,7 @@ class _VolumeWriter:
 
 
 def _host_path(name: str, source: Object) -> Path:
-    """Checks what the type demands; makes only what it says to make."""
+    """Check the hostPath as its type says; create it only for a type …OrCreate."""
     path, kind = Path(str(source.get("path"))), str(source.get("type") or "")
     is_kind: dict[str, Callable[[], bool]] = {
         "Directory": path.is_dir,
@@ -209,7 +209,7 @@ def _write_file(directory: Path, name: str, content: bytes, mode: int, *, volume
 
 
 def _link(container: Object, root: Path, volumes: Mapping[str, Path]) -> dict[str, str]:
-    """Link the container's mounts, the outer before the inner. Returns: its mount map."""
+    """Link the container's mounts, outer ones first. Returns: mount path -> real path."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     mounts: dict[str, str] = {}
@@ -226,7 +226,7 @@ def _link(container: Object, root: Path, volumes: Mapping[str, Path]) -> dict[st
 
 
 def _link_path(root: Path, path: str, mounts: Mapping[str, str], *, index: int) -> Path:
-    """A mount below another one lies apart: a link in there would be made in that volume."""
+    """A mount below another mount lies in .nested: a symlink there would change that volume."""
     if any(path.startswith(outer + "/") for outer in mounts):
         root = root / ".nested" / str(index)
     return root / path.lstrip("/")

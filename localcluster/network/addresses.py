@@ -1,8 +1,8 @@
-"""The loopback network of one cluster, and who has which address in it.
+"""The loopback network of one cluster: its claim, and pools of free addresses.
 
-Every cluster owns one 127.X.0.0/16, X in 64..254, so that two clusters on one machine never meet.
-It owns it for as long as it holds a listening socket on 127.X.255.254:6443; the system frees that
-with the process, however it ends. Linux answers on every 127.0.0.0/8 address without set-up.
+Every cluster owns one 127.X.0.0/16, X in 64..254, so two clusters on one machine never share an
+address. A listening socket on 127.X.255.254:6443 is the claim; the kernel closes that socket when
+the process ends, for whatever reason. Linux answers on every 127.0.0.0/8 address without set-up.
 
     127.X.0.N      nodes
     127.X.1.N      Services
@@ -23,11 +23,11 @@ API_HOST = "255.253"
 
 
 class AddressesExhausted(ClusterError):
-    """No network, or no address of one range, is left."""
+    """No network is left on this machine, or no address in a range."""
 
 
 class Network:
-    """One claimed 127.X.0.0/16; `close` gives it back."""
+    """One claimed 127.X.0.0/16; `close` releases it."""
 
     def __init__(self, number: int, claim: socket.socket) -> None:
         self.number = number
@@ -59,7 +59,7 @@ class Network:
 
 
 def claim_network(recorded: int | None = None) -> Network:
-    """Own a network: the recorded one where it is free, else a random free one.
+    """Claim the recorded network if it is free, else a random free one.
 
     Raises: AddressesExhausted when every network of this machine is taken.
     """
@@ -91,8 +91,8 @@ def _listen(host: str) -> socket.socket:
 class AddressPool:
     """Hands out addresses of one range, the longest unused first. Not thread-safe.
 
-    A released address goes to the end of the line: a client that still holds the address of a
-    deleted pod should meet a refusal, not the next pod.
+    A released address goes to the end of the queue. A client that still uses the address of a
+    deleted pod then gets a refused connection, and does not reach a new pod.
     """
 
     def __init__(self, what: str, addresses: Iterable[str]) -> None:
@@ -101,7 +101,7 @@ class AddressPool:
         self._taken: set[str] = set()
 
     def reserve(self, address: str) -> bool:
-        """Take exactly `address`; False where it is taken or not of this range."""
+        """Take this address. Returns: False if it is taken or outside the range."""
         if address not in self._free:
             return False
         del self._free[address]

@@ -1,8 +1,8 @@
 """Gives every Service a loopback address and forwards its connections to ready pods.
 
-Joined by cluster. For each Service with a cluster IP it listens on clusterIP:port and forwards to
-podIP:targetPort of the ready pods that the selector matches, in turn; it keeps the Endpoints
-object of each Service with a selector. A connection without a ready pod is closed at once.
+Started by cluster. For each Service with a cluster IP the proxy listens on clusterIP:port and
+forwards to podIP:targetPort of the ready pods that the selector matches, round robin. It writes the
+Endpoints of each Service with a selector. Without a ready pod it closes a connection at once.
 TCP only. A headless Service (clusterIP None) has Endpoints and no listener.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from localcluster.controllers.events import EventRecorder
-from localcluster.controllers.workqueue import Worklist
+from localcluster.controllers.workqueue import WorkQueue
 from localcluster.network.addresses import AddressPool
 from localcluster.objects import errors
 from localcluster.objects.pods import is_ended, is_ready, is_selected
@@ -35,7 +35,7 @@ _Address = tuple[str, int]
 
 
 class ServicePort(msgspec.Struct, frozen=True):
-    """One TCP port of a Service and where it leads at the moment."""
+    """One TCP port of a Service, and the addresses of its ready pods."""
 
     name: str
     port: int
@@ -59,7 +59,7 @@ def service_ports(service: Object, pods: Sequence[Object]) -> list[ServicePort]:
 
 
 def target_port(port: Object, pod: Object) -> int | None:
-    """The number that a Service port stands for in one pod; None: the pod has no such port."""
+    """The port number in one pod that a Service port targets; None: the pod has no such port."""
     target = port.get("targetPort") or port["port"]
     if isinstance(target, int):
         return target
@@ -71,7 +71,7 @@ def target_port(port: Object, pod: Object) -> int | None:
 
 
 def endpoints(service: Object, pods: Sequence[Object]) -> Object:
-    """The Endpoints object of a Service; ports that pods resolve differently are subsets. Pure."""
+    """The Endpoints of a Service. Pods with the same port numbers share a subset. Pure."""
     metadata = service["metadata"]
     subsets: dict[bytes, Object] = {}
     for pod in pods:
@@ -124,27 +124,27 @@ def _is_serving(pod: Object) -> bool:
 
 
 class ServiceProxy:
-    """Args: addresses: for Services."""
+    """Args: addresses: pool of cluster IPs."""
 
     def __init__(self, store: Store, addresses: AddressPool) -> None:
         self._store = store
         self._addresses = addresses
         self._events = EventRecorder(store, component="service-proxy")
-        self._worklist: Worklist[_Key] = Worklist("service proxy")
+        self._queue: WorkQueue[_Key] = WorkQueue("service proxy")
         self._listeners: dict[_Key, dict[int, _Listener]] = {}  # by port
         self._taken: dict[_Key, str] = {}  # cluster IPs
         self._former: dict[str, _Key] = {}  # cluster IP -> the Service that had it last
-        self._failures: dict[_Key, str] = {}  # why a Service has no listener; "" for none
+        self._failures: dict[_Key, str] = {}  # why a Service has no listener; "": it has one
 
     async def run(self) -> None:
-        """Until cancelled; then every connection ends."""
+        """Run until cancelled; then close every connection."""
         unlisten = self._store.listen(self._changed)
         try:
-            # First the addresses that Services already have, so that none is given away.
+            # Services with an address come first, so that no other Service takes that address.
             services = self._store.list(SERVICES).items
             for service in sorted(services, key=lambda each: not each["spec"].get("clusterIP")):
-                self._worklist.add(_key(service))
-            await self._worklist.run(self._reconcile)
+                self._queue.add(_key(service))
+            await self._queue.run(self._reconcile)
         finally:
             unlisten()
             for key in tuple(self._listeners):
@@ -152,7 +152,7 @@ class ServiceProxy:
 
     def _changed(self, change: Change) -> None:
         if change.resource is SERVICES:
-            self._worklist.add(_key(change.object))
+            self._queue.add(_key(change.object))
         elif change.resource is PODS:
             for pod in filter(None, (change.previous, change.object)):
                 self._add_services_of(pod)
@@ -160,7 +160,7 @@ class ServiceProxy:
     def _add_services_of(self, pod: Object) -> None:
         for service in self._store.list(SERVICES, namespace=pod["metadata"]["namespace"]).items:
             if is_selected(pod, service):
-                self._worklist.add(_key(service))
+                self._queue.add(_key(service))
 
     async def _reconcile(self, key: _Key) -> float | None:
         try:
@@ -179,7 +179,7 @@ class ServiceProxy:
         return await self._listen(key, service, address, service_ports(service, pods))
 
     def _cluster_ip(self, key: _Key, service: Object) -> str:
-        """The Service's address, given to it now where it has none of this network; "" for none."""
+        """The Service's cluster IP, allocated now if needed; "": it is headless or ExternalName."""
         spec = service["spec"]
         wanted = spec.get("clusterIP") or ""
         if spec.get("type") == "ExternalName" or wanted == "None":
@@ -197,10 +197,10 @@ class ServiceProxy:
         return address
 
     def _address_for(self, key: _Key) -> str:
-        """What a Service of this name had last, if it is free.
+        """The address that a Service of this name had last, if it is free; else any other.
 
-        A running process knows a Service by its address alone, so one that was deleted by mistake
-        and made anew must be found there.
+        Running processes know a Service by its address only. A Service that was deleted by mistake
+        and created again must therefore keep it.
         """
         former = next((address for address, owner in self._former.items() if owner == key), "")
         return former if self._addresses.reserve(former) else self._addresses.take()
@@ -211,7 +211,7 @@ class ServiceProxy:
             self._addresses.release(address)
 
     def _write_endpoints(self, service: Object, pods: Sequence[Object]) -> None:
-        """A Service without selector has the Endpoints that somebody else gives it."""
+        """Only for a Service with selector: others have Endpoints that a user writes."""
         if not service["spec"].get("selector"):
             return
         wanted = endpoints(service, pods)
@@ -228,7 +228,7 @@ class ServiceProxy:
     async def _listen(
         self, key: _Key, service: Object, address: str, ports: Sequence[ServicePort]
     ) -> float | None:
-        """Have exactly one listener per port. Returns: when to try again what failed."""
+        """Open and close listeners until each port has one. Returns: seconds until a retry."""
         listeners = self._listeners.setdefault(key, {})
         wanted = {port.port: port for port in ports}
         for number, listener in tuple(listeners.items()):
@@ -242,12 +242,12 @@ class ServiceProxy:
                 except OSError as error:
                     failure = f"cannot listen on {address}:{number}: {error.strerror or error}"
                     continue
-            listeners[number].lead_to(port.backends)
+            listeners[number].set_backends(port.backends)
         self._report(key, service, failure)
         return LISTEN_RETRY_S if failure else None
 
     def _report(self, key: _Key, service: Object, failure: str) -> None:
-        """An Event for a failure, once for as long as it lasts."""
+        """Write an Event for a failure when it begins, not while it lasts."""
         if failure and self._failures.get(key) != failure:
             self._events.warning(service, "FailedListen", failure)
         self._failures[key] = failure
@@ -258,7 +258,7 @@ class ServiceProxy:
 
 
 class _Listener:
-    """One address and port, and the connections that came in there."""
+    """One listening address and port, and its open connections."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -276,8 +276,8 @@ class _Listener:
         )
         return listener
 
-    def lead_to(self, backends: tuple[_Address, ...]) -> None:
-        """New connections go there; those that are open stay where they are."""
+    def set_backends(self, backends: tuple[_Address, ...]) -> None:
+        """Where new connections go. Open connections keep their pod."""
         self._backends = backends
 
     async def close(self) -> None:
@@ -290,7 +290,7 @@ class _Listener:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None:  # cannot be: asyncio runs this callback as a task
+        if task is None:  # cannot happen: asyncio runs this callback in a task
             return
         self._connections.add(task)
         try:
@@ -310,12 +310,12 @@ class _Listener:
                 tasks.create_task(_pump(up_reader, writer), name="from pod")
             await asyncio.gather(_flushed(writer), _flushed(up_writer))
         except* OSError:
-            pass  # one side reset its connection; so is the other's, below
+            pass  # one side reset its connection; `finally` and _accept reset the other
         finally:
             up_writer.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """The next ready pod that answers; None when none does."""
+        """A connection to the next ready pod that accepts one; None: no pod does."""
         backends = self._backends
         first = next(self._turn)
         for index in range(len(backends)):
@@ -327,7 +327,7 @@ class _Listener:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end, and pass the end on; the other direction goes on."""
+    """Copy until end of file, then half-close the other side. The reverse direction goes on."""
     writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
     while data := await reader.read(BUFFER_BYTES):
         writer.write(data)
@@ -337,7 +337,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _flushed(writer: asyncio.StreamWriter) -> None:
-    """Both directions have ended: let what is buffered reach its reader before the end."""
+    """Close, and wait until the write buffer has been sent."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(FLUSH_TIMEOUT_S):

@@ -1,1 +1,1 @@
-"""What objects are, what the API makes of them, and where they are kept."""
+"""Objects: resources, defaults, validation, patches, selectors, and the store."""

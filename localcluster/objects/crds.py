@@ -1,7 +1,6 @@
-"""CustomResourceDefinitions: what they define, and what is wrong with them.
+"""CustomResourceDefinitions: the resources that they define, their validation, their status.
 
-Pure. Used by `registry` (to serve what they define) and `strategy` (to refuse what is wrong and
-to write their status).
+Pure. Used by `registry`, which serves those resources, and by `strategy`.
 """
 
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
 def resources(crd: Object) -> list[tuple[Resource, bool]]:
-    """The resources that a valid CRD serves, each with whether it is the storage version."""
+    """The resources of a valid CRD, each with whether it is the storage version."""
     spec = crd["spec"]
     return [
         (_resource(spec, version), bool(version.get("storage")))
@@ -67,7 +66,7 @@ def _column(column: Object) -> Column:
 
 
 def check(crd: Object, known: Iterable[Resource]) -> list[FieldError]:
-    """Everything that makes a CRD unservable, given what is served already."""
+    """All reasons to refuse a CRD, given the resources that are served already."""
     spec = crd.get("spec")
     if not isinstance(spec, dict):
         return [errors.required("spec")]
@@ -101,7 +100,7 @@ def _check_names(spec: Object) -> list[FieldError]:
 
 
 def _check_conflicts(spec: Object, known: Iterable[Resource]) -> list[FieldError]:
-    """Within one group, each plural, singular, short name and kind means one resource."""
+    """Within one group no two resources share a plural, singular, short name or kind."""
     group, names = spec["group"], spec["names"]
     others = [
         resource
@@ -172,7 +171,7 @@ def _check_scale(version: Object, path: str) -> list[FieldError]:
 
 
 def with_defaults(spec: Object) -> Object:
-    """A checked spec with the names that the API fills in."""
+    """The spec with default names and conversion; it passed `check` before."""
     names = spec["names"]
     kind = names["kind"]
     filled = {"singular": kind.lower(), "listKind": f"{kind}List"} | names
@@ -180,7 +179,7 @@ def with_defaults(spec: Object) -> Object:
 
 
 def status(crd: Object, now: datetime) -> Object:
-    """The status of a CRD that was accepted: served from the moment it is stored."""
+    """The status of an accepted CRD. It is served as soon as it is stored."""
     spec = crd["spec"]
     previous = crd.get("status") or {}
     storage = next(version["name"] for version in spec["versions"] if version.get("storage"))

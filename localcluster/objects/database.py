@@ -1,7 +1,7 @@
-"""The SQLite file below the store: rows in, rows out, one transaction per change.
+"""The SQLite file of the store: one transaction per change.
 
-Used by `store.Store` alone. Knows bytes, keys and uids; never what an object means. Its errors
-are the API's (out of space, internal), or StateError when the file cannot be used at all.
+Used by `store.Store` only. Handles keys, uids and encoded objects, and never decodes one. Raises
+errors of the API (OutOfSpace, InternalError), or StateError when the file cannot be used at all.
 """
 
 import sqlite3
@@ -50,7 +50,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Database:
-    """Owns the connection and, exclusively, the file.
+    """Owns the connection, and locks the file for this process.
 
     Raises: StateError
     """
@@ -79,7 +79,7 @@ class Database:
             self._connection.executescript(_SCHEMA)
         elif version != _SCHEMA_VERSION:
             raise StateError(f"it has format {version}, this program reads {_SCHEMA_VERSION}")
-        # Takes the lock, and finds out now whether the file can be written.
+        # This write takes the lock, and fails now if the file cannot be written.
         run("UPDATE latest SET resource_version = resource_version")
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class Database:
             raise errors.InternalError(f"the cluster's state cannot be written: {error}") from error
 
     def _roll_back(self) -> None:
-        """SQLite may have rolled back by itself, after a full disk for instance."""
+        """SQLite may have rolled back already, e.g. after a full disk."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 

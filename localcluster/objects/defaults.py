@@ -1,6 +1,6 @@
-"""Built-in objects: the defaults that others rely on.
+"""Defaults of built-in kinds, as far as controllers, kubelet and clients rely on them.
 
-Pure; used by `strategy`, which lets `validation` name the mistakes afterwards.
+Pure; `strategy` applies them before `validation`.
 """
 
 import base64
@@ -44,7 +44,7 @@ _SPEC_DEFAULTS: dict[str, Object] = {
 
 
 def with_defaults(resource: Resource, object_: Object) -> Object:
-    """A copy with defaults; whatever has the wrong form is left for `validation` to name."""
+    """A copy with defaults. Values of a wrong type stay, and `validation` reports them."""
     if resource is SECRETS:
         return _secret(object_)
     spec = object_.get("spec")
@@ -61,7 +61,7 @@ def with_defaults(resource: Resource, object_: Object) -> Object:
 
 
 def _secret(object_: Object) -> Object:
-    """stringData is a convenience of writing: it is kept as data, in base64."""
+    """stringData is write-only: it becomes data, in base64."""
     secret: Object = {"type": "Opaque"} | object_
     texts = secret.pop("stringData", None)
     if isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values()):
@@ -122,7 +122,7 @@ def _with(defaults: Object, item: Any) -> Any:
 
 
 def keep_allocations(resource: Resource, current: Object, updated: Object) -> None:
-    """A Service keeps its address when a manifest that does not know it is applied again."""
+    """Keep a Service's address when a manifest without one is applied again."""
     if resource is not SERVICES or not isinstance(updated.get("spec"), dict):
         return
     allocated = {

@@ -1,4 +1,4 @@
-"""Refusals of the API, in its own words.
+"""Errors of the API. Reasons and texts are those of Kubernetes.
 
     APIError                     becomes a `Status` object with its code and reason
     ├── BadRequest               400
@@ -28,7 +28,7 @@ from localcluster.objects.resources import Object, Resource
 
 
 class APIError(ClusterError):
-    """A refusal that a client sees as a `Status` object."""
+    """An error that a client gets as a `Status` object."""
 
     code = 500
     reason = "InternalError"
@@ -67,7 +67,7 @@ class Forbidden(APIError):
 
 
 class NotFound(APIError):
-    """No such path; `NotFound.named` for an object."""
+    """No such path; use `NotFound.named` for an object."""
 
     code, reason = 404, "NotFound"
 
@@ -114,7 +114,7 @@ class UnsupportedMediaType(APIError):
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One thing that is wrong with one field; `reason` is the API's cause, `detail` its text."""
+    """One fault of one field; `reason` is a cause of the API, `detail` its text."""
 
     field: str
     reason: str
@@ -147,19 +147,19 @@ def unsupported(field: str, value: object, allowed: Sequence[object]) -> FieldEr
 
 
 def quoted(value: object) -> str:
-    """A value as JSON, cut so that one bad field cannot fill the message."""
+    """A value as JSON, at most 200 characters of it."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 200 else text[:200] + "…"
 
 
 class Unprocessable(APIError):
-    """A patch that does not fit what it is for."""
+    """A patch that cannot be applied to its object."""
 
     code, reason = 422, "Invalid"
 
 
 class Invalid(APIError):
-    """The object has the right form and wrong content."""
+    """The object can be decoded, but values of fields are wrong."""
 
     code, reason = 422, "Invalid"
 
@@ -177,7 +177,7 @@ class Invalid(APIError):
 
 
 def invalid_options(verb: str, fault: FieldError) -> Invalid:
-    """What is wrong with a request beside its object; `verb` is Create, Update, Patch, Delete."""
+    """A fault of a request's options; `verb` is Create, Update, Patch or Delete."""
     kind = f"{verb}Options"
     options = Resource(group="meta.k8s.io", version="v1", plural=kind.lower(), kind=kind)
     return Invalid(options, "", [fault])
@@ -192,6 +192,6 @@ class OutOfSpace(APIError):
 
 
 def details(resource: Resource, name: str) -> Object:
-    """What a Status says of its object."""
+    """The `details` of a Status: name, kind and group of its object."""
     said: Object = {"name": name, "kind": resource.plural}
     return said | {"group": resource.group} if resource.group else said

@@ -1,8 +1,8 @@
-"""The recent changes of one resource, and cursors over them.
+"""The recent changes of one resource, and watches over them.
 
-A watch is a cursor into a ring, not a queue of its own: memory is bounded whatever the watchers
-do, and one that falls further behind than the ring reaches is told to list again (410).
-Used by `store` alone.
+A watch is a position in a bounded list of records and has no queue of its own, so slow watchers
+cost no memory. A watch that falls behind the oldest record is told to list again (410).
+Used by `store` only.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One change of one object, as a watcher sees it. The object is the receiver's own copy."""
+    """One change of one object, as a watcher sees it. The object is a copy for the receiver."""
 
     type: EventType
     object: Object
@@ -28,7 +28,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One committed change; `before` is None when the object did not exist before."""
+    """One committed change. `before` is None for a new object."""
 
     type: EventType
     resource_version: int
@@ -38,7 +38,7 @@ class Record(msgspec.Struct, frozen=True):
     before: Selectable | None
 
     def event_type(self, selector: Selector) -> EventType | None:
-        """What the change is for those who see only what the selector matches."""
+        """The event for a watcher with this selector; None: the watcher sees nothing of it."""
         matched = self.before is not None and selector.matches(self.before)
         matches = self.type != "DELETED" and selector.matches(self.after)
         if matches:
@@ -53,12 +53,12 @@ class History:
         self._records: deque[Record] = deque()
         self._limit = limit
         self._first = 0  # sequence number of the leftmost record
-        self._forgotten = resource_version  # everything up to here can no longer be replayed
+        self._forgotten = resource_version  # resource version of the newest dropped record
         self._watches: set[Watch] = set()
 
     @property
     def end(self) -> int:
-        """Sequence number of the record that will come next."""
+        """Sequence number of the next record."""
         return self._first + len(self._records)
 
     def append(self, record: Record) -> None:
@@ -70,7 +70,7 @@ class History:
             watch.wake()
 
     def record(self, sequence: int) -> Record:
-        """Raises: errors.Gone when the ring no longer reaches back to that record."""
+        """Raises: errors.Gone when that record was dropped."""
         if sequence < self._first:
             raise errors.Gone("too old resource version: the watch is too slow; list again")
         return self._records[sequence - self._first]
@@ -78,7 +78,7 @@ class History:
     def after(self, resource_version: int) -> int:
         """Sequence number of the first record later than a resource version.
 
-        Raises: errors.Gone when some of what followed is forgotten.
+        Raises: errors.Gone when a later record was dropped already.
         """
         self.check(resource_version)
         sequence = self.end
@@ -89,16 +89,16 @@ class History:
         return sequence
 
     def check(self, resource_version: int) -> None:
-        """Raises: errors.Gone when changes since that version are not all at hand."""
+        """Raises: errors.Gone when a change since that version was dropped."""
         if resource_version < self._forgotten:
             raise errors.Gone(
                 f"too old resource version: {resource_version} ({self._forgotten}); list again"
             )
 
-    def join(self, watch: "Watch") -> None:
+    def add_watch(self, watch: "Watch") -> None:
         self._watches.add(watch)
 
-    def leave(self, watch: "Watch") -> None:
+    def remove_watch(self, watch: "Watch") -> None:
         self._watches.discard(watch)
 
     def close(self) -> None:
@@ -132,16 +132,16 @@ class Watch:
         self._version = version
         self._wake = asyncio.Event()
         self._closed = False
-        history.join(self)
+        history.add_watch(self)
 
     @property
-    def settled(self) -> bool:
-        """Everything that has happened so far was delivered."""
+    def is_caught_up(self) -> bool:
+        """Every change so far was delivered."""
         return not self._initial and self._cursor >= self._history.end
 
     @property
     def resource_version(self) -> int:
-        """Where a new watch can go on if this one, being settled, ends now."""
+        """Where a new watch can resume, if this one is caught up."""
         return self._version()
 
     def wake(self) -> None:
@@ -149,11 +149,11 @@ class Watch:
 
     def close(self) -> None:
         self._closed = True
-        self._history.leave(self)
+        self._history.remove_watch(self)
         self._wake.set()
 
     def poll(self) -> Event | None:
-        """The next event that is at hand, or None.
+        """The next event, without waiting; None: there is none.
 
         Raises: errors.Gone
         """

@@ -1,6 +1,7 @@
-"""Metadata: names, labels, finalizers and owner references, as the API demands them.
+"""Validation of metadata: names, labels, finalizers and owner references.
 
-Pure; used by `strategy`. Names end up in paths of the kubelet, so nothing looser gets through.
+Pure; used by `strategy`. Names become parts of paths in the kubelet, so these checks are as strict
+as those of Kubernetes.
 """
 
 import re
@@ -46,7 +47,7 @@ def generated_name(prefix: str) -> str:
 
 
 def updated(current: Object, given: Object) -> Object:
-    """Given metadata, with what only the API may set taken from the current one."""
+    """The given metadata; fields that only the API sets are those of `current`."""
     kept = {field: current[field] for field in _SET_BY_THE_API if field in current}
     return {k: v for k, v in given.items() if k not in _SET_BY_THE_API} | kept
 
@@ -58,7 +59,7 @@ def add_finalizer(metadata: Object, name: str) -> None:
 
 
 def check(resource: Resource, object_: Object) -> None:
-    """Raises: errors.Invalid, errors.BadRequest for metadata that nothing could store."""
+    """Raises: errors.BadRequest for values of a wrong type; errors.Invalid for other faults"""
     metadata = object_["metadata"]
     for field, what, fits in _FORMS:
         if field in metadata and not fits(metadata[field]):
@@ -98,7 +99,7 @@ def _is_list_of_owners(value: Any) -> bool:
 
 
 _OWNER_FIELDS = {"apiVersion": "version", "kind": "kind", "name": "name", "uid": "uid"}
-"""Each with what messages call it."""
+"""Field -> its name in messages."""
 _TEXT, _TEXTS = "a string", "a map of strings to strings"
 _FORMS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("name", _TEXT, _is_text),
@@ -156,7 +157,7 @@ def _check_keys(field: str, texts: dict[str, str]) -> list[FieldError]:
 
 
 def _name_fault(name: str) -> str:
-    """What keeps a key or finalizer from being a qualified name; "": nothing."""
+    """Why a key or finalizer is no qualified name; "": it is one."""
     prefix, slash, part = name.rpartition("/")
     if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
         return "prefix part must be a lowercase RFC 1123 subdomain"
@@ -169,7 +170,7 @@ def _name_fault(name: str) -> str:
 
 
 def _check_finalizers(resource: Resource, names: list[str]) -> list[FieldError]:
-    """Those of built-in kinds, but CRDs, must be qualified, or known to Kubernetes."""
+    """For built-in kinds except CRDs: qualified names, or names known to Kubernetes."""
     is_free = resource.custom or resource is CUSTOMRESOURCEDEFINITIONS
     faults = [
         errors.invalid("metadata.finalizers", name, why)

@@ -1,8 +1,8 @@
 """The patch formats of the API, as pure functions from object and patch to object.
 
 JSON patch (RFC 6902), JSON merge patch (RFC 7386) and, for built-in objects, strategic merge
-patch. Server-side apply is a strategic merge (built-in) or a merge patch (custom resources):
-nobody owns fields, so what a later apply leaves out stays.
+patch. Server-side apply is a strategic merge (built-in) or a merge patch (custom resources). There
+are no field owners, so a field that a later apply leaves out stays.
 """
 
 import copy
@@ -31,14 +31,18 @@ MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Field that identifies an item, by the name of the list."""
+"""Name of a list -> the field that identifies its items."""
 
 _PRIMITIVE_SETS = frozenset({"finalizers"})
-_ADDRESS_KEYS = ("containerPort", "port", "type")  # ports of containers, of Services; addresses
+_ADDRESS_KEYS = (
+    "containerPort",
+    "port",
+    "type",
+)  # of containers' ports, Services' ports, addresses
 
 
 class PatchType(StrEnum):
-    """By media type."""
+    """The media types of patches."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -50,9 +54,9 @@ def apply(patch_type: PatchType, object_: Object, patch: Any, *, custom: bool = 
     """The patched object; neither argument is changed.
 
     Args:
-        custom: the object is of a custom resource, so a server-side apply merges plainly
-    Raises: errors.BadRequest for a patch that is not one; errors.Unprocessable for one that
-        does not fit the object
+        custom: the object is a custom resource, so a server-side apply is a merge patch
+    Raises: errors.BadRequest for a malformed patch; errors.Unprocessable for one that cannot
+        be applied to the object
     """
     if patch_type is PatchType.JSON:
         return apply_json_patch(object_, patch)
@@ -124,7 +128,7 @@ def _merge_value(key: str, current: Any, value: Any) -> Any:
 
 
 def _merge_key(field: str, items: list[Any]) -> str | None:
-    """The key of a list; `ports` and `addresses` are keyed by what their items carry."""
+    """The merge key of a list. That of `ports` and `addresses` depends on their items."""
     if field in ("ports", "addresses"):
         entries = [item for item in items if isinstance(item, dict) and "$patch" not in item]
         return next(

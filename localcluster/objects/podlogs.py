@@ -1,7 +1,7 @@
-"""What pods/log asks of whoever has the logs of containers.
+"""The interface between the API's pods/log and the kubelet, which has the logs.
 
-The kubelet implements `LogSource` and registers it with the server; the server finds the pod and
-the container first, so a source is asked only about containers that the pod's spec names.
+The kubelet implements `LogSource`; cluster registers it with the server. The server looks up pod
+and container first, so a source is asked only about containers of the pod's spec.
 """
 
 from collections.abc import AsyncIterator
@@ -14,20 +14,20 @@ from localcluster.objects.resources import Object
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which lines of which container."""
+    """A container, and which lines of its log."""
 
     namespace: str
     pod: str
     uid: str
-    """Of the pod: a new pod of the same name has other logs."""
+    """Of the pod; a new pod of the same name has other logs."""
     container: str
     follow: bool = False
-    """Go on until the container has ended for good, or the pod is gone."""
+    """Stream new lines until the run ends."""
     previous: bool = False
-    """Of the run before the last restart."""
+    """The log of the run before the last restart."""
     tail_lines: int | None = None
     since_s: float | None = None
-    """Only lines that are not older, in seconds."""
+    """Only lines of the last `since_s` seconds."""
     timestamps: bool = False
     """Begin each line with its time, RFC 3339."""
 
@@ -35,17 +35,17 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
 class LogSource(Protocol):
     """Yields pieces of text, not necessarily whole lines.
 
-    May raise errors.NotFound or errors.BadRequest (a container that has not started) before the
-    first piece. Is closed early when the client goes away.
+    Before its first piece it may raise errors.NotFound, or errors.BadRequest for a container that
+    has not started. The server closes it early when the client disconnects.
     """
 
     def __call__(self, query: LogQuery) -> AsyncIterator[bytes]: ...
 
 
 def container_name(pod: Object, asked: str) -> str:
-    """The container whose logs are meant.
+    """The container that a request means.
 
-    Raises: errors.BadRequest when the pod has several and none was named, or not that one
+    Raises: errors.BadRequest for an unknown name, or none where the pod has several containers
     """
     spec, name = pod["spec"], pod["metadata"]["name"]
     containers = [container["name"] for container in spec["containers"]]

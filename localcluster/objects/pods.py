@@ -1,4 +1,4 @@
-"""What anybody may ask of a pod object: is it ready, has it ended, does a Service select it.
+"""Predicates of pods: is it ready, has it ended, does a Service select it.
 
 Pure; used by the controllers, the kubelet and the service proxy.
 """
@@ -7,13 +7,13 @@ from localcluster.objects.resources import Object
 
 
 def is_ready(pod: Object) -> bool:
-    """Its condition Ready is True."""
+    """Whether its condition Ready is True."""
     conditions = pod.get("status", {}).get("conditions") or []
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def is_ended(pod: Object) -> bool:
-    """Nothing of it will run again."""
+    """Whether its phase is final: no container of it will run again."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 

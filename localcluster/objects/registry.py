@@ -1,6 +1,6 @@
-"""Which resources exist at the moment: the built-in ones and those that CRDs define.
+"""The resources that are served now: the built-in ones and those that CRDs define.
 
-One per store. Changed by the store alone, when a CustomResourceDefinition is written or removed.
+One per store. Only the store changes it, when a CustomResourceDefinition is written or deleted.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from localcluster.objects.resources import BUILTINS, Object, Resource
 
 
 class Registry:
-    """Finds resources by what a request or an object names."""
+    """Finds resources by group, version and plural, or by group and plural."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[str, str, str], Resource] = {}
@@ -25,15 +25,15 @@ class Registry:
         return self._served.get((group, version, plural))
 
     def stored(self, group_resource: str) -> Resource | None:
-        """The resource in the version in which its objects are stored."""
+        """The resource in its storage version."""
         return self._stored.get(group_resource)
 
     def all_stored(self) -> tuple[Resource, ...]:
-        """Every kind of object once, whatever the number of its versions."""
+        """Each resource once, in its storage version."""
         return tuple(self._stored.values())
 
     def define(self, crd: Object) -> None:
-        """Serve what a CustomResourceDefinition says now, and nothing that it said before."""
+        """Serve the versions of a CRD, and no longer those of its previous definition."""
         self.withdraw(crd)
         for resource, is_storage in crds.resources(crd):
             self._add(resource, is_storage=is_storage)

@@ -1,7 +1,6 @@
-"""What the API serves: one `Resource` per group, version and plural, and the built-in ones.
+"""`Resource`, one per group, version and plural, and the constants of the built-in resources.
 
-Everything in the package names a resource by these constants. Holds no state: which custom
-resources exist at the moment is known by `registry.Registry`.
+The whole package uses these constants. `registry.Registry` also knows the custom resources.
 """
 
 from typing import Any, Literal
@@ -16,7 +15,7 @@ _GROUPS_WITH_GENERATION = (
     "networking.k8s.io",
     "policy",
 )
-_NEVER_REPLACED_BLINDLY = (
+_ONLY_CONDITIONAL_UPDATES = (
     "customresourcedefinitions.apiextensions.k8s.io",
     "leases.coordination.k8s.io",
     "poddisruptionbudgets.policy",
@@ -45,7 +44,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class ScalePaths(msgspec.Struct, frozen=True):
-    """Where an object keeps what its /scale subresource shows, as dotted paths."""
+    """Dotted paths of the fields that the /scale subresource shows."""
 
     replicas: str = "spec.replicas"
     status_replicas: str = "status.replicas"
@@ -53,7 +52,7 @@ class ScalePaths(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One served resource. Objects of all versions of one group and plural are stored together."""
+    """One served resource. Objects of all versions of a group and plural are stored together."""
 
     version: str
     plural: str
@@ -64,19 +63,19 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     status: bool = False
-    """The status is written by /status alone."""
+    """Only requests to /status write the status."""
     scale: ScalePaths | None = None
     extra_subresources: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
-    """What a field selector may name, besides metadata.name and metadata.namespace."""
+    """Selectable fields besides metadata.name and metadata.namespace."""
     columns: tuple[Column, ...] = ()
     schema: dict[str, Any] | None = None
-    """Structural schema of a custom resource; None: a built-in, whose fields are not checked."""
+    """Structural schema of a custom resource; None for a built-in resource."""
     custom: bool = False
 
     @property
     def group_resource(self) -> str:
-        """`pods`, `deployments.apps`: names the resource whatever its version."""
+        """`pods`, `deployments.apps`: the resource without its version."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -86,13 +85,13 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def has_generation(self) -> bool:
-        """metadata.generation counts the changes of its objects, as in the groups that say so."""
+        """Whether metadata.generation counts the changes of its objects."""
         return self.custom or self.group in _GROUPS_WITH_GENERATION
 
     @property
-    def is_replaced_blindly(self) -> bool:
-        """An update need not say which version it replaces."""
-        return not (self.custom or self.group_resource in _NEVER_REPLACED_BLINDLY)
+    def allows_unconditional_update(self) -> bool:
+        """Whether an update without metadata.resourceVersion is allowed."""
+        return not (self.custom or self.group_resource in _ONLY_CONDITIONAL_UPDATES)
 
     @property
     def subresources(self) -> tuple[str, ...]:
@@ -203,7 +202,7 @@ CUSTOMRESOURCEDEFINITIONS = Resource(
 
 
 class _Inert(msgspec.Struct, frozen=True):
-    """A resource that is stored so that ordinary manifests apply; nothing acts on it."""
+    """A resource that is only stored, so that manifests with it can be applied."""
 
     group: str
     plural: str

@@ -1,7 +1,7 @@
 """Objects against a structural schema: prune, default, validate.
 
-Pure. Used by `strategy` for custom resources. The texts of the faults are those that the API
-server of Kubernetes gives, since people search for them. CEL rules are not evaluated.
+Pure. Used by `strategy` for custom resources. The texts are those of Kubernetes' API server, since
+people search the web for them. CEL rules are not evaluated. Decision 0014 tells why no library.
 """
 
 import base64
@@ -27,7 +27,7 @@ _EMBEDDED = "x-kubernetes-embedded-resource"
 
 
 def prune(schema: Object, value: Any, *, root: bool = False) -> tuple[Any, list[str]]:
-    """A copy without unknown fields, and the paths of those, like `spec.workers[0].nam`.
+    """A copy without unknown fields, and their paths, like `spec.workers[0].nam`.
 
     Args:
         root: `value` is a whole object, whose apiVersion, kind and metadata always stay
@@ -62,7 +62,7 @@ def _prune(schema: Object, value: Any, path: str, unknown: list[str], root: bool
 
 
 def default(schema: Object, value: Any) -> Any:
-    """A copy with defaults filled in; null where null is not allowed counts as absent."""
+    """A copy with defaults. A null value that is not nullable is dropped and defaulted."""
     if isinstance(value, list):
         items = schema.get("items")
         return [default(items, item) for item in value] if isinstance(items, dict) else value
@@ -84,7 +84,7 @@ def default(schema: Object, value: Any) -> Any:
 
 
 def validate(schema: Object, value: Any, path: str = "") -> list[FieldError]:
-    """Everything about a pruned and defaulted value that its schema forbids."""
+    """All faults of a pruned and defaulted value."""
     if value is None and schema.get("nullable"):
         return []
     wrong_type = _check_type(schema, value, path)
@@ -162,7 +162,7 @@ def _check_array(schema: Object, value: list[Any], path: str) -> Iterable[FieldE
 
 
 def _identity(schema: Object, item: Any) -> bytes | None:
-    """What makes an item unique in a list of type set or map; None: nothing does."""
+    """The identity of an item in a list of type set or map; None in other lists."""
     kind = schema.get("x-kubernetes-list-type")
     if kind == "map" and isinstance(item, dict):
         keys = schema.get("x-kubernetes-list-map-keys") or ()
@@ -244,7 +244,7 @@ def _fitting(branches: list[Object], value: Any, path: str) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def pattern(text: str) -> re.Pattern[str] | None:
-    """A compiled pattern, or None when it is no regular expression."""
+    """The compiled pattern; None: it is no regular expression."""
     try:
         return re.compile(text)
     except (re.error, TypeError):

@@ -1,6 +1,6 @@
-"""Label and field selectors: text in, predicate out.
+"""Label and field selectors: parsing, and matching objects.
 
-Used by lists and watches. Pure; knows nothing of storage.
+Used by lists and watches. Pure.
 """
 
 import re
@@ -25,14 +25,14 @@ _REQUIREMENT = re.compile(
 
 
 class Selectable(msgspec.Struct, frozen=True):
-    """What selectors look at in one object."""
+    """The parts of an object that selectors look at."""
 
     labels: Mapping[str, str]
     fields: Mapping[str, str]
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """`key` is (or, negated, is not) one of `values`; no values: is (not) present."""
+    """The value of `key` is in `values`, or `key` is present if `values` is None; or not so."""
 
     key: str
     values: frozenset[str] | None = None
@@ -45,7 +45,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """All requirements on labels and on fields together; the empty one matches everything."""
+    """Requirements on labels and fields; all must match. An empty selector matches everything."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -60,7 +60,7 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 def parse(resource: Resource, label_selector: str, field_selector: str) -> Selector:
-    """Raises: errors.BadRequest for a selector that cannot be read or names an unknown field."""
+    """Raises: errors.BadRequest for a malformed selector or an unknown field"""
     return Selector(parse_labels(label_selector), _parse_fields(resource, field_selector))
 
 

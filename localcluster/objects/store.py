@@ -1,11 +1,11 @@
 """The objects of the cluster: one SQLite file, versioned writes, watches.
 
 Called by the API server, the controllers and the kubelet, all on the event loop's thread; every
-method is synchronous and short. What an object may become is decided by `strategy`; here it is
-made durable, given a resource version and told to the watchers.
+method is synchronous and short. `strategy` decides what a write makes of an object; the store gives
+the result a resource version, writes it and tells the watchers.
 
-Objects that come out are the caller's own copies. A write is atomic and is in the file when the
-method returns; synchronous=NORMAL keeps it across a crash of the process, not across a power cut.
+Every returned object is a copy for the caller. A write is atomic and in the file when the method
+returns. With synchronous=NORMAL it survives a crash of the process, but perhaps not a power cut.
 """
 
 import base64
@@ -31,7 +31,7 @@ from localcluster.objects.selectors import Selectable
 
 __all__ = ["Change", "Event", "ListPage", "Store", "Watch"]
 
-# Inside the class, `list` is the method.
+# In the class body `list` means the method.
 _Objects = list[Object]
 _Events = list[Event]
 
@@ -39,18 +39,18 @@ INITIAL_NAMESPACES = ("default", "kube-system", "edgeai-system")
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """Part of a list. A watch from `resource_version` misses nothing of what follows it."""
+    """One page of a list. A watch from `resource_version` delivers all later changes."""
 
     items: list[Object]
     resource_version: int
     continue_token: str = ""
-    """Empty on the last page."""
+    """"": this is the last page."""
     remaining: int | None = None
-    """Objects on later pages; None where a selector makes that unknown."""
+    """Number of objects on later pages; None: unknown, because of a selector."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One committed change, as listeners are told. Both objects are shared: read only."""
+    """One committed change, for listeners. All listeners share the objects: never change them."""
 
     type: EventType
     resource: Resource
@@ -59,7 +59,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class _Continue(msgspec.Struct, frozen=True, array_like=True):
-    """What a continue token says: the list's version, and the last object that was given."""
+    """Content of a continue token: the list's version, and the last object of the page."""
 
     resource_version: int
     namespace: str
@@ -72,8 +72,8 @@ class Store:
     Args:
         path: the SQLite file; its directory must exist
         now: UTC, stamped on objects
-        history: changes per resource that a watch can resume over
-        max_bytes: size that the file never exceeds; a write beyond it is refused
+        history: number of changes kept per resource, over which a watch can resume
+        max_bytes: limit of the file's size; a write beyond it raises errors.OutOfSpace
     Raises: StateError when the file cannot be used.
     """
 
@@ -103,7 +103,7 @@ class Store:
 
     @property
     def resource_version(self) -> int:
-        """Of the latest change; grows for ever, also across restarts."""
+        """Of the latest change. It grows for ever, also across restarts."""
         return self._version
 
     def close(self) -> None:
@@ -136,8 +136,8 @@ class Store:
     ) -> ListPage:
         """Objects ordered by namespace and name; `namespace` "" is all, `limit` 0 no limit.
 
-        Pages after the first show each object as it is by then, under the first page's version:
-        a watch from there brings a reader to the present.
+        A later page shows its objects as they are when it is read, with the version of the first
+        page. A watch from that version delivers every change since then.
 
         Raises: errors.BadRequest for a bad selector or token; errors.Gone for an expired token.
         """
@@ -161,7 +161,7 @@ class Store:
         return self._database.count(resource.group_resource, "", after=("", ""))
 
     def dependents(self, uid: str) -> Iterator[tuple[Resource, Object]]:
-        """Objects whose ownerReferences name that uid."""
+        """Objects with an ownerReference of that uid."""
         for row in self._database.dependents(uid):
             if resource := self.registry.stored(row.group_resource):
                 yield resource, _decode(row.body)
@@ -193,8 +193,8 @@ class Store:
         """Replace an object, or with `subresource="status"` its status alone.
 
         The generation, where a kind has one, grows when anything but metadata and status changed.
-        A write that changes nothing keeps the resource version and tells no watcher. An object
-        that is being deleted is gone when the last of its finalizers is taken away.
+        A write that changes nothing keeps the resource version and makes no event. An object that
+        is being deleted is removed when its last finalizer is.
 
         Raises: errors.NotFound; errors.Conflict when metadata.resourceVersion or uid is given and
             is not the stored one; errors.Invalid, errors.OutOfSpace
@@ -248,10 +248,10 @@ class Store:
 
         A pod that is bound to a node and has not ended is marked (deletionTimestamp,
         deletionGracePeriodSeconds) until somebody deletes it with `grace_period_s=0`, as the
-        kubelet does when its processes are gone. `propagation` is Background, Foreground or
-        Orphan; the collector carries it out.
+        kubelet does when its processes have ended. `propagation` is Background, Foreground or
+        Orphan; the garbage collector acts on it.
 
-        Returns: the object as it was last.
+        Returns: the object in its last state.
         Raises: errors.NotFound; errors.Conflict for another uid or resource version
         """
         current = self._find(resource, namespace, name)
@@ -267,7 +267,7 @@ class Store:
             return _served(resource, current)
         return self._commit("MODIFIED", resource, marked, current, dry_run=dry_run)
 
-    # Following
+    # Watching
 
     def watch(
         self,
@@ -278,10 +278,10 @@ class Store:
         label_selector: str = "",
         field_selector: str = "",
     ) -> Watch:
-        """Changes after the version `since`; without it, first all that exists, as ADDED.
+        """Changes after the version `since`; without it first every object as ADDED.
 
-        Raises: errors.Gone when the history does not reach back to `since`, or `since` is
-            of another cluster's future; errors.BadRequest for a bad selector
+        Raises: errors.Gone when the history does not reach back to `since`, or this cluster has
+            not reached `since`; errors.BadRequest for a bad selector
         """
         selector = selectors.parse(resource, label_selector, field_selector)
         history = self._history(resource.group_resource)
@@ -303,14 +303,14 @@ class Store:
         )
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call back, within the write, after every commit. The listener must not write.
+        """Call `listener` after every commit, within the write. It must not write itself.
 
-        Returns: what ends it.
+        Returns: a function that removes the listener
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    # Inside
+    # Internals
 
     def _create_initial_namespaces(self) -> None:
         for name in INITIAL_NAMESPACES:
@@ -318,12 +318,12 @@ class Store:
                 self.create(NAMESPACES, {"metadata": {"name": name}})
 
     def _find(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        """The object as it is stored, shown in the version of `resource`."""
+        """The stored object in the version of `resource`; None: there is none."""
         body = self._database.body(resource.group_resource, namespace, name)
         return None if body is None else _served(resource, _decode(body))
 
     def _check_namespace(self, name: str) -> None:
-        """New objects need a namespace that is there and stays."""
+        """Refuse a new object if its namespace does not exist or is being deleted."""
         if not name:
             return
         namespace = self.get(NAMESPACES, "", name)
@@ -333,7 +333,7 @@ class Store:
             )
 
     def _start(self, resource: Resource, token: str) -> _Continue:
-        """Where a list begins: at the first object, or after the last one of an earlier page."""
+        """Where a page begins: at the first object, or after the last one of the page before."""
         if not token:
             return _Continue(self._version, "", "")
         try:
@@ -395,7 +395,7 @@ class Store:
         *,
         dry_run: bool,
     ) -> Object:
-        """Make one change durable, then tell everyone."""
+        """Write one change, then tell watchers and listeners."""
         if dry_run:
             return object_
         version = self._version + 1
@@ -451,7 +451,7 @@ def _row(resource: Resource, object_: Object, body: bytes) -> Row:
 
 
 def _served(resource: Resource, object_: Object) -> Object:
-    """The object as the version of `resource` shows it; versions differ in nothing else."""
+    """The object in the version of `resource`: versions differ in apiVersion only."""
     if object_.get("apiVersion") == resource.group_version:
         return object_
     return {**object_, "apiVersion": resource.group_version}

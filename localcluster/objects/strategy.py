@@ -1,8 +1,8 @@
 """What an object becomes when it is created, replaced or deleted.
 
-Pure: old object, new object and time in, object out. Called by `store` only, before a change is
-made durable. Knows the rules of metadata (uid, generation, finalizers, deletion), that a status
-is written apart, and asks `defaults`, `validation` and `schemas` about the rest.
+Pure: from the old object, the new one and the time to the object to store. Called by `store` only.
+Has the rules of metadata (uid, generation, finalizers, deletion) and of the status subresource;
+`defaults`, `validation` and `schemas` have those of the content.
 """
 
 import uuid
@@ -28,7 +28,7 @@ from localcluster.objects.resources import (
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-FINALIZE = "finalize"  # the subresource that lets a terminating namespace go
+FINALIZE = "finalize"  # the subresource that removes a namespace's finalizer
 PROPAGATION_FINALIZERS = {"Background": "", "Foreground": FOREGROUND, "Orphan": ORPHAN}
 
 _NO_VERSION = FieldError(
@@ -36,7 +36,7 @@ _NO_VERSION = FieldError(
     "FieldValueInvalid",
     "Invalid value: 0x0: must be specified for an update",
 )
-_STATUS_AT_CREATION = (NODES,)  # a kubelet registers its node together with its status
+_STATUS_AT_CREATION = (NODES,)  # a kubelet creates its Node with a status
 
 
 def key(object_: Object) -> tuple[str, str]:
@@ -53,7 +53,7 @@ def key(object_: Object) -> tuple[str, str]:
 def prepare_create(
     resource: Resource, object_: Object, now: datetime, known: Iterable[Resource]
 ) -> Object:
-    """The object as it will be stored, but for its resource version.
+    """The object to store; only its resource version is missing.
 
     Raises: errors.BadRequest, errors.Invalid
     """
@@ -73,7 +73,7 @@ def prepare_create(
         metadata["generation"] = 1
     if resource.status and resource not in _STATUS_AT_CREATION:
         created.pop("status", None)
-    created = _admitted(resource, created, known)
+    created = _defaulted_and_checked(resource, created, known)
     _stamp(resource, created, now)
     return created
 
@@ -86,7 +86,7 @@ def prepare_update(
     now: datetime,
     known: Iterable[Resource],
 ) -> Object:
-    """What replaces `current`; equal to it when nothing changes.
+    """The object that replaces `current`; equal to it when nothing changes.
 
     Raises: errors.BadRequest, errors.Conflict, errors.Invalid
     """
@@ -94,14 +94,14 @@ def prepare_update(
     metadata = updated["metadata"]
     name = current["metadata"]["name"]
     version = metadata.get("resourceVersion") or ""
-    if not version and not resource.is_replaced_blindly:
+    if not version and not resource.allows_unconditional_update:
         raise errors.Invalid(resource, name, [_NO_VERSION])
     check_preconditions(resource, current, metadata.get("uid") or "", version)
     if subresource == "status":
         updated = {**current, "status": updated.get("status")}
         if updated["status"] is None:
             del updated["status"]
-        return _admitted(resource, updated, known, tolerated=current)
+        return _defaulted_and_checked(resource, updated, known, tolerated=current)
     updated["metadata"] = updated_metadata(current["metadata"], metadata)
     if resource.status:
         updated.pop("status", None)
@@ -111,7 +111,7 @@ def prepare_update(
     if resource is NAMESPACES and subresource != FINALIZE:
         updated["spec"] = current["spec"]
     check_metadata(resource, updated)
-    updated = _admitted(resource, updated, known, tolerated=current)
+    updated = _defaulted_and_checked(resource, updated, known, tolerated=current)
     if faults := _check_change(resource, current, updated):
         raise errors.Invalid(resource, name, faults)
     if resource is CUSTOMRESOURCEDEFINITIONS:
@@ -122,10 +122,10 @@ def prepare_update(
 
 
 def as_update(resource: Resource, current: Object, patched: Object, subresource: str) -> Object:
-    """What a patch has made of an object, fit to be an update of it.
+    """The patched object in a form that `prepare_update` takes.
 
-    Other than in an update the uid is no precondition: a patch cannot change it, and that of a
-    custom resource's status cannot even try.
+    In an update another uid is a failed precondition (409). In a patch it is an attempt to change
+    the uid: invalid (422), and ignored in a patch of a custom resource's status.
 
     Raises: errors.Invalid
     """
@@ -171,7 +171,7 @@ def prepare_delete(
 
 
 def is_released(resource: Resource, object_: Object) -> bool:
-    """Marked for deletion, with nothing left to wait for."""
+    """Whether an object that is being deleted has no grace period and no finalizer left."""
     metadata = object_["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
         return False
@@ -183,7 +183,7 @@ def is_released(resource: Resource, object_: Object) -> bool:
 def check_preconditions(
     resource: Resource, current: Object, uid: str, resource_version: str
 ) -> None:
-    """Raises: errors.Conflict when the caller means an older object or version."""
+    """Raises: errors.Conflict when `current` has another uid or resource version."""
     metadata = current["metadata"]
     if uid and uid != metadata["uid"]:
         why = f"the uid in the precondition is {uid}, that of the object {metadata['uid']}"
@@ -197,9 +197,9 @@ def check_preconditions(
 
 
 def _identified(resource: Resource, object_: Any) -> Object:
-    """A shallow copy that says what it is.
+    """A shallow copy with apiVersion and kind of the resource.
 
-    Raises: errors.BadRequest when it is no object or says that it is something else
+    Raises: errors.BadRequest when it is no map, or has another apiVersion or kind
     """
     if not isinstance(object_, dict) or not isinstance(object_.get("metadata", {}), dict):
         raise errors.BadRequest("the body must be an object with metadata")
@@ -217,7 +217,7 @@ def _identified(resource: Resource, object_: Any) -> Object:
     return head | {k: v for k, v in object_.items() if k not in head}
 
 
-def _admitted(
+def _defaulted_and_checked(
     resource: Resource,
     object_: Object,
     known: Iterable[Resource],
@@ -227,15 +227,15 @@ def _admitted(
     """Pruned, defaulted and checked.
 
     Args:
-        tolerated: the object as it is stored; what was wrong with it before may stay wrong, so
-            that a CRD that became stricter blocks neither a status nor the end of a deletion
+        tolerated: the stored object. Its faults are accepted again; otherwise a CRD that became
+            stricter would block writes of the status and the end of a deletion
     Raises: errors.Invalid, errors.BadRequest
     """
     try:
         object_ = _with_defaults(resource, object_)
         faults = _check(resource, object_, known)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # Nothing has decoded a built-in object into its type before, which would notice.
+        # Built-in objects are not decoded into types, so a value of a wrong type shows only here.
         named = f'{resource.kind} in version "{resource.version}"'
         raise errors.BadRequest(
             f"{named} cannot be handled as a {resource.kind}: {error}"
@@ -268,13 +268,13 @@ def _check(resource: Resource, object_: Object, known: Iterable[Resource]) -> li
 
 
 def _properties(schema: Object) -> Object:
-    """Those that the schema judges; metadata is judged here."""
+    """All properties except metadata, which `metadata.check` checks."""
     properties = schema.get("properties") or {}
     return {name: inner for name, inner in properties.items() if name != "metadata"}
 
 
 def _stamp(resource: Resource, created: Object, now: datetime) -> None:
-    """What the API itself writes into new objects of its own kinds."""
+    """Fields that the API writes into new objects of some built-in kinds."""
     if resource is NAMESPACES:
         created["spec"] = {"finalizers": ["kubernetes"]}
         created["status"] = {"phase": "Active"}
@@ -286,7 +286,7 @@ def _stamp(resource: Resource, created: Object, now: datetime) -> None:
 
 
 def _propagate(metadata: Object, finalizer: str) -> None:
-    """Of the two finalizers that propagate a deletion only the latest asked for stays."""
+    """Set the finalizer of a propagation policy; it replaces that of an earlier request."""
     if not finalizer:
         return
     present = metadata.get("finalizers") or []
@@ -300,13 +300,13 @@ def _count_change(resource: Resource, metadata: Object) -> None:
 
 
 def _content(resource: Resource, object_: Object) -> Object:
-    """What the generation counts the changes of."""
+    """The fields whose changes the generation counts."""
     apart = ("metadata", "status") if resource.status else ("metadata",)
     return {name: value for name, value in object_.items() if name not in apart}
 
 
 def _grace_period_s(resource: Resource, current: Object, asked_s: int | None) -> int:
-    """Seconds that a running pod gets, a negative number counting as one; nothing else waits.
+    """Grace period of a pod on a node, in seconds, at least 1 if negative; 0 for other objects.
 
     Source: Kubernetes since 1.22; its API accepts negative numbers, too.
     """

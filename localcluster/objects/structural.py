@@ -1,4 +1,4 @@
-"""Is a CRD's schema structural? Only then can objects be pruned, defaulted and checked by it.
+"""Checks whether a CRD's schema is structural, as pruning, defaults and validation need it.
 
 Pure; used by `crds` when a CustomResourceDefinition is written. The rules are those of the
 Kubernetes documentation of structural schemas; CEL rules are accepted and never evaluated.
@@ -17,7 +17,7 @@ _JUNCTORS = ("allOf", "anyOf", "oneOf")
 
 
 def check(schema: Object, path: str) -> list[FieldError]:
-    """What keeps the schema of a version from being structural; empty: nothing."""
+    """The reasons why a version's schema is not structural; empty: it is."""
     if schema.get("type") != "object":
         return [errors.invalid(f"{path}.type", schema.get("type"), "must be object at the root")]
     return _check_node(schema, path)
@@ -76,7 +76,7 @@ def _check_keywords(schema: Object, path: str) -> list[FieldError]:
 
 
 def _check_junctors(schema: Object, path: str) -> list[FieldError]:
-    """Branches of allOf, anyOf, oneOf and not may only say what the value must fulfil."""
+    """Branches of allOf, anyOf, oneOf and not may hold only rules for the value."""
     branches = [
         (branch, f"{path}.{junctor}[{index}]")
         for junctor in _JUNCTORS

@@ -1,8 +1,7 @@
-"""Built-in objects: the mistakes that the API names.
+"""Validation of built-in kinds.
 
-Pure; used by `strategy`, after the defaults of `defaults` are in. This is no full validation of
-Kubernetes' own types: unknown fields are kept, and only what the controllers, the kubelet and the
-clients of this project rely on is looked at.
+Pure; `strategy` calls it after `defaults`. It checks only fields on which the controllers, the
+kubelet and the clients of this project rely. Unknown fields are kept.
 """
 
 import base64
@@ -33,16 +32,16 @@ _PORT_RULE = "must be between 1 and 65535, inclusive"
 
 
 def check(resource: Resource, object_: Object) -> list[FieldError]:
-    """What is wrong with an object of a built-in kind.
+    """The faults of an object of a built-in kind.
 
-    Raises: AttributeError, KeyError, TypeError, ValueError where a value has the wrong form
+    Raises: AttributeError, KeyError, TypeError, ValueError for a value of a wrong type
     """
     found = _CHECKS.get(resource.group_resource)
     return found(object_) if found else []
 
 
 def check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
-    """What must not change once an object is there."""
+    """The fields that an update changes and must not."""
     old, new = current.get("spec") or {}, updated.get("spec") or {}
     if resource is DEPLOYMENTS and old.get("selector") != new.get("selector"):
         return [errors.invalid("spec.selector", new.get("selector"), "field is immutable")]
@@ -69,12 +68,12 @@ def _check_data_change(resource: Resource, current: Object, updated: Object) -> 
 
 
 def _binding(old: Object) -> Object:
-    """A pod is bound to a node once: count that as no change."""
+    """The binding of a pod to a node is no forbidden change."""
     return {"nodeName": old.get("nodeName")} if not old.get("nodeName") else {}
 
 
 def _fixed(spec: Object) -> Object:
-    """What of a pod's spec never changes."""
+    """The part of a pod's spec that must not change."""
     changeable = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations")
     fixed = {k: v for k, v in spec.items() if k not in changeable and v is not None}
     for field in ("initContainers", "containers"):
@@ -90,9 +89,9 @@ def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
     if not isinstance(spec, dict):
         return [errors.required(path)]
     for field in ("activeDeadlineSeconds", "terminationGracePeriodSeconds"):
-        _demand(spec, field, int, "an integer", path)
+        _require_type(spec, field, int, "an integer", path)
     for field in ("initContainers", "containers", "volumes"):
-        _demand(spec, field, list, "a list", path)
+        _require_type(spec, field, list, "a list", path)
     if not spec.get("containers"):
         return [errors.required(f"{path}.containers")]
     volumes = spec.get("volumes") or []
@@ -110,7 +109,7 @@ def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
     return faults
 
 
-def _demand(spec: Object, field: str, type_: type, what: str, path: str) -> None:
+def _require_type(spec: Object, field: str, type_: type, what: str, path: str) -> None:
     """Raises: TypeError"""
     value = spec.get(field)
     if value is not None and (not isinstance(value, type_) or isinstance(value, bool)):
@@ -152,7 +151,7 @@ def _check_container_name(name: Any, taken: set[Any], path: str) -> list[FieldEr
 
 
 def _check_parts(container: Object, mountable: set[Any], path: str) -> list[FieldError]:
-    """Every mount needs its volume, every port its number, every variable its name."""
+    """A mount needs a volume of the pod, a port its number, a variable its name."""
     faults = [
         FieldError(
             f"{path}.volumeMounts[{index}].name",
@@ -180,7 +179,7 @@ def _check_deployment(spec: Any) -> list[FieldError]:
     if not isinstance(spec.get("template"), dict):
         return [errors.required("spec.template")]
     faults = _check_pod_spec(spec["template"].get("spec"), "spec.template.spec")
-    _demand(spec, "replicas", int, "an integer", "spec")
+    _require_type(spec, "replicas", int, "an integer", "spec")
     if spec.get("replicas", 0) < 0:
         why = "must be greater than or equal to 0"
         faults.append(errors.invalid("spec.replicas", spec["replicas"], why))
@@ -201,13 +200,13 @@ def _check_selector(spec: Object) -> list[FieldError]:
     return faults
 
 
-# The others
+# Other kinds
 
 
 def _check_service(spec: Any) -> list[FieldError]:
     if not isinstance(spec, dict):
         return [errors.required("spec")]
-    _demand(spec, "ports", list, "a list", "spec")
+    _require_type(spec, "ports", list, "a list", "spec")
     ports = spec.get("ports") or []
     if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
         return [errors.required("spec.ports")]
@@ -225,17 +224,17 @@ def _check_configmap(configmap: Object) -> list[FieldError]:
     data, binary = configmap.get("data") or {}, configmap.get("binaryData") or {}
     if not all(isinstance(text, str) for text in data.values()):
         raise TypeError("data must be a map of strings to strings")
-    _demand_base64("binaryData", binary)
+    _require_base64("binaryData", binary)
     return _check_keys("data", data) + _check_keys("binaryData", binary)
 
 
 def _check_secret(secret: Object) -> list[FieldError]:
     data = secret.get("data") or {}
-    _demand_base64("data", data)
+    _require_base64("data", data)
     return _check_keys("data", data)
 
 
-def _demand_base64(field: str, data: Object) -> None:
+def _require_base64(field: str, data: Object) -> None:
     """Raises: ValueError, TypeError"""
     for key, value in data.items():
         try:
@@ -254,7 +253,7 @@ def _check_lease(spec: Object) -> list[FieldError]:
         if spec.get(field) is not None and not _MICRO_TIME.fullmatch(spec[field]):
             raise ValueError(f"spec.{field} must be a time with six digits after the second")
     duration_s = spec.get("leaseDurationSeconds")
-    _demand(spec, "leaseDurationSeconds", int, "an integer", "spec")
+    _require_type(spec, "leaseDurationSeconds", int, "an integer", "spec")
     if duration_s is None or duration_s > 0:
         return []
     return [errors.invalid("spec.leaseDurationSeconds", duration_s, "must be greater than 0")]

@@ -26,7 +26,7 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.fence import Fence
 from localcluster.api.server import Server, serve
-from localcluster.controllers.garbage_collector import Collector
+from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.objects.store import Store
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
@@ -59,7 +59,7 @@ class Cluster:
         self._server = await serve(self._store, token=TOKEN, port=self._port)
         self.url = self._server.url
         self._port = urlsplit(self.url).port or 0
-        self._collector = asyncio.create_task(Collector(self._store).run(), name="collector")
+        self._collector = asyncio.create_task(GarbageCollector(self._store).run(), name="collector")
         write_kubeconfig(self.kubeconfig, self._server.url, TOKEN)
 
     async def stop(self) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from localcluster.api.server import Server, serve
-from localcluster.controllers.garbage_collector import Collector
+from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.objects.resources import Object
 from localcluster.objects.store import Store
 from tests import widgets
@@ -90,7 +90,7 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
 async def api(store: Store, clock: FakeClock) -> AsyncIterator[Server]:
     """The server, with the garbage collector beside it."""
     server = await serve(store, token=TOKEN, now=clock, bookmark_interval_s=0.05)
-    collector = asyncio.create_task(Collector(store).run(), name="collector")
+    collector = asyncio.create_task(GarbageCollector(store).run(), name="collector")
     yield server
     collector.cancel()
     await asyncio.gather(collector, return_exceptions=True)

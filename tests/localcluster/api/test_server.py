@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from localcluster import kubeconfig
-from localcluster.api.server import Patience, Server, serve
+from localcluster.api.server import ClientTimeouts, Server, serve
 from localcluster.errors import StateError
 from localcluster.objects import errors
 from localcluster.objects.podlogs import LogQuery
@@ -82,8 +82,8 @@ async def connection(url: str, sent: str) -> AsyncIterator[asyncio.StreamReader]
 @pytest.fixture
 async def impatient(store: Store) -> AsyncIterator[str]:
     """URL of a server that waits for nobody."""
-    patience = Patience(idle_s=0.05, body_s=0.05, linger_s=0.05)
-    server = await serve(store, token=TOKEN, patience=patience)
+    timeouts = ClientTimeouts(idle_s=0.05, body_s=0.05, linger_s=0.05)
+    server = await serve(store, token=TOKEN, timeouts=timeouts)
     yield server.url
     await server.close()
 

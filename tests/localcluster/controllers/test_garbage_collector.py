@@ -1,7 +1,7 @@
 """The collector: what it keeps of Events, and what it makes up for. What it collects is Kubernetes'
 word, so tests/conformance says it."""
 
-from localcluster.controllers.garbage_collector import Collector
+from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.objects.resources import (
     CONFIGMAPS,
     EVENTS,
@@ -11,12 +11,12 @@ from tests.localcluster.conftest import configmap
 
 
 def test_only_the_newest_events_are_kept(store: Store) -> None:
-    collector = Collector(store, max_events=10)
-    store.listen(collector.note)
+    collector = GarbageCollector(store, max_events=10)
+    store.listen(collector.enqueue_concerned)
     for index in range(15):
         metadata = {"name": f"e{index:02}", "namespace": "default"}
         store.create(EVENTS, {"metadata": metadata, "involvedObject": {}})
-        collector.settle()
+        collector.process_pending()
     names = [event["metadata"]["name"] for event in store.list(EVENTS).items]
     assert len(names) <= 11
     assert names[-1] == "e14"
@@ -29,7 +29,7 @@ async def test_what_happened_while_it_was_down_is_caught_up(store: Store) -> Non
     reference["uid"] = owner["metadata"]["uid"]
     store.create(CONFIGMAPS, configmap("child", ownerReferences=[reference]))
     store.delete(CONFIGMAPS, "default", "owner")
-    collector = Collector(store)
-    collector.note_everything()
-    assert collector.settle()
+    collector = GarbageCollector(store)
+    collector.enqueue_all()
+    assert collector.process_pending()
     assert store.list(CONFIGMAPS).items == []
