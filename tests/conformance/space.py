@@ -13,6 +13,8 @@ _ROOTS: Final = {
     "deployments": "/apis/apps/v1",
     "events": "/api/v1",
     "leases": "/apis/coordination.k8s.io/v1",
+    "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
+    "roles": "/apis/rbac.authorization.k8s.io/v1",
     "widgets": f"/apis/{GROUP}/v1alpha1",
 }
 

@@ -289,6 +289,31 @@ def test_an_owner_in_another_namespace_counts_as_absent(space: Space) -> None:
     elsewhere.delete("configmaps", space.name).ok()
 
 
+OWNED: dict[str, Object] = {
+    "pods": pod("child"),
+    "services": {"metadata": {"name": "child"}, "spec": {"clusterIP": "None", "selector": {}}},
+    "secrets": {"metadata": {"name": "child"}, "stringData": {"a": "b"}},
+    "serviceaccounts": {"metadata": {"name": "child"}},
+    "roles": {"metadata": {"name": "child"}, "rules": []},
+    "rolebindings": {
+        "metadata": {"name": "child"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "child"},
+        "subjects": [{"kind": "ServiceAccount", "name": "child"}],
+    },
+}
+
+
+@pytest.mark.parametrize("plural", OWNED)
+def test_whatever_a_custom_resource_owns_goes_with_it(space: Space, plural: str) -> None:
+    owner = space.create("widgets", widget())
+    made = OWNED[plural]
+    space.create(
+        plural, {**made, "metadata": {**made["metadata"], "ownerReferences": owned_by(owner)}}
+    )
+    space.delete("widgets", "one").ok()
+    space.until_gone(plural, "child")
+
+
 def test_a_pod_of_a_node_gets_its_grace_when_its_owner_goes(space: Space) -> None:
     owner = space.create("configmaps", configmap("owner"))
     made = bound_pod("worker")
