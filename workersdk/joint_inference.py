@@ -24,7 +24,7 @@ from workersdk.errors import MiningError
 from workersdk.estimator import Estimator
 from workersdk.hard_example_mining import Decision, EdgeOnly, HardExampleMining
 from workersdk.reporter import reporter_from
-from workersdk.results import AnsweredBy, Counts, InferenceResult, Reason, count
+from workersdk.results import COUNT_NAMES, AnsweredBy, Counts, InferenceResult, Reason, count
 from workersdk.tensors import Array
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,9 @@ class JointInference:
         if loads_model:
             estimator.load(environment.model_url)
         self._reporter = (
-            reporter_from(environment, phase="inference", info=Counts()) if is_reporting else None
+            reporter_from(environment, phase="inference", info=Counts(), counts=COUNT_NAMES)
+            if is_reporting
+            else None
         )
 
     def inference(self, batch: Any) -> list[InferenceResult]:

@@ -11,7 +11,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -35,6 +35,8 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024
 
 class Output(msgspec.Struct, frozen=True, rename="camel"):
     task_info: Mapping[str, int | float | str]
+    counts: Sequence[str]
+    """Names in task_info of totals since this process started; summed over processes."""
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
@@ -66,6 +68,7 @@ class Reporter(Generic[Info]):
         phase: what this worker does: "inference", "train"
         info: what is told at the start: a struct or mapping of numbers and texts, which becomes
             the report's task info; never changed in place
+        counts: names in that task info of totals since this process started
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Reporter(Generic[Info]):
         *,
         phase: str,
         info: Info,
+        counts: Sequence[str] = (),
         period_s: float = 1.0,
         heartbeat_s: float = 10.0,
         backoff: Backoff | None = None,
@@ -91,6 +95,7 @@ class Reporter(Generic[Info]):
         self._news = threading.Condition()  # guards everything below
         self._phase, self._status = phase, "running"
         self._info = info
+        self._counts = counts
         self._updated_at = self._started_at
         self._version = 1  # of the state; grows with each change
         self._acknowledged = 0  # the version that the LocalController is known to have
@@ -181,7 +186,7 @@ class Reporter(Generic[Info]):
                 instance=self._instance,
                 sequence=self._sequence,
                 heartbeat_seconds=self._heartbeat_s,
-                output=Output({**msgspec.to_builtins(self._info), **times}),
+                output=Output({**msgspec.to_builtins(self._info), **times}, self._counts),
             )
         )
 
@@ -238,7 +243,7 @@ class _Outcome(NamedTuple):
 
 
 def reporter_from(
-    environment: ReportEnvironment, *, phase: str, info: Info
+    environment: ReportEnvironment, *, phase: str, info: Info, counts: Sequence[str] = ()
 ) -> Reporter[Info] | None:
     """None where there is nobody to report to."""
     if environment.lc_server is None:
@@ -248,6 +253,7 @@ def reporter_from(
         ReportTarget(environment.lc_server, environment.worker_name),
         phase=phase,
         info=info,
+        counts=counts,
         period_s=environment.report_period_s,
         heartbeat_s=environment.heartbeat_s,
     )

@@ -5,7 +5,7 @@ Pure data: made by JointInference, read by the user's script and by the Reporter
 
 import enum
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -74,6 +74,10 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             answered_by_cloud=self.answered_by_cloud + other.answered_by_cloud,
             fallbacks=self.fallbacks + other.fallbacks,
         )
+
+
+COUNT_NAMES: Final = Counts.__struct_encode_fields__
+"""As they are reported."""
 
 
 def count(results: Iterable[InferenceResult]) -> Counts:

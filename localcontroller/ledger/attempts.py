@@ -5,7 +5,7 @@ a clock. The same object comes back where nothing changed, so that nothing is wr
 
 A worker is one pod's part in a task; its processes come and go, each an attempt. Counts are
 totals of one process, so a worker's totals are the sum over its processes. Any other number is
-the newest process's alone.
+the newest process's alone. The message says what is a count; a name that was one stays one.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,23 @@ from typing import Final
 
 import msgspec
 
+from common.errors import EdgeAIError
 from common.wire import TERMINAL, ReportBody, WorkerStatus
 
 MAX_PROCESSES: Final = 16  # of one worker kept apart; older ones are settled into one sum
-COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
+MAX_COUNTS: Final = 32  # names that a worker's processes count, all together
 UPDATE_TIME: Final = "updateTime"  # differs in every message, so it alone is no change
 
 Counts = Mapping[str, int]
 Number = int | float
+
+
+class TooManyCounts(EdgeAIError):
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"output.counts: with these the processes of this worker count {count} names, limit "
+            f"{MAX_COUNTS}; count under the same names in each process"
+        )
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +87,11 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
             sums = _plus(sums, process.counts)
         return sums
 
+    @property
+    def count_names(self) -> set[str]:
+        """What any of its processes counted."""
+        return {*self.settled, *(name for p in self.processes.values() for name in p.counts)}
+
     def report(self, observed_at: str) -> ReportBody:
         return ReportBody(
             phase=self.phase,
@@ -93,7 +107,10 @@ NOBODY: Final = Worker()
 
 
 def heard(worker: Worker, message: Message) -> Worker:
-    """The worker after `message` of one of its processes."""
+    """The worker after `message` of one of its processes. Raises: TooManyCounts"""
+    count_names = worker.count_names | message.counts.keys()
+    if len(count_names) > MAX_COUNTS:
+        raise TooManyCounts(len(count_names))
     process = worker.processes.get(message.instance)
     if process is None or _is_unnamed_successor(worker, message):
         return _adopt(_begin(worker, message), message)
@@ -157,13 +174,14 @@ def _count(worker: Worker, message: Message, attempt: int) -> Worker:
 
 
 def _adopt(worker: Worker, message: Message) -> Worker:
+    count_names = worker.count_names
     return msgspec.structs.replace(
         worker,
         status=message.status,
         reason=message.reason,
         phase=message.phase,
         heartbeat_s=message.heartbeat_s,
-        numbers=message.numbers,
+        numbers={k: v for k, v in message.numbers.items() if k not in count_names},
         details=message.details,
     )
 

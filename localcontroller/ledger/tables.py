@@ -16,7 +16,7 @@ from common import wire
 from common.edge_session import Outgoing
 from common.errors import EdgeAIError, InvalidName, ProtocolError, Unavailable
 from common.ids import TaskKey, Uid, WorkerName, parse_task_key
-from localcontroller.ledger.attempts import COUNTS, NOBODY, Process, Worker, observed
+from localcontroller.ledger.attempts import NOBODY, Process, Worker, observed
 
 TASK_SHARE: Final = 0.75  # of the ledger's size that tasks may fill; the rest is for reports
 RUNNING_SHARE: Final = 0.9  # … that reports may fill; the rest is for final states
@@ -336,18 +336,20 @@ class Tables:
         body: bytes,
     ) -> Worker:
         report: wire.ReportBody = _read(body, wire.ReportBody)
-        return Worker(
+        worker = Worker(
             attempt=attempt,
             instance=instance,
             status=report.status,
             reason=report.reason,
             phase=report.phase,
             heartbeat_s=heartbeat_s,
-            numbers={k: v for k, v in report.task_info.items() if k not in COUNTS},
             details=report.details,
             settled=_read(settled, dict[str, int]),
             processes=dict(self._processes(uid, name)),
         )
+        counted = worker.count_names
+        numbers = {k: v for k, v in report.task_info.items() if k not in counted}
+        return msgspec.structs.replace(worker, numbers=numbers)
 
     def _processes(self, uid: str, name: str) -> Iterator[tuple[str, Process]]:
         for instance, attempt, sequence, counts in self._rows(

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from common.errors import EdgeAIError, Overloaded
 from common.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import Message
+from localcontroller.ledger.attempts import Message, TooManyCounts
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant, NotGranted
 from localcontroller.metrics import Metrics
@@ -109,7 +109,7 @@ async def _body(request: web.Request) -> bytes:
 
 def _refusal(error: Exception) -> web.Response:
     match error:
-        case InvalidMessage():
+        case InvalidMessage() | TooManyCounts():
             return _error(400, str(error))
         case NotGranted():
             return _error(403, str(error))

@@ -1,7 +1,8 @@
 """The bodies that workers send, checked and turned into one form. Pure.
 
 Two dialects: edgeai's WorkerMessage, and the body that Sedna's worker library posts. Unknown
-fields are ignored; a field of a wrong type or range is an InvalidMessage that names it.
+fields are ignored; a field of a wrong type or range is an InvalidMessage that names it. What is a
+count the message itself says, so that nothing here depends on what the worker does.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import msgspec
 
 from common import wire
 from common.errors import EdgeAIError
-from localcontroller.ledger.attempts import COUNTS, Message, Number
+from localcontroller.ledger.attempts import MAX_COUNTS, Message, Number
 
 MAX_REPORT_BYTES: Final = 56 * 1024  # of 64 KiB in a frame; totals and a reason come on top
 MAX_RESULTS_CHARS: Final = 1024  # for people; a history of training has no bound
@@ -19,6 +20,7 @@ MAX_HEARTBEAT_S: Final = 3600
 MAX_EXACT: Final = 2**53  # beyond it JSON numbers lose digits
 
 Name = Annotated[str, msgspec.Meta(max_length=253)]
+CountName = Annotated[str, msgspec.Meta(max_length=63)]  # totals come on top of MAX_REPORT_BYTES
 Exact = Annotated[int, msgspec.Meta(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
@@ -28,6 +30,8 @@ class InvalidMessage(EdgeAIError):
 
 class _Output(msgspec.Struct, frozen=True, rename="camel"):
     task_info: dict[Name, Exact | float | str] = {}
+    counts: Annotated[list[CountName], msgspec.Meta(max_length=MAX_COUNTS)] | None = None
+    """Names in task_info of totals since the process started; None: of an image of before."""
 
 
 class _WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,6 +58,8 @@ class _SednaMessage(msgspec.Struct, frozen=True, rename="camel"):
 _worker_message: Final = msgspec.json.Decoder(_WorkerMessage)
 _sedna_message: Final = msgspec.json.Decoder(_SednaMessage)
 
+# What worker images count whose library does not say it yet, all of them for joint inference.
+_UNSAID_COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 # Sedna uploads every hard example and knows no other reason to upload one.
 _SEDNA_COUNTS: Final = {
     "inferenceNumber": ("seen",),
@@ -65,6 +71,7 @@ def parse_worker_message(body: bytes) -> Message:
     """Raises: InvalidMessage"""
     said = _decode(_worker_message, body)
     info = said.output.task_info
+    counts = _UNSAID_COUNTS if said.output.counts is None else said.output.counts
     return _bounded(
         Message(
             instance=said.instance,
@@ -72,16 +79,16 @@ def parse_worker_message(body: bytes) -> Message:
             phase=said.phase,
             status=said.status,
             heartbeat_s=said.heartbeat_seconds,
-            counts={name: _count(name, info[name]) for name in COUNTS if name in info},
+            counts={name: _count(name, info[name]) for name in counts if name in info},
             numbers={
                 name: value
                 for name, value in info.items()
-                if name not in COUNTS and not isinstance(value, str)
+                if name not in counts and not isinstance(value, str)
             },
             details={
                 name: value
                 for name, value in info.items()
-                if name not in COUNTS and isinstance(value, str)
+                if name not in counts and isinstance(value, str)
             },
         )
     )

@@ -320,6 +320,9 @@ def test_what_is_reported_is_what_was_counted() -> None:
         "hard": 10,
         "uploaded": 10,
     }
+    assert controller.messages[-1]["output"]["counts"] == [
+        *("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
+    ]
     assert controller.messages[-1]["heartbeatSeconds"] == 0, "leaving the block ends the reports"
 
 

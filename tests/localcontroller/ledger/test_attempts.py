@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from common.wire import WorkerStatus
-from localcontroller.ledger.attempts import MAX_PROCESSES, NOBODY, Message, Worker, heard, observed
+from localcontroller.ledger.attempts import (
+    MAX_COUNTS,
+    MAX_PROCESSES,
+    NOBODY,
+    Message,
+    TooManyCounts,
+    Worker,
+    heard,
+    observed,
+)
 from tests.localcontroller.builders import said
 
 
@@ -23,6 +32,28 @@ def test_totals_are_the_sum_over_processes() -> None:
 
 def test_the_newest_total_of_a_process_replaces_the_one_before() -> None:
     assert after(said(10), said(12)).totals == {"seen": 12}
+
+
+def test_counts_of_any_name_are_summed_over_processes() -> None:
+    first = said(counts={"frames": 10}, numbers={"loss": 0.5})
+    second = said(instance="p2", counts={"frames": 3}, numbers={"loss": 0.25})
+    assert after(first, second).report("").task_info == {"loss": 0.25, "frames": 13}
+
+
+def test_a_name_that_was_a_count_stays_one() -> None:
+    """Else its total would be overwritten by what one process says of itself."""
+    uncounted = said(instance="p2", counts={}, numbers={"frames": 3})
+    worker = after(said(counts={"frames": 10}), uncounted)
+    assert worker.report("").task_info == {"frames": 10}
+    assert heard(worker, uncounted) is worker
+
+
+def test_a_worker_has_no_more_counts_than_a_report_can_carry() -> None:
+    """Each process may name others, and all of them are kept."""
+    worker = after(*(said(instance=f"p{n}", counts={f"count {n}": 1}) for n in range(MAX_COUNTS)))
+    with pytest.raises(TooManyCounts, match="33"):
+        heard(worker, said(instance="last", counts={"one more": 1}))
+    assert heard(worker, said(instance="last", counts={"count 0": 1})).totals["count 0"] == 2
 
 
 def test_each_new_process_is_an_attempt() -> None:

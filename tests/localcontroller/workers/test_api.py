@@ -154,6 +154,27 @@ async def test_a_status_is_answered_and_owed_to_the_cloud(node: Node) -> None:
     assert report.details == {"startTime": "2026-01-01T00:00:00Z"}
 
 
+async def test_counts_of_any_kind_go_on_over_processes_and_other_numbers_do_not(
+    node: Node,
+) -> None:
+    for instance, frames in (("p1", 10), ("p2", 3), ("p2", 5)):
+        info = {"frames": frames, "seen": frames}
+        said = {"status": "running", "instance": instance}
+        output = {"taskInfo": info, "counts": ["frames"]}
+        assert (await node.status({**said, "output": output}))[0] == 200
+    assert (await node.row()).worker.report("").task_info == {"seen": 5, "frames": 15}
+
+
+async def test_counts_beyond_what_a_report_can_carry_are_refused(node: Node) -> None:
+    for n in range(4):
+        names = {f"{n}-{m}": 1 for m in range(10)}
+        said = {"status": "running", "instance": str(n)}
+        status, answer = await node.status(
+            {**said, "output": {"taskInfo": names, "counts": list(names)}}
+        )
+    assert (status, "output.counts" in json.dumps(answer)) == (400, True)
+
+
 async def test_what_sedna_posts_is_heard_whatever_owner_it_names(node: Node) -> None:
     status, _ = await node.sedna(sedna_message())
     row = await node.row()

@@ -63,6 +63,42 @@ def test_a_worker_message_is_read_whole() -> None:
     assert (message.phase, message.status) == ("inference", "running")
 
 
+def said(info: dict[str, Any], counts: list[str] | None = None) -> bytes:
+    output = {"taskInfo": info} if counts is None else {"taskInfo": info, "counts": counts}
+    return json.dumps({"status": "running", "output": output}).encode()
+
+
+COUNTED: dict[str, tuple[list[str] | None, dict[str, int], dict[str, float]]] = {
+    "of any kind": (["frames"], {"frames": 7}, {"seen": 3, "loss": 0.5}),
+    "none": ([], {}, {"frames": 7, "seen": 3, "loss": 0.5}),
+    "that is not there": (["frames", "dropped"], {"frames": 7}, {"seen": 3, "loss": 0.5}),
+    "not said, by an image of before": (None, {"seen": 3}, {"frames": 7, "loss": 0.5}),
+}
+
+
+@pytest.mark.parametrize("case", COUNTED)
+def test_the_message_says_what_of_it_is_a_count(case: str) -> None:
+    named, counts, numbers = COUNTED[case]
+    message = parse_worker_message(said({"frames": 7, "seen": 3, "loss": 0.5}, named))
+    assert (message.counts, message.numbers) == (counts, numbers)
+
+
+BAD_COUNTS: dict[str, tuple[bytes, str]] = {
+    "text": (said({"frames": "7"}, ["frames"]), "frames"),
+    "negative": (said({"frames": -7}, ["frames"]), "frames"),
+    "no list": (said({"frames": 7}, "frames"), "counts"),  # type: ignore[arg-type]
+    "too many": (said({}, [f"n{n}" for n in range(33)]), "counts"),
+    "a long name": (said({}, ["n" * 64]), "counts"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_COUNTS)
+def test_what_cannot_be_counted_is_named(case: str) -> None:
+    body, named = BAD_COUNTS[case]
+    with pytest.raises(InvalidMessage, match=named):
+        parse_worker_message(body)
+
+
 def test_only_the_status_is_required() -> None:
     message = parse_worker_message(b'{"status": "completed"}')
     assert (message.instance, message.sequence, message.heartbeat_s) == ("", None, 0.0)
