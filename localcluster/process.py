@@ -204,12 +204,11 @@ def _is_zombie(pid: int) -> bool:
 
 def _why(log_file: Path, status: int) -> str:
     """The last line of its log; if that is empty, its exit status."""
-    said = _last_line(log_file)
-    if said:
-        return said
+    if last := _last_line(log_file):
+        return last
     full = shutil.disk_usage(log_file.parent).free < _FULL_BYTES
     hint = f"; the disk of {log_file.parent} is full" if full else ""
-    return f"it said nothing, and ended with status {status}{hint}"
+    return f"it logged nothing, and ended with status {status}{hint}"
 
 
 def _last_line(log_file: Path) -> str:

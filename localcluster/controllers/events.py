@@ -41,8 +41,8 @@ class EventRecorder:
     def _write(self, type_: str, about: Object, reason: str, message: str) -> None:
         metadata = about["metadata"]
         namespace = metadata.get("namespace") or "default"
-        said = f"{metadata['uid']}|{self._source}|{type_}|{reason}|{message}"
-        name = f"{metadata['name'][:200]}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+        content = f"{metadata['uid']}|{self._source}|{type_}|{reason}|{message}"
+        name = f"{metadata['name'][:200]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
         now = rfc3339(self._now())
         try:
             event = self._store.get(EVENTS, namespace, name)

@@ -145,15 +145,15 @@ class Container:
 
     async def _prepared(self) -> Launch | None:
         """Wait until all that the spec refers to exists. None: terminated meanwhile."""
-        delay_s, said = RETRY_FIRST_S, ""
+        delay_s, last_error = RETRY_FIRST_S, ""
         while not self._stopping.is_set():
             try:
                 return self._pod.prepare(self._spec)
             except ContainerConfigError as error:
-                if str(error) != said:
-                    said = str(error)
-                    self.record.wait(waiting("CreateContainerConfigError", said))
-                    self._pod.warning("Failed", f"Error: {said}")
+                if str(error) != last_error:
+                    last_error = str(error)
+                    self.record.wait(waiting("CreateContainerConfigError", last_error))
+                    self._pod.warning("Failed", f"Error: {last_error}")
                     self._pod.changed()
             await self._pause(delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)

@@ -199,7 +199,7 @@ class Pod:
 
     async def _mount(self, first: Sequence[Container]) -> None:
         """Mount the volumes, retrying until it works. `first`: the containers to run first."""
-        delay_s, said = RETRY_FIRST_S, ""
+        delay_s, last_error = RETRY_FIRST_S, ""
         while not self._halted.is_set():
             try:
                 self._mounts = mount_volumes(
@@ -211,12 +211,12 @@ class Pod:
                 )
                 break
             except (MountError, ContainerConfigError, OSError) as error:
-                if str(error) != said:
-                    said = str(error)
-                    self._events.warning(self._object, "FailedMount", said)
+                if str(error) != last_error:
+                    last_error = str(error)
+                    self._events.warning(self._object, "FailedMount", last_error)
                     # Kubernetes tells this by Events only. On a laptop nobody prepares the paths
                     # of a node, so the status tells it too.
-                    self._set_waiting(first, "CreateContainerConfigError", said)
+                    self._set_waiting(first, "CreateContainerConfigError", last_error)
                     self._publish()
             await self._pause(delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)

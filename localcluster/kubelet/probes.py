@@ -129,15 +129,16 @@ async def watch_probe(
         failed: called with the reason of a failure, unless the attempt before failed with the same
     """
     await asyncio.sleep(probe.initial_delay_seconds)
-    against, said = 0, ""  # `against`: attempts in a row that contradict the verdict
+    contrary = 0  # attempts in a row that contradict the verdict
+    last_failure = ""
     while True:
         why = await _failure(probe, target)
-        if why and why != said:
+        if why and why != last_failure:
             failed(why)
-        said = why
-        against = against + 1 if healthy is bool(why) else 0
-        if against >= (probe.failure_threshold if healthy else probe.success_threshold):
-            healthy, against = not healthy, 0
+        last_failure = why
+        contrary = contrary + 1 if healthy is bool(why) else 0
+        if contrary >= (probe.failure_threshold if healthy else probe.success_threshold):
+            healthy, contrary = not healthy, 0
             changed(healthy)
         await asyncio.sleep(probe.period_seconds)
 

@@ -167,12 +167,12 @@ class Invalid(APIError):
         listed = ", ".join(str(fault) for fault in faults)
         text = listed if len(faults) == 1 else f"[{listed}]"
         kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-        said = details(resource, name) | {"kind": resource.kind}
-        said["causes"] = [
+        named = details(resource, name) | {"kind": resource.kind}
+        named["causes"] = [
             {"reason": fault.reason, "message": fault.detail, "field": fault.field}
             for fault in faults
         ]
-        super().__init__(f'{kind} "{name}" is invalid: {text}', said)
+        super().__init__(f'{kind} "{name}" is invalid: {text}', named)
         self.faults = tuple(faults)
 
 
@@ -193,5 +193,5 @@ class OutOfSpace(APIError):
 
 def details(resource: Resource, name: str) -> Object:
     """The `details` of a Status: name, kind and group of its object."""
-    said: Object = {"name": name, "kind": resource.plural}
-    return said | {"group": resource.group} if resource.group else said
+    named: Object = {"name": name, "kind": resource.plural}
+    return named | {"group": resource.group} if resource.group else named

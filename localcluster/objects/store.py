@@ -8,7 +8,6 @@ Every returned object is a copy for the caller. A write is atomic and in the fil
 returns. With synchronous=NORMAL it survives a crash of the process, but perhaps not a power cut.
 """
 
-import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from localcluster.errors import StateError
 from localcluster.objects import errors, patches, selectors, strategy
 from localcluster.objects.database import Database, Row
 from localcluster.objects.history import Event, EventType, History, Record, Watch
+from localcluster.objects.pages import ListPage, Position
 from localcluster.objects.registry import Registry
 from localcluster.objects.resources import (
     CUSTOMRESOURCEDEFINITIONS,
@@ -27,26 +27,8 @@ from localcluster.objects.resources import (
     Object,
     Resource,
 )
-from localcluster.objects.selectors import Selectable
-
-__all__ = ["Change", "Event", "ListPage", "Store", "Watch"]
-
-# In the class body `list` means the method.
-_Objects = list[Object]
-_Events = list[Event]
 
 INITIAL_NAMESPACES = ("default", "kube-system", "edgeai-system")
-
-
-class ListPage(msgspec.Struct, frozen=True):
-    """One page of a list. A watch from `resource_version` delivers all later changes."""
-
-    items: list[Object]
-    resource_version: int
-    continue_token: str = ""
-    """"": this is the last page."""
-    remaining: int | None = None
-    """Number of objects on later pages; None: unknown, because of a selector."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -56,14 +38,6 @@ class Change(msgspec.Struct, frozen=True):
     resource: Resource
     object: Object
     previous: Object | None
-
-
-class _Continue(msgspec.Struct, frozen=True, array_like=True):
-    """Content of a continue token: the list's version, and the last object of the page."""
-
-    resource_version: int
-    namespace: str
-    name: str
 
 
 class Store:
@@ -96,7 +70,9 @@ class Store:
         try:
             for row in self._database.rows(CUSTOMRESOURCEDEFINITIONS.group_resource):
                 self.registry.define(_decode(row.body))
-            self._create_initial_namespaces()
+            for name in INITIAL_NAMESPACES:
+                if self._find(NAMESPACES, "", name) is None:
+                    self.create(NAMESPACES, {"metadata": {"name": name}})
         except errors.APIError as error:
             self._database.close()
             raise StateError(f"{path}: {error.message}") from error
@@ -144,17 +120,17 @@ class Store:
         selector = selectors.parse(resource, label_selector, field_selector)
         start = self._start(resource, continue_token)
         items: list[Object] = []
-        rows = self._database.rows(
-            resource.group_resource, namespace, after=(start.namespace, start.name)
-        )
+        rows = self._database.rows(resource.group_resource, namespace, after=start.key)
         last = start
         for row in rows:
             if limit and len(items) == limit:
-                return self._partial(resource, namespace, items, last, counted=not selector)
+                rest = self._database.count(resource.group_resource, namespace, after=last.key)
+                remaining = None if selector else rest
+                return ListPage(items, last.resource_version, last.token(), remaining)
             object_ = _served(resource, _decode(row.body))
             if not selector or selector.matches(selectors.selectable(resource, object_)):
                 items.append(object_)
-                last = _Continue(start.resource_version, row.namespace, row.name)
+                last = Position(start.resource_version, row.namespace, row.name)
         return ListPage(items, start.resource_version)
 
     def count(self, resource: Resource) -> int:
@@ -287,7 +263,16 @@ class Store:
         history = self._history(resource.group_resource)
         initial: list[Event] = []
         if since is None:
-            initial = self._initial_events(resource, namespace, label_selector, field_selector)
+            page = self.list(
+                resource,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+            )
+            initial = [
+                Event("ADDED", object_, int(object_["metadata"]["resourceVersion"]))
+                for object_ in page.items
+            ]
             cursor = history.end
         else:
             self._check_future(since)
@@ -312,11 +297,6 @@ class Store:
 
     # Internals
 
-    def _create_initial_namespaces(self) -> None:
-        for name in INITIAL_NAMESPACES:
-            if self._find(NAMESPACES, "", name) is None:
-                self.create(NAMESPACES, {"metadata": {"name": name}})
-
     def _find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """The stored object in the version of `resource`; None: there is none."""
         body = self._database.body(resource.group_resource, namespace, name)
@@ -332,31 +312,14 @@ class Store:
                 f"unable to create new content in namespace {name} because it is being terminated"
             )
 
-    def _start(self, resource: Resource, token: str) -> _Continue:
+    def _start(self, resource: Resource, token: str) -> Position:
         """Where a page begins: at the first object, or after the last one of the page before."""
         if not token:
-            return _Continue(self._version, "", "")
-        try:
-            start = msgspec.json.decode(base64.urlsafe_b64decode(token), type=_Continue)
-        except (ValueError, msgspec.DecodeError) as error:
-            raise errors.BadRequest("continue token is not valid: list from the start") from error
+            return Position(self._version)
+        start = Position.parse(token)
         self._check_future(start.resource_version)
         self._history(resource.group_resource).check(start.resource_version)
         return start
-
-    def _partial(
-        self,
-        resource: Resource,
-        namespace: str,
-        items: _Objects,
-        last: _Continue,
-        *,
-        counted: bool,
-    ) -> ListPage:
-        token = base64.urlsafe_b64encode(msgspec.json.encode(last)).decode()
-        after = (last.namespace, last.name)
-        count = self._database.count(resource.group_resource, namespace, after=after)
-        return ListPage(items, last.resource_version, token, count if counted else None)
 
     def _check_future(self, resource_version: int) -> None:
         if resource_version > self._version:
@@ -371,20 +334,6 @@ class Store:
             history = History(self._history_limit, self._opened_at_version)
             self._histories[group_resource] = history
         return history
-
-    def _initial_events(
-        self, resource: Resource, namespace: str, label_selector: str, field_selector: str
-    ) -> _Events:
-        page = self.list(
-            resource,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-        )
-        return [
-            Event("ADDED", object_, int(object_["metadata"]["resourceVersion"]))
-            for object_ in page.items
-        ]
 
     def _commit(
         self,
@@ -402,11 +351,13 @@ class Store:
         object_["metadata"]["resourceVersion"] = str(version)
         stored = self.registry.stored(resource.group_resource) or resource
         body = msgspec.json.encode(_served(stored, object_))
-        row = _row(resource, object_, body)
+        metadata = object_["metadata"]
+        namespace = metadata.get("namespace", "")
+        row = Row(resource.group_resource, namespace, metadata["name"], metadata["uid"], body)
         if type_ == "DELETED":
             self._database.remove(row, version)
         else:
-            owners = object_["metadata"].get("ownerReferences") or []
+            owners = metadata.get("ownerReferences") or []
             self._database.write(row, [owner["uid"] for owner in owners], version)
         self._version = version
         self._announce(Change(type_, stored, _served(stored, object_), previous), body)
@@ -415,39 +366,22 @@ class Store:
     def _announce(self, change: Change, body: bytes) -> None:
         resource = change.resource
         if resource is CUSTOMRESOURCEDEFINITIONS:
-            self._redefine(change)
+            if change.type == "DELETED":
+                self.registry.withdraw(change.object)
+            else:
+                self.registry.define(change.object)
+        before = change.previous
         record = Record(
             change.type,
             self._version,
             change.object["metadata"].get("namespace", ""),
             body,
             selectors.selectable(resource, change.object),
-            _selectable_before(resource, change.previous),
+            None if before is None else selectors.selectable(resource, before),
         )
         self._history(resource.group_resource).append(record)
         for listener in tuple(self._listeners):
             listener(change)
-
-    def _redefine(self, change: Change) -> None:
-        if change.type == "DELETED":
-            self.registry.withdraw(change.object)
-        else:
-            self.registry.define(change.object)
-
-
-def _selectable_before(resource: Resource, previous: Object | None) -> Selectable | None:
-    return None if previous is None else selectors.selectable(resource, previous)
-
-
-def _row(resource: Resource, object_: Object, body: bytes) -> Row:
-    metadata = object_["metadata"]
-    return Row(
-        resource.group_resource,
-        metadata.get("namespace", ""),
-        metadata["name"],
-        metadata["uid"],
-        body,
-    )
 
 
 def _served(resource: Resource, object_: Object) -> Object:

@@ -1,0 +1,46 @@
+"""Pages of a list, and the continue tokens that lead from one page to the next.
+
+Pure; used by `store`.
+"""
+
+import base64
+from typing import Self
+
+import msgspec
+
+from localcluster.objects import errors
+from localcluster.objects.resources import Object
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """One page of a list. A watch from `resource_version` delivers all later changes."""
+
+    items: list[Object]
+    resource_version: int
+    continue_token: str = ""
+    """"": this is the last page."""
+    remaining: int | None = None
+    """Number of objects on later pages; None: unknown, because of a selector."""
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ends: the version of the list, and the last object of the page."""
+
+    resource_version: int
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    def token(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
+
+    @classmethod
+    def parse(cls, token: str) -> Self:
+        """Raises: errors.BadRequest"""
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(token), type=cls)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise errors.BadRequest("continue token is not valid: list from the start") from error
