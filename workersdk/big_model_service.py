@@ -2,9 +2,9 @@
 
     BigModelService(MyEstimator()).serve()
 
-is a whole worker. POST /v1/predict takes and gives msgpack (workersdk.tensors); GET /healthz is
-200 once the model is loaded. Samples are never stored; errors of the estimator reach the edge as
-a clean 500, and the edge then uses its own answer.
+is a whole worker. POST /v1/predict takes and returns msgpack (workersdk.tensors). GET /healthz is
+200 once the model is loaded. Samples are never stored. An error of the estimator reaches the edge
+as a 500 with a text, and the edge then uses its own answer.
 """
 
 import logging
@@ -27,7 +27,7 @@ from workersdk.cloud_client import HEALTH_PATH, PREDICT_PATH, TIMEOUT_HEADER
 from workersdk.environment import Address, WorkerEnvironment, from_environ
 from workersdk.errors import TensorError
 from workersdk.estimator import Estimator
-from workersdk.stop_signals import stop_signals_heeded
+from workersdk.stop_signals import handling_stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class BigModelService:
         self._model = _Model(estimator)
         self._server = _listen(self._environment.big_model_bind, limits or ServerLimits())
         self._server.model = self._model
-        # put() may be called from a signal handler; an Event's lock could be held there.
+        # A signal handler may call put(). It must not call Event.set(), whose lock could be held.
         self._stop_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     @property
@@ -59,15 +59,15 @@ class BigModelService:
         return self._server.address
 
     def serve(self) -> None:
-        """Load the model and answer until SIGTERM, SIGINT or stop(); then return.
+        """Load the model, then answer requests until SIGTERM, SIGINT or stop().
 
-        Signals are heeded where serve() runs in the main thread.
+        Signals are handled only where serve() runs in the main thread.
         Raises: what the estimator's load() raises
         """
         accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
         accepting.start()
         try:
-            with stop_signals_heeded(self._on_signal):
+            with handling_stop_signals(self._on_signal):
                 self._model.load(self._environment.model_url)
                 log.info("big model is served: address=%s:%d", *self.address)
                 log.info("stopping: reason=%s", self._stop_requests.get())
@@ -82,7 +82,7 @@ class BigModelService:
 
     def _on_signal(self, name: str) -> None:
         if not self._model.is_loaded:
-            raise SystemExit(0)  # loading may take minutes, nobody waits for an answer yet
+            raise SystemExit(0)  # loading may take minutes, and no client waits for an answer yet
         self._stop_requests.put(name)
 
 
@@ -100,7 +100,7 @@ class _Model:
 
     def predict(self, samples: tensors.Array, wait_s: float) -> bytes:
         """The body of the reply. Raises: RequestRefused"""
-        # A request whose sender has given up must not use up the time of the next one.
+        # A request that its client has given up must not take time from the next one.
         if not self._in_use.acquire(timeout=wait_s):
             raise RequestRefused(503, "the estimator was busy until the caller's deadline")
         try:

@@ -1,7 +1,7 @@
-"""A threaded HTTP/1.1 server that no client can hold: bounded in connections, bytes and time.
+"""A threaded HTTP/1.1 server with bounds on connections, bytes and time.
 
-Base of BigModelService and AggregationServer, which add the routes. One thread per connection, from
-the standard library's http.server; each wait for a request or for room to send has a deadline.
+BigModelService and AggregationServer build on it and add the routes. Each connection has a thread,
+from the standard library's http.server. Each wait for a request or for room to send has a deadline.
 """
 
 import http.server
@@ -22,7 +22,7 @@ from workersdk.environment import Address
 log = logging.getLogger(__name__)
 
 ACCEPT_POLL_S: Final = 0.1  # how often the accept loop looks whether to stop
-LINGER_S: Final = 1.0  # how long a refused body is read, so that its sender sees the refusal
+DRAIN_S: Final = 1.0  # how long a refused body is read, so that its sender sees the refusal
 BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
@@ -40,14 +40,14 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """for the whole of an answer"""
     idle_timeout_s: float = 60.0
     """between two requests of one connection"""
-    stranger_timeout_s: float = 5.0
-    """from the connection to the head of its first request, where a handler tells strangers"""
+    authentication_timeout_s: float = 5.0
+    """from the connection to its first authenticated request, where the handler authenticates"""
     grace_s: float = 5.0
     """for requests under way when the server stops"""
 
 
 class RequestRefused(Exception):
-    """The answer to a request that is not served; the connection ends with it if `is_last`."""
+    """The answer to a request that is not served. `is_last`: the connection ends after it."""
 
     def __init__(self, status: int, problem: str, *, is_last: bool = False) -> None:
         self.status, self.problem, self.is_last = status, problem, is_last
@@ -83,9 +83,10 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.serve_forever(poll_interval=ACCEPT_POLL_S)
 
     def stop(self) -> bool:
-        """Accept no more, end what idles, wait for the rest; False when the grace was too short.
+        """Accept no more, end idle connections, wait for requests under way.
 
         Call it only while accept() runs or is about to.
+        Returns: False when the grace was too short
         """
         self.is_stopping = True
         self.shutdown()
@@ -111,11 +112,11 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._slots.acquire(blocking=False):
-            self._turn_away(request)
+            self._reject(request)
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # no thread to be had: the slot must come back
+        except BaseException:  # the thread could not be started: give the slot back
             self._slots.release()
             raise
 
@@ -132,9 +133,10 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.warning("connection ended by a fault", exc_info=True)
 
-    def _turn_away(self, connection: DeadlineSocket) -> None:
+    def _reject(self, connection: DeadlineSocket) -> None:
         try:
-            connection.deadline = Deadline(0.1)  # a fresh socket's buffer has room: no wait at all
+            # The buffer of a fresh socket has room, so this does not wait.
+            connection.deadline = Deadline(0.1)
             connection.sendall(BUSY)
         except OSError:
             log.debug("connection turned away before it could be told")
@@ -145,10 +147,11 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 class BoundedHandler(http.server.BaseHTTPRequestHandler):
     """One connection. A subclass answers in do_GET and do_POST.
 
-    `is_stranger`: one that sets it is to call welcome() once a request has shown who it is of.
+    A subclass that authenticates its clients sets `is_authenticated` to False, and calls
+    note_authenticated() once a request has been authenticated.
     """
 
-    is_stranger = False
+    is_authenticated = True
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edgeai", ""
     server: BoundedServer
@@ -158,7 +161,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         # Bounds the reads that no request has started yet; handle_one_request sets the real one.
-        self.request.deadline = Deadline(self._patience_s())
+        self.request.deadline = Deadline(self._head_timeout_s())
         super().setup()
 
     def handle_one_request(self) -> None:
@@ -167,7 +170,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
             return
         self.server.set_busy(self.connection, True)
         try:
-            if not self.is_stranger:
+            if self.is_authenticated:
                 self.connection.deadline = Deadline(self.server.limits.read_timeout_s)
             super().handle_one_request()
         except OSError:
@@ -176,21 +179,21 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
             self.server.set_busy(self.connection, False)
 
     def _wait_for_request(self) -> bool:
-        self.connection.deadline = Deadline(self._patience_s())
+        self.connection.deadline = Deadline(self._head_timeout_s())
         try:
             return bool(cast(io.BufferedReader, self.rfile).peek(1))
         except OSError:
             return False
 
-    def welcome(self) -> None:
-        """From now on this connection has the time of one that is known."""
-        if self.is_stranger:
-            self.is_stranger = False
+    def note_authenticated(self) -> None:
+        """From now on this connection has the time limits of a known client."""
+        if not self.is_authenticated:
+            self.is_authenticated = True
             self.connection.deadline = Deadline(self.server.limits.read_timeout_s)
 
-    def _patience_s(self) -> float:
+    def _head_timeout_s(self) -> float:
         limits = self.server.limits
-        return limits.stranger_timeout_s if self.is_stranger else limits.idle_timeout_s
+        return limits.idle_timeout_s if self.is_authenticated else limits.authentication_timeout_s
 
     def read_request_body(self) -> bytes:
         """Raises: RequestRefused, OSError (TimeoutError: too slow)"""
@@ -212,7 +215,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
         body = json.dumps({"error": refusal.problem}).encode()
         self.reply(refusal.status, body, "application/json")
         if refusal.is_last:
-            self._linger()
+            self._drain()
 
     def reply(self, status: int, body: bytes, content_type: str) -> None:
         self.connection.deadline = Deadline(self.server.limits.write_timeout_s)
@@ -230,13 +233,13 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
 
     def handle_expect_100(self) -> bool:
         is_expected = super().handle_expect_100()
-        self.wfile.flush()  # it is buffered, and the client waits for it
+        self.wfile.flush()  # "100 Continue" is buffered, and the client waits for it
         return is_expected
 
-    def _linger(self) -> None:
-        """Closing with unread bytes resets the connection, and the answer may be lost."""
-        self.connection.deadline = Deadline(LINGER_S)
-        end_s = time.monotonic() + LINGER_S
+    def _drain(self) -> None:
+        """Closing with unread bytes would reset the connection, and the answer could be lost."""
+        self.connection.deadline = Deadline(DRAIN_S)
+        end_s = time.monotonic() + DRAIN_S
         while time.monotonic() < end_s and self.rfile.read1(64 * 1024):
             pass
 

@@ -1,8 +1,8 @@
-"""Decides whether it is worth to ask a peer that failed before. Pure but for the clock it is given.
+"""Decides whether to call a peer that failed before. Pure, except for the clock that it is given.
 
-Closed: every call is admitted. After a failure it is open: no call is admitted, for a jittered
-time that grows while failures follow each other. Then one call, the probe, is admitted; what
-becomes of it closes the circuit or opens it for longer.
+While the circuit is closed every call is admitted. A failure opens it: no call is admitted for a
+jittered time, which grows with each failure in a row. Then one call, the probe, is admitted. Its
+success closes the circuit, its failure opens the circuit for longer.
 """
 
 import threading
@@ -12,13 +12,13 @@ from typing import Final, NewType
 
 from common.backoff import Backoff
 
-Ticket = NewType("Ticket", int)  # what an admitted call hands back with its outcome
+Ticket = NewType("Ticket", int)  # of an admitted call, which returns it with the outcome
 
 MAX_COST_FACTOR: Final = 9
 
 
 class CircuitBreaker:
-    """Thread-safe. Every ticket must come back, through succeeded() or failed().
+    """Thread-safe. Every ticket must be returned by succeeded() or failed().
 
     Args:
         backoff: of failures in a row
@@ -31,37 +31,38 @@ class CircuitBreaker:
         self._backoff = backoff or Backoff(base_s=0.25, max_s=5.0, floor_s=0.05)
         self._clock = clock
         self._lock = threading.Lock()
-        self._era = 0  # grows with every change, so that late outcomes of a past era are ignored
+        # Grows with each change, so that late outcomes of earlier calls are ignored.
+        self._generation = 0
         self._open_until_s: float | None = None  # None: closed
         self._is_probing = False
 
     def admit(self) -> Ticket | None:
-        """A ticket, or None: do not ask now."""
+        """A ticket, or None: do not call now."""
         with self._lock:
             if self._open_until_s is None:
-                return Ticket(self._era)
+                return Ticket(self._generation)
             if self._is_probing or self._clock() < self._open_until_s:
                 return None
             self._is_probing = True
-            return Ticket(self._era)
+            return Ticket(self._generation)
 
     def succeeded(self, ticket: Ticket) -> None:
         with self._lock:
-            if ticket == self._era and self._open_until_s is not None:
-                self._change(None)
+            if ticket == self._generation and self._open_until_s is not None:
+                self._switch(None)
                 self._backoff.reset()
 
     def failed(self, ticket: Ticket, *, cost_s: float, retry_after_s: float = 0.0) -> None:
-        """`cost_s`: how long the call took to fail; calls that hang must become rare."""
+        """`cost_s`: how long the call took to fail. Slow failures lengthen the pause."""
         with self._lock:
-            if ticket != self._era:
+            if ticket != self._generation:
                 return
             failures_before = self._backoff.failures
             pause_s = self._backoff.next_s(at_least_s=retry_after_s)
             pause_s += cost_s * min(failures_before, MAX_COST_FACTOR)
-            self._change(self._clock() + pause_s)
+            self._switch(self._clock() + pause_s)
 
-    def _change(self, open_until_s: float | None) -> None:
-        self._era += 1
+    def _switch(self, open_until_s: float | None) -> None:
+        self._generation += 1
         self._open_until_s = open_until_s
         self._is_probing = False

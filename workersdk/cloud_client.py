@@ -1,8 +1,8 @@
 """Asks the big model for the answers to hard samples.
 
-Called by JointInference. What the cloud or the network does wrong never raises: every sample
-gets a CloudAnswer that says why there is none. `timeout_s` bounds one ask() as a whole, from the
-name's resolution to the last byte, over all the requests that it needs.
+Called by JointInference. A fault of the cloud or of the network never raises: each sample gets a
+CloudAnswer, which gives the reason when it holds no answer. `timeout_s` bounds one ask() as a
+whole: name resolution and all requests, up to the last byte.
 """
 
 import logging
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
 PREDICT_PATH: Final = "/v1/predict"
 HEALTH_PATH: Final = "/healthz"
-TIMEOUT_HEADER: Final = "Edgeai-Timeout-Ms"  # what is left of the caller's deadline
-MESSAGE_BYTES: Final = 256  # what a request holds beside its samples' data, at most
+TIMEOUT_HEADER: Final = "Edgeai-Timeout-Ms"  # the time left until the caller's deadline
+MESSAGE_BYTES: Final = 256  # of a request, at most, beside the data of its samples
 HEALTH_POLL_S: Final = 0.2
 
 REASONS: Final = {
@@ -39,7 +39,7 @@ REASONS: Final = {
 
 
 class CloudAnswer(msgspec.Struct, frozen=True):
-    """`reason` is HARD when `answer` is the cloud's, else why there is none."""
+    """`reason` is HARD when `answer` is from the cloud, else it says why there is no answer."""
 
     reason: Reason
     is_sent: bool
@@ -67,7 +67,7 @@ class CloudClient:
         self._max_data_bytes = max_request_bytes - MESSAGE_BYTES
         self._breaker = breaker or CircuitBreaker()
         self._lock = threading.Lock()
-        self._logged = Reason.HARD  # what was last said about the cloud
+        self._logged_reason = Reason.HARD  # the last logged state of the cloud
 
     def ask(self, samples: Array) -> list[CloudAnswer]:
         """One CloudAnswer per row of `samples`, in its order.
@@ -80,7 +80,7 @@ class CloudClient:
         deadline = Deadline(self._timeout_s)
         answers: list[CloudAnswer] = []
         for part in split(samples, self._max_data_bytes):
-            answers += self._ask_once(part, deadline)
+            answers += self._ask_part(part, deadline)
         return answers
 
     def wait_until_healthy(self, timeout_s: float) -> bool:
@@ -102,7 +102,7 @@ class CloudClient:
             return False
         return response.status == 200
 
-    def _ask_once(self, samples: Array, deadline: Deadline) -> list[CloudAnswer]:
+    def _ask_part(self, samples: Array, deadline: Deadline) -> list[CloudAnswer]:
         ticket = self._breaker.admit()
         if ticket is None:
             return [CloudAnswer(Reason.CLOUD_BACKING_OFF, is_sent=False)] * len(samples)
@@ -111,16 +111,16 @@ class CloudClient:
             response = self._peer.exchange(predict_request(samples, deadline), deadline)
         except ExchangeError as error:
             self._breaker.failed(ticket, cost_s=time.monotonic() - started_s)
-            self._say(REASONS[error.fault], error.detail)
+            self._log_change(REASONS[error.fault], error.detail)
             return [CloudAnswer(REASONS[error.fault], error.is_sent)] * len(samples)
-        except BaseException:  # an interrupt: the ticket must come back all the same
+        except BaseException:  # an interrupt: return the ticket all the same
             self._breaker.failed(ticket, cost_s=0.0)
             raise
-        self._settle(ticket, response, time.monotonic() - started_s)
+        self._update_breaker(ticket, response, time.monotonic() - started_s)
         return self._read(response, len(samples))
 
-    def _settle(self, ticket: Ticket, response: Response, cost_s: float) -> None:
-        """503 says "not now"; any other answer, an error too, says that the cloud is there."""
+    def _update_breaker(self, ticket: Ticket, response: Response, cost_s: float) -> None:
+        """503 means "not now". Any other answer, also an error, shows that the cloud is there."""
         if response.status == 503:
             self._breaker.failed(ticket, cost_s=cost_s, retry_after_s=response.retry_after_s)
         else:
@@ -129,15 +129,15 @@ class CloudClient:
     def _read(self, response: Response, expected: int) -> list[CloudAnswer]:
         answers, problem = read_answers(response, expected)
         if problem:
-            self._say(Reason.CLOUD_ERROR, problem)
+            self._log_change(Reason.CLOUD_ERROR, problem)
             return [CloudAnswer(Reason.CLOUD_ERROR, is_sent=True)] * expected
-        self._say(Reason.HARD, "")
+        self._log_change(Reason.HARD, "")
         return [CloudAnswer(Reason.HARD, is_sent=True, answer=answer) for answer in answers]
 
-    def _say(self, reason: Reason, detail: str) -> None:
-        """Log a change, not every sample of a long outage."""
+    def _log_change(self, reason: Reason, detail: str) -> None:
+        """Log only changes: a long outage fails many samples for one reason."""
         with self._lock:
-            is_news, self._logged = reason is not self._logged, reason
+            is_news, self._logged_reason = reason is not self._logged_reason, reason
         if is_news and reason is Reason.HARD:
             log.info("the cloud answers again")
         elif is_news:

@@ -1,7 +1,7 @@
 """A moment after which waiting ends, and a socket that obeys it.
 
-A socket's own timeout restarts with every byte, so a peer that trickles holds its reader for
-ever. Here every wait of a socket is armed with what is left until one fixed moment.
+The timeout of a plain socket restarts with each byte, so a peer that sends slowly can hold a reader
+for ever. DeadlineSocket sets the timeout of each wait to the time left until one fixed moment.
 """
 
 import socket
@@ -30,7 +30,7 @@ class Deadline:
 class DeadlineSocket(socket.socket):
     """A stream socket on which connecting, sending and receiving end at `deadline`.
 
-    What makefile() returns reads through recv_into, so http.client and http.server obey it too.
+    The file of makefile() reads by recv_into, so http.client and http.server obey the deadline too.
     """
 
     deadline: Deadline

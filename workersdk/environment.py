@@ -1,10 +1,10 @@
 """The variables that the GlobalManager gives to a worker, parsed once into one frozen struct.
 
-Read by JointInference and BigModelService when they are made; nothing else looks at os.environ.
+JointInference and BigModelService read them when they are made. No other code reads os.environ.
 The names are those that Sedna gives its workers. Those that end in _SECONDS are edgeai's own, and
 optional.
 
-The secret in LC_SERVER's path never shows: not in the struct's repr, not in an error.
+The secret in LC_SERVER's path appears neither in the struct's repr nor in an error.
 """
 
 import json
@@ -24,7 +24,7 @@ class Address(NamedTuple):
 
 
 class LCServer(msgspec.Struct, frozen=True):
-    """Base URL of the worker API on this node, taken apart; `path` holds the worker's secret."""
+    """Base URL of the worker API on this node, parsed. `path` holds the worker's secret."""
 
     address: Address
     path: str
@@ -34,7 +34,7 @@ class LCServer(msgspec.Struct, frozen=True):
 
 
 class ReportEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which name, where and how often a worker reports."""
+    """Settings of a worker's reports."""
 
     worker_name: str = ""
     """WORKER_NAME"""
@@ -43,11 +43,11 @@ class ReportEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     report_period_s: float = 1.0
     """REPORT_PERIOD_SECONDS: at most one report in this time while there is news"""
     heartbeat_s: float = 10.0
-    """HEARTBEAT_SECONDS: a report in this time even if nothing changes; 0: no promise"""
+    """HEARTBEAT_SECONDS: a report within this time even if nothing changes; 0: none"""
 
 
 class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
-    """What a worker knows about itself. Empty text or None: the variable is not set."""
+    """Settings of a worker. Empty text or None: the variable is not set."""
 
     namespace: str = "default"
     """NAMESPACE"""
@@ -64,7 +64,7 @@ class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     hem_parameters: dict[str, str] = {}
     """HEM_PARAMETERS, JSON list of {"key", "value"}"""
     cloud_timeout_s: float = 2.0
-    """CLOUD_TIMEOUT_SECONDS: what one inference call may wait for the cloud, over all requests"""
+    """CLOUD_TIMEOUT_SECONDS: how long one inference call waits for the cloud, over all requests"""
 
 
 def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
@@ -110,7 +110,7 @@ def worker_name(environ: Mapping[str, str]) -> str:
 def peer(
     environ: Mapping[str, str], host_variable: str, port_variable: str, default_port: int
 ) -> Address | None:
-    """Where another worker of the job is; None where the variable is not set."""
+    """The address of another worker; None where the variable is not set."""
     host = environ.get(host_variable, "")
     if not host:
         return None

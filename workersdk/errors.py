@@ -1,4 +1,4 @@
-"""What workersdk raises on purpose, beside common.errors.SettingsError for a wrong variable.
+"""Errors of workersdk. A wrong environment variable is a common.errors.SettingsError.
 
 EdgeAIError
 ├── MiningError         a hard-example algorithm cannot be made, or cannot read a prediction
@@ -8,7 +8,7 @@ EdgeAIError
 ├── AggregationError    a way to aggregate that cannot be made
 └── FederationError     a trainer cannot take part
 
-Nothing that the cloud does wrong is raised to the user's code: the edge's answer is used then.
+A fault of the cloud is never raised to the user's code: the edge's answer is used then.
 """
 
 from common.errors import EdgeAIError
@@ -43,4 +43,4 @@ class AggregationError(EdgeAIError):
 
 
 class FederationError(EdgeAIError):
-    """What the aggregator refuses for good, in its words and with what to do."""
+    """The aggregator refused a request for good. The text is its own and says what to do."""

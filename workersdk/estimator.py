@@ -1,4 +1,4 @@
-"""What a user's model must offer to either side."""
+"""The interface of a user's model, on the edge and in the cloud."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

@@ -1,11 +1,11 @@
-"""Hard-example mining: decides, from the edge's answer alone, whether to ask the cloud.
+"""Hard-example mining: decides by the edge's answer alone whether to ask the cloud.
 
-Called by JointInference once per sample, from any thread. Pure but for Random's draw: never
-sends, counts or logs. Formulas and parameter names are those of Sedna's library, so its
+Called by JointInference once per sample, from any thread. Pure, except for the draw of Random: no
+I/O, no counts, no log. Formulas and parameter names are those of Sedna's library, so Sedna's
 manifests keep their meaning.
 
-Two cases that the formulas leave open: no prediction at all (None, empty) is not hard, as in
-Sedna; a prediction that holds NaN is hard, since the edge then has no answer worth using.
+The formulas leave two cases open. No prediction at all (None, empty) is not hard, as in Sedna. A
+prediction that holds NaN is hard, since the edge has no usable answer then.
 """
 
 import math
@@ -22,7 +22,7 @@ Parameter = float | str  # a CR carries every parameter as text
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """`score` is what was compared with the threshold, None where nothing was computed."""
+    """`score` was compared with the threshold; None where no score was computed."""
 
     is_hard: bool
     score: float | None
@@ -30,7 +30,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class HardExampleMining(Protocol):
-    """What JointInference needs; a user's own algorithm needs no base class."""
+    """The interface that JointInference calls. A user's own algorithm needs no base class."""
 
     def __call__(self, prediction: Any) -> Decision:
         """Judge one sample by what the estimator's predict() answered for it.
@@ -143,7 +143,7 @@ PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def create(name: str, parameters: Mapping[str, str]) -> HardExampleMining:
-    """The algorithm that a CR names; upper and lower case are alike, as are spaces around.
+    """The algorithm that a CR names. Case and surrounding spaces are ignored.
 
     Raises: MiningError for a name, a parameter or a value that does not exist
     """
@@ -190,7 +190,7 @@ def below(score: float, threshold: float, what: str) -> Decision:
 
 
 def certainty(probabilities: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """1 + Σ p·ln p / ln n in [0, 1]; NaN where the vector has no probability to speak of."""
+    """1 + Σ p·ln p / ln n in [0, 1]; NaN without a positive sum, or with a negative element."""
     if not probabilities.sum() > 0 or (probabilities < 0).any():
         return math.nan
     if probabilities.size == 1:

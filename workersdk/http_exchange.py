@@ -1,9 +1,9 @@
 """HTTP/1.1 exchanges with one peer over kept-alive connections, each under one deadline.
 
-Used by CloudClient and Reporter, from any thread. Knows no retry beyond one: when a kept-alive
-connection turns out to be dead before a byte of the answer came, the request goes once more over
-a new connection, within the same deadline. Never puts a request's path into an error or a log:
-it may hold a secret.
+Used by CloudClient, Reporter and AggregatorClient, from any thread. There is one case of a retry: a
+kept-alive connection that proves dead before the first byte of the answer. The request is then sent
+again over a new connection, within the same deadline. A request's path never appears in an error or
+a log, since it may hold a secret.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ MAX_IDLE_CONNECTIONS: Final = 4
 
 
 class Fault(enum.Enum):
-    """What went wrong when there is no answer."""
+    """Why there is no answer."""
 
     TIMEOUT = enum.auto()
     UNREACHABLE = enum.auto()
@@ -33,7 +33,7 @@ class Fault(enum.Enum):
 
 
 class ExchangeError(Exception):
-    """`is_sent`: the whole request had been handed to the network."""
+    """`is_sent`: the whole request was handed to the network."""
 
     def __init__(self, fault: Fault, detail: str, *, is_sent: bool) -> None:
         self.fault, self.detail, self.is_sent = fault, detail, is_sent
@@ -48,7 +48,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """`retry_after_s` is 0 when the peer named none."""
+    """`retry_after_s` is 0 without a Retry-After header."""
 
     status: int
     body: bytes
@@ -118,7 +118,7 @@ class _Connection(http.client.HTTPConnection):
     def __init__(self, address: Address, resolver: Resolver) -> None:
         super().__init__(address.host, address.port)
         self._resolver = resolver
-        self._socket: DeadlineSocket | None = None  # as self.sock, but kept when that is closed
+        self._socket: DeadlineSocket | None = None  # self.sock, also after that is closed
         self._deadline = Deadline(0)  # of the exchange under way
         self._is_used = False  # has carried a whole exchange
         self._is_sent = False  # this exchange's request is out
@@ -168,7 +168,7 @@ class _Connection(http.client.HTTPConnection):
         return response, is_kept
 
     def _error(self, fault: Fault, error: Exception) -> ExchangeError:
-        # The text of InvalidURL and its like would quote the path.
+        # The text of errors such as InvalidURL quotes the path.
         text = str(error) if isinstance(error, OSError) else ""
         detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return ExchangeError(fault, detail, is_sent=self._is_sent)
@@ -179,7 +179,7 @@ def connect(resolver: Resolver, deadline: Deadline) -> DeadlineSocket:
     addresses = resolver.resolve(deadline)
     failure: OSError = OSError("the name has no address")
     for tried, (family, address) in enumerate(addresses):
-        # One address that swallows packets must not use up the time of the others.
+        # An address that never answers must leave time for the others.
         share = Deadline(deadline.remaining_s() / (len(addresses) - tried))
         connection = DeadlineSocket(family, socket.SOCK_STREAM)
         try:

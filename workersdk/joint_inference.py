@@ -4,8 +4,8 @@
         for result in joint.inference(batch):
             use(result.answer)
 
-inference() always answers: what the cloud does not answer in time, the edge has answered already.
-It reports its counts to the LocalController through a Reporter; it never waits for that.
+inference() always answers: the edge's answer is used where the cloud gives none in time. A Reporter
+reports the counts to the LocalController; inference() never waits for it.
 """
 
 import logging
@@ -36,11 +36,11 @@ class JointInference:
     """A small model on the edge with a big one behind it. Thread-safe.
 
     Args:
-        hard_example_mining: which samples to send; None: what HEM_NAME and HEM_PARAMETERS say,
-            and where they say nothing, none
+        hard_example_mining: selects the samples to send. None: as HEM_NAME and HEM_PARAMETERS say;
+            where HEM_NAME is not set no sample is sent
         environment: None: this process's environment variables
         cloud: None: a client of BIG_MODEL_IP with the default limits; close() closes it
-        is_reporting: False for measurements that must not count
+        is_reporting: False for measurements, whose samples must not be counted
         loads_model: False when the estimator has loaded its model already
     Raises: SettingsError; what the estimator's load() raises
     """
@@ -73,7 +73,7 @@ class JointInference:
     def inference(self, batch: Any) -> list[InferenceResult]:
         """One result per row of `batch`, an array of numbers; [] for none.
 
-        What raises is not counted.
+        A batch that raises is not counted.
         Raises: TensorError, EstimatorError, MiningError; what the estimator raises
         """
         samples = tensors.as_samples(batch)
@@ -125,7 +125,7 @@ class JointInference:
         self.close()
 
     def _ask_cloud(self, samples: Array, decisions: Sequence[Decision]) -> list[CloudAnswer]:
-        """One per sample, EASY where the cloud is not asked."""
+        """One answer for each sample, EASY where the cloud is not asked."""
         answers = [EASY] * len(decisions)
         hard = [index for index, decision in enumerate(decisions) if decision.is_hard]
         if self._cloud is not None and hard:
@@ -137,7 +137,7 @@ class JointInference:
         with self._count_lock:
             self._counts += counts
         if self._reporter is not None:
-            self._reporter.change(lambda told: told + counts)
+            self._reporter.change(lambda reported: reported + counts)
 
 
 def merge(decision: Decision, edge_answer: Any, cloud: CloudAnswer) -> InferenceResult:
@@ -164,7 +164,7 @@ def mining_from(environment: WorkerEnvironment) -> HardExampleMining:
 
 
 def cloud_from(environment: WorkerEnvironment, mining: HardExampleMining) -> CloudClient | None:
-    """None only where no sample can be hard."""
+    """None only where no sample is ever hard."""
     if isinstance(mining, EdgeOnly):
         return None
     if environment.big_model is None:

@@ -1,4 +1,4 @@
-"""When the next report is due. Pure: moments go in (seconds, any clock), moments come out.
+"""When the next report is due. Pure: it takes and returns moments, in seconds of any clock.
 
 Driven by Reporter, which owns the lock and the clock.
 """
@@ -9,7 +9,7 @@ from common.backoff import Backoff
 
 
 class ReportSchedule:
-    """On change at most once per period; a heartbeat when nothing changed; later after failures.
+    """At most one report per period; a heartbeat when nothing changed; a back-off after failures.
 
     Args:
         period_s: least time between two reports
@@ -21,13 +21,13 @@ class ReportSchedule:
         self._heartbeat_s = heartbeat_s
         self._backoff = backoff
         self._is_changed = True  # the first report says that the worker is there
-        self._is_hurried = False
+        self._is_requested = False
         self._not_before_s = -math.inf
         self._beat_s = math.inf
 
     def due_s(self) -> float:
         """The moment of the next report; inf: none until something changes."""
-        if self._is_hurried:
+        if self._is_requested:
             return -math.inf
         if self._is_changed:
             return self._not_before_s
@@ -36,17 +36,17 @@ class ReportSchedule:
     def changed(self) -> None:
         self._is_changed = True
 
-    def hurry(self) -> None:
-        """One report at once, whatever the period and the back-off say."""
-        self._is_hurried = True
+    def request_now(self) -> None:
+        """One report at once, regardless of period and back-off."""
+        self._is_requested = True
 
     def started(self) -> None:
-        """A report with all that is known by now is on its way."""
-        self._is_changed = self._is_hurried = False
+        """A report with the present state is being sent."""
+        self._is_changed = self._is_requested = False
 
     def succeeded(self, now_s: float) -> None:
         self._backoff.reset()
-        self._is_hurried &= self._is_changed  # what was wanted in a hurry has arrived
+        self._is_requested &= self._is_changed  # the requested report has arrived
         self._not_before_s = now_s + self._period_s
         self._beat_s = now_s + self._heartbeat_s if self._heartbeat_s else math.inf
 

@@ -1,9 +1,8 @@
-"""Tells the LocalController of this node how this worker is doing.
+"""Reports the state of this worker to the LocalController of its node.
 
-One daemon thread; whoever works hands it the newest state and goes on. It holds the latest
-state only, never a queue, and tries for ever: what the LocalController missed while it was away
-is in the next report. Never blocks the work, never raises into it, never dies; the secret in
-LC_SERVER's path never reaches a log.
+The reports are sent by one daemon thread. It holds the latest state only, not a queue, and retries
+for ever: the next report holds what the LocalController missed while it was away. A report never
+blocks the worker's own work and never raises into it. The secret in LC_SERVER's path is not logged.
 """
 
 import logging
@@ -66,9 +65,9 @@ class Reporter(Generic[Info]):
 
     Args:
         phase: what this worker does: "inference", "train"
-        info: what is told at the start: a struct or mapping of numbers and texts, which becomes
-            the report's task info; never changed in place
-        counts: names in that task info of totals since this process started
+        info: of the first report: a struct or mapping of numbers and texts. It becomes the
+            report's task info and is never changed in place
+        counts: the names in that task info that are totals since this process started
     """
 
     def __init__(
@@ -100,14 +99,14 @@ class Reporter(Generic[Info]):
         self._version = 1  # of the state; grows with each change
         self._acknowledged = 0  # the version that the LocalController is known to have
         self._sequence = 0
-        self._is_unwanted = False  # the task was here, and has been taken away
+        self._is_withdrawn = False  # the LocalController had this worker's task, and has it no more
         self._is_closed = False
-        self._trouble = ""  # what was last said about failing reports
+        self._logged_problem = ""  # the last logged problem, "" when reports are accepted
         self._thread = threading.Thread(target=self._run, name="edgeai-reporter", daemon=True)
         self._thread.start()
 
     def change(self, change: Callable[[Info], Info]) -> None:
-        """Report what `change` makes of the info. Returns at once."""
+        """Replace the info by `change(info)` and report it. Returns at once."""
         with self._news:
             self._info = change(self._info)
             self._note_change()
@@ -118,24 +117,25 @@ class Reporter(Generic[Info]):
             return self._info
 
     def flush(self, timeout_s: float) -> bool:
-        """Report now; True only when the LocalController acknowledged the state of this moment.
+        """Report now. True only when the LocalController acknowledged the state of this moment.
 
-        Does not wait for one that knew this worker's task and does not know it any more.
+        Returns early where the LocalController has withdrawn this worker's task.
         """
         deadline = Deadline(timeout_s)
         with self._news:
             wanted = self._version
             if self._acknowledged < wanted:
-                self._is_unwanted = False
-                self._schedule.hurry()
+                self._is_withdrawn = False
+                self._schedule.request_now()
                 self._news.notify_all()
             self._news.wait_for(
-                lambda: self._acknowledged >= wanted or self._is_unwanted, timeout=deadline.left_s()
+                lambda: self._acknowledged >= wanted or self._is_withdrawn,
+                timeout=deadline.left_s(),
             )
             return self._acknowledged >= wanted
 
     def close(self, timeout_s: float, *, status: Status = "running") -> bool:
-        """End the reports with one that takes back the promise of heartbeats, as flush() does.
+        """Send a last report, as flush() does. It promises no more heartbeats.
 
         Args: status: "completed" or "failed" where the worker is done for good
         """
@@ -163,7 +163,7 @@ class Reporter(Generic[Info]):
                 version, body = self._version, self._compose()
             outcome = self._post(body)
             with self._news:
-                self._settle(version, outcome)
+                self._apply(version, outcome)
         self._peer.close()
 
     def _wait_until_due(self) -> bool:
@@ -197,39 +197,39 @@ class Reporter(Generic[Info]):
             response = self._peer.exchange(request, Deadline(POST_TIMEOUT_S))
         except ExchangeError as error:
             return _Outcome(error.detail)
-        except Exception as error:  # noqa: BLE001 - reports outlive any fault, a bug included
+        except Exception as error:  # noqa: BLE001 - reports go on after any fault, also after a bug
             return _Outcome(type(error).__name__)
         if response.status == 200:
             return _Outcome("")
         said = self._masked(response.body.decode(errors="replace"))[:200]
         problem = f"HTTP {response.status} {said}"
-        return _Outcome(problem, response.retry_after_s, is_stranger=response.status == 403)
+        return _Outcome(problem, response.retry_after_s, is_unknown=response.status == 403)
 
     def _masked(self, text: str) -> str:
         secret = self._target.server.path.rpartition("/")[2]
         return text.replace(secret, "***") if secret else text
 
-    def _settle(self, version: int, outcome: "_Outcome") -> None:
+    def _apply(self, version: int, outcome: "_Outcome") -> None:
         now_s = time.monotonic()
         if outcome.problem:
             self._schedule.failed(now_s, retry_after_s=outcome.retry_after_s)
         else:
             self._acknowledged = version
             self._schedule.succeeded(now_s)
-        # Before the first report the task may be still on its way to the node.
-        self._is_unwanted = outcome.is_stranger and self._acknowledged > 0
+        # Before the first acknowledged report the task may still be on its way to the node.
+        self._is_withdrawn = outcome.is_unknown and self._acknowledged > 0
         self._news.notify_all()
-        self._say(outcome.problem)
+        self._log_change(outcome.problem)
 
-    def _say(self, problem: str) -> None:
-        """Log a change, not every attempt of a long outage."""
-        if problem == self._trouble:
+    def _log_change(self, problem: str) -> None:
+        """Log only changes: a long outage fails many attempts for one reason."""
+        if problem == self._logged_problem:
             return
         if problem:
             log.warning("report not accepted, will go on trying: %s", problem)
         else:
             log.info("reports are accepted again")
-        self._trouble = problem
+        self._logged_problem = problem
 
 
 class _Outcome(NamedTuple):
@@ -238,14 +238,14 @@ class _Outcome(NamedTuple):
     problem: str
     """"" when it was acknowledged"""
     retry_after_s: float = 0.0
-    is_stranger: bool = False
+    is_unknown: bool = False
     """The LocalController knows no task of this worker."""
 
 
 def reporter_from(
     environment: ReportEnvironment, *, phase: str, info: Info, counts: Sequence[str] = ()
 ) -> Reporter[Info] | None:
-    """None where there is nobody to report to."""
+    """None where LC_SERVER is not set."""
     if environment.lc_server is None:
         log.info("LC_SERVER is not set: nothing is reported")
         return None

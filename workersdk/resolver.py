@@ -1,7 +1,7 @@
 """Resolves one host name within a deadline.
 
-getaddrinfo() cannot be given a timeout, and a node that lost its network waits in it for many
-seconds; so it runs in a thread of its own, of which there is never more than one.
+getaddrinfo() takes no timeout, and on a node without network it blocks for many seconds. So it runs
+in a thread of its own. A Resolver has at most one such thread.
 """
 
 import ipaddress
@@ -36,7 +36,7 @@ class _Lookup(threading.Thread):
 
 
 class Resolver:
-    """Thread-safe. Nothing is remembered: a Service may move."""
+    """Thread-safe. Nothing is cached, since the address of a Service may change."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port

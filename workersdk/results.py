@@ -1,4 +1,4 @@
-"""What inference gives back per sample, and the counts that follow from it.
+"""The result of inference for each sample, and the counts made of results.
 
 Pure data: made by JointInference, read by the user's script and by the Reporter.
 """
@@ -21,21 +21,21 @@ class Reason(enum.StrEnum):
     EASY = "easy"
     """the sample was not hard: the edge answered"""
     HARD = "hard"
-    """the sample was hard and the cloud answered; every further reason is a fallback to the edge"""
+    """the sample was hard and the cloud answered; all reasons below are fallbacks to the edge"""
     CLOUD_TIMEOUT = "cloud_timeout"
     """no whole answer within the deadline"""
     CLOUD_UNREACHABLE = "cloud_unreachable"
     """no connection, or the connection broke"""
     CLOUD_ERROR = "cloud_error"
-    """the cloud answered with an error or with what cannot be read"""
+    """the cloud answered with an error, or its answer cannot be read"""
     CLOUD_BACKING_OFF = "cloud_backing_off"
     """not asked: the cloud failed a moment ago"""
     SAMPLE_TOO_LARGE = "sample_too_large"
-    """not asked: this one sample is beyond the byte limit of a request"""
+    """not asked: this sample alone exceeds the byte limit of a request"""
 
 
 class InferenceResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One sample's answer. `uploaded`: its request was handed to the network in full."""
+    """One sample's answer. `uploaded`: the whole request was handed to the network."""
 
     answer: Any
     answered_by: AnsweredBy

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT for a worker that serves: the main thread is told, the rest goes on."""
+"""SIGTERM and SIGINT for a worker that serves: the main thread gets the signal's name."""
 
 import signal
 import threading
@@ -10,20 +10,21 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def stop_signals_heeded(on_stop: Callable[[str], None]) -> Iterator[None]:
-    """While it lasts `on_stop` is called with a signal's name; nothing outside the main thread.
+def handling_stop_signals(on_stop: Callable[[str], None]) -> Iterator[None]:
+    """In this block a stop signal calls `on_stop` with its name.
 
-    `on_stop` runs between two instructions of the main thread: it must take no lock that the
-    thread may hold. A SimpleQueue's put() will do.
+    Outside the main thread signals are left alone.
+    `on_stop` runs between two instructions of the main thread, so it must not take a lock that
+    this thread may hold. SimpleQueue.put() is safe.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def heed(number: int, _frame: Any) -> None:
+    def handle(number: int, _frame: Any) -> None:
         on_stop(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, heed) for number in STOP_SIGNALS}
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Arrays as msgpack maps {dtype, shape, data}, and the two messages that carry them.
 
-Called by CloudClient and BigModelService. Never pickles, never allocates what was not received:
-the size that a shape promises is compared with the bytes that came before an array is made.
+Called by CloudClient and BigModelService. Nothing is pickled. Before an array is made its size by
+shape is compared with the bytes received, so a message cannot allocate more than it carries.
 
     request   {"samples": tensor}
     reply     {"answers": tensor}    one row per sample, when all answers form one array
@@ -56,7 +56,7 @@ _tensor_decoder: Final = msgspec.msgpack.Decoder(Tensor)
 def as_samples(batch: Any) -> Array:
     """`batch` as an array with one row per sample.
 
-    Raises: TensorError when it has no first axis or holds what cannot travel
+    Raises: TensorError when it has no first axis, or a dtype that cannot be sent
     """
     try:
         samples = np.asarray(batch)
@@ -85,7 +85,7 @@ def to_tensor(array: Array) -> Tensor:
 
 
 def to_array(tensor: Tensor) -> Array:
-    """A writable array of its own. Raises: TensorError"""
+    """A writable copy. Raises: TensorError"""
     dtype = _LITTLE_ENDIAN.get(tensor.dtype)
     if dtype is None:
         raise TensorError(f"dtype {tensor.dtype!r} is not one of {sorted(DTYPES)}")
@@ -99,7 +99,7 @@ def to_array(tensor: Tensor) -> Array:
         # The copy is aligned, writable and in this machine's byte order.
         view: Array = np.ndarray(tensor.shape, dtype=dtype, buffer=tensor.data)
         return view.astype(dtype.newbyteorder("="), copy=True)
-    except ValueError as error:  # an empty array whose other dimensions are beyond any memory
+    except ValueError as error:  # an empty array whose other dimensions exceed any memory
         raise TensorError(f"shape {list(tensor.shape)} is impossible: {error}") from error
 
 
@@ -130,7 +130,7 @@ def decode_reply(body: bytes) -> list[Any]:
         if not array.ndim:
             raise TensorError("the answers have no first axis")
         return list(array)
-    return [_revive(answer) for answer in answers]
+    return [_restore_tensors(answer) for answer in answers]
 
 
 def _encode(message: PredictRequest | PredictReply) -> bytes:
@@ -155,15 +155,15 @@ def _decode(decoder: msgspec.msgpack.Decoder[Message], body: bytes) -> Message:
         raise TensorError(f"malformed message: {error}") from error
 
 
-def _revive(value: Any) -> Any:
-    """`value` with the maps that are tensors turned into arrays, at any depth."""
+def _restore_tensors(value: Any) -> Any:
+    """`value`, where each map that is a tensor has become an array, at any depth."""
     if isinstance(value, list):
-        return [_revive(element) for element in value]
+        return [_restore_tensors(element) for element in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == _KEYS and isinstance(value["data"], bytes):
         return to_array(_convert(value))
-    return {key: _revive(element) for key, element in value.items()}
+    return {key: _restore_tensors(element) for key, element in value.items()}
 
 
 def _convert(fields: dict[str, Any]) -> Tensor:

@@ -60,7 +60,7 @@ def test_retry_after_is_honoured(schedule: ReportSchedule) -> None:
 
 def test_hurry_ignores_period_and_pause_once(schedule: ReportSchedule) -> None:
     schedule.failed(NOW_S, retry_after_s=0)
-    schedule.hurry()
+    schedule.request_now()
     assert schedule.due_s() == -math.inf
     schedule.started()
     schedule.failed(NOW_S, retry_after_s=0)
@@ -69,7 +69,7 @@ def test_hurry_ignores_period_and_pause_once(schedule: ReportSchedule) -> None:
 
 def test_hurry_for_what_is_on_its_way_already_asks_for_no_other(schedule: ReportSchedule) -> None:
     schedule.started()
-    schedule.hurry()
+    schedule.request_now()
     schedule.succeeded(NOW_S)
     assert schedule.due_s() == NOW_S + 10
 
@@ -77,7 +77,7 @@ def test_hurry_for_what_is_on_its_way_already_asks_for_no_other(schedule: Report
 def test_hurry_for_what_changed_meanwhile_asks_for_another(schedule: ReportSchedule) -> None:
     schedule.started()
     schedule.changed()
-    schedule.hurry()
+    schedule.request_now()
     schedule.succeeded(NOW_S)
     assert schedule.due_s() == -math.inf
 

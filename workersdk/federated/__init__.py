@@ -1,5 +1,5 @@
-"""Federated learning: trainers keep their data, an aggregator joins what they learned.
+"""Federated learning: trainers keep their data, an aggregator joins their models.
 
-`learning` is the trainers' side, `server` the aggregator's. Between them go weights as raw
-numbers, in pieces with a checksum, over HTTP; `protocol` says how.
+`learning` is the trainer's side, `server` the aggregator's. Weights travel between them over HTTP
+as raw numbers, in pieces with a checksum: see `protocol`.
 """

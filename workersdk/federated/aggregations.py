@@ -1,13 +1,13 @@
-"""How the trainers' models become one. A new way is a subclass here or in the user's worker.
+"""Aggregations: they join the trainers' models to one. A new one is a subclass of Aggregation.
 
-Called by the aggregator with one slice of every update at a time, so its memory does not grow
-with the model or with the number of participants.
+The aggregator calls combine() with one slice of all updates at a time, so its memory grows neither
+with the model nor with the number of participants.
 
 - FedAvg: the mean, weighted by samples (McMahan et al. 2017).
 - FedAvgM: FedAvg whose step keeps a momentum (Hsu et al. 2019).
-- TrimmedMean: the mean without the most extreme values of each weight, which a few broken or
-  hostile participants cannot move far (Yin et al. 2018). It does not weigh by samples: the number
-  of samples is what a participant says of itself.
+- TrimmedMean: the mean without the most extreme values of each weight (Yin et al. 2018). A few
+  broken or hostile participants cannot move it far. It does not weigh by samples, since a
+  participant may lie about their number.
 """
 
 import math
@@ -22,20 +22,20 @@ from workersdk.federated.layout import Vector
 
 
 class Slice(NamedTuple):
-    """The same range of weights everywhere. `memory` is what the last round left there."""
+    """One range of weights, of the model and of all updates. `memory` is of the last round."""
 
     model: Vector
-    """(n,), what the participants started from"""
+    """(n,), the model that the participants started from"""
     updates: npt.NDArray[np.float32]
-    """(participants, n), what they sent; at least one participant"""
+    """(participants, n), at least one participant"""
     samples: npt.NDArray[np.float64]
-    """(participants,), more than 0 each"""
+    """(participants,), each more than 0"""
     memory: Vector
-    """(n,), zeros at first; all zero and not kept unless `has_memory`"""
+    """(n,), zeros in the first round, and always where `has_memory` is False"""
 
 
 class Aggregation(ABC):
-    """`least_updates`: with fewer the round cannot close."""
+    """`least_updates`: a round with fewer updates does not close."""
 
     name: ClassVar[str]
     has_memory: ClassVar[bool] = False
@@ -73,7 +73,7 @@ class FedAvgM(Aggregation):
 
 
 class TrimmedMean(Aggregation):
-    """Args: trim: share of the participants that is left out at each end, at least one
+    """Args: trim: share of the participants left out at each end, at least one participant
 
     Raises: AggregationError for a share outside (0, 0.5)
     """
@@ -84,7 +84,7 @@ class TrimmedMean(Aggregation):
         if not 0 < trim < 0.5:
             raise AggregationError(self.name, f"trim is {trim}, expected above 0 and below 0.5")
         self._trim = trim
-        self.least_updates = 3  # one at each end, and one that stays
+        self.least_updates = 3  # one at each end, and one to keep
 
     def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
         count = len(slice_.updates)

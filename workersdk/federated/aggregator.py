@@ -1,7 +1,7 @@
-"""The aggregator's decisions: joins the rounds (who), the store (what) and the clock.
+"""The aggregator's decisions, made of the rounds (who takes part), the store and the clock.
 
-Called by the HTTP handlers, from many threads, and by AggregationServer's loop. Every refusal is
-a Refused with the status and the words for the participant; none of them harms the round.
+Called by the HTTP handlers, from many threads, and by AggregationServer's loop. Each refusal is a
+Refused with the HTTP status and a text for the participant. A refusal never harms the round.
 """
 
 import logging
@@ -26,13 +26,13 @@ from workersdk.federated.store import NotFinite, RoundOver, RoundStore
 log = logging.getLogger(__name__)
 
 MAX_NUMBERS: Final = 2**31
-MAX_CHECKED: Final = 4  # pieces at once: each takes several times its bytes
-BEATS: Final = 3  # in the time after which a participant counts as gone
+MAX_CHECKED: Final = 4  # pieces at once, since checking one takes several times its bytes
+BEATS: Final = 3  # within the time after which a silent participant counts as gone
 
 
 class Refused(Exception):
-    """`status` is HTTP's: 400 damaged, 404 not joined, 409 over, 410 displaced, 422 not wanted,
-    507 disk full
+    """`status` is the HTTP status: 400 damaged, 404 not joined, 409 the round is over, 410 another
+    process has taken the name, 422 not acceptable, 507 disk full
     """
 
     def __init__(self, status: int, problem: str) -> None:
@@ -41,13 +41,13 @@ class Refused(Exception):
 
 
 class RoundResult(msgspec.Struct, frozen=True):
-    """Of a round that was closed, for the user's `stop_when` and the log."""
+    """The result of a closed round, for the user's `stop_when` and the log."""
 
     round: int
     samples: dict[str, int]
     """By participant."""
     metrics: dict[str, float]
-    """Means of what the participants told, weighted by samples."""
+    """Means of the participants' metrics, weighted by samples."""
 
 
 StopRule = Callable[[RoundResult], bool]
@@ -70,23 +70,23 @@ class Aggregator:
         self._store = store
         self._max_wait_s = max_wait_s
         self._aggregation = aggregation
-        self._settings = _at_least(aggregation, settings)
-        self._seed_change = threading.Lock()  # guards the seed's becoming a model
+        self._settings = _settings_for(aggregation, settings)
+        self._seed_change = threading.Lock()  # held while the seed becomes the model
         self._adopt(store.commits() if store.state.round == SEED else ())
         self._rounds = Rounds(self._settings, now_s=time.monotonic(), number=store.state.round)
         self._change = threading.Condition()  # guards the rounds
-        self._taking_part = threading.Lock()  # joins and leaves, one after the other on the disk
+        self._taking_part = threading.Lock()  # held during a join or leave, with their writes
         self._checking = threading.BoundedSemaphore(MAX_CHECKED)
         for name, commit in store.commits().items():
-            self._rounds.sent(name, commit.samples, time.monotonic())
-        self._rounds.expect((*store.state.takers, *store.commits()), time.monotonic())
-        self._instances: dict[str, str] = {}  # the process behind a name
-        self._displaced: dict[str, str] = {}  # process -> the name that it had
+            self._rounds.note_update(name, commit.samples, time.monotonic())
+        self._rounds.expect_again((*store.state.recipients, *store.commits()), time.monotonic())
+        self._instances: dict[str, str] = {}  # by name: the process that takes part
+        self._displaced: dict[str, str] = {}  # by process: its former name
 
     # ---- for participants -----------------------------------------------------------------------
 
     def join(self, name: str, join: Join) -> Welcome:
-        """A process that joins under the name of another one displaces it. Raises: Refused"""
+        """A newer process displaces an older one of the same name. Raises: Refused"""
         with self._refusing():
             layouts.check(join.layout, max_numbers=MAX_NUMBERS)
             with self._taking_part:
@@ -96,21 +96,22 @@ class Aggregator:
                     self._displace(name, join.instance)
                     self._rounds.join(name, time.monotonic())
                     self._change.notify_all()
-                self._store.await_taker(name)  # beats do not wait for the disk
+                # Outside the condition, so that beats do not wait for the disk.
+                self._store.add_recipient(name)
         log.info("participant joined: name=%s instance=%s", name, join.instance)
         return Welcome(self._store.state.encoding, self._settings.gone_after_s / BEATS)
 
     def require_joined(self, instance: str) -> None:
-        """Of a process that says which it is.
+        """Raises: Refused where `instance` has not joined this aggregator, or was displaced
 
-        Raises: Refused, where it has not joined this process, or a newer one took its place
+        Args: instance: "" where the client names none
         """
         with self._change:
             self._require_current(instance)
             if instance and instance not in self._instances.values():
                 raise Refused(404, "this process has not joined: join first")
 
-    def heard(self, name: str) -> None:
+    def note_beat(self, name: str) -> None:
         """Raises: Refused"""
         with self._change:
             self._require_joined(name)
@@ -119,13 +120,13 @@ class Aggregator:
         """Raises: Refused"""
         with self._refusing(), self._taking_part:
             self._require_current(instance)
-            self._store.taken(name)
+            self._store.remove_recipient(name)
             with self._change:
                 self._rounds.leave(name)
                 self._change.notify_all()
 
     def state_for(self, name: str, *, after: int, wait_s: float, instance: str = "") -> RoundState:
-        """Waits up to `wait_s` for something to do beyond round `after`. Raises: Refused"""
+        """Waits up to `wait_s` for a round after `after` that needs `name`. Raises: Refused"""
         deadline = Deadline(min(wait_s, self._max_wait_s))
         with self._change:
             while True:
@@ -138,7 +139,7 @@ class Aggregator:
                     return self._state_for(name)
 
     def model_piece(self, round_: int, piece: int) -> bytes:
-        """As it travels. Raises: Refused"""
+        """One piece, encoded. Raises: Refused"""
         with self._refusing():
             if round_ != self._store.state.round:
                 raise RoundOver(f"round {round_} is over")
@@ -148,10 +149,10 @@ class Aggregator:
         return protocol.packed(data, self._store.state.encoding)
 
     def offer(self, name: str, round_: int, checksum: str) -> int:
-        """How many pieces of this very update are here. Raises: Refused"""
+        """How many pieces of the update with this checksum are stored. Raises: Refused"""
         with self._refusing():
             if round_ == SEED:
-                self._adopt_seed()  # of somebody for whom it failed, when the disk was full
+                self._adopt_seed()  # an earlier attempt may have failed on a full disk
             with self._change:
                 self._require_joined(name)
                 if round_ == SEED and self._rounds.seeder(time.monotonic()) != name:
@@ -160,7 +161,7 @@ class Aggregator:
 
     def receive(self, name: str, round_: int, piece: int, body: bytes) -> None:
         """Raises: Refused"""
-        self.heard(name)
+        self.note_beat(name)
         encoding, numbers = self._store.state.encoding, self._store.numbers
         with self._refusing(), self._checking:
             count = protocol.numbers_of(piece, numbers)
@@ -172,15 +173,15 @@ class Aggregator:
 
     def commit(self, name: str, round_: int, commit: Commit) -> None:
         """Raises: Refused"""
-        self.heard(name)
-        told = {key: value for key, value in commit.metrics.items() if math.isfinite(value)}
+        self.note_beat(name)
+        finite = {key: value for key, value in commit.metrics.items() if math.isfinite(value)}
         with self._refusing():
-            self._store.commit(round_, name, msgspec.structs.replace(commit, metrics=told))
+            self._store.commit(round_, name, msgspec.structs.replace(commit, metrics=finite))
             if round_ == SEED:
                 self._adopt_seed()
         with self._change:
-            if round_ == self._rounds.number:  # the round may have closed with it meanwhile
-                self._rounds.sent(name, commit.samples, time.monotonic())
+            if round_ == self._rounds.number:  # else this update has closed the round meanwhile
+                self._rounds.note_update(name, commit.samples, time.monotonic())
             self._change.notify_all()
         log.info("update received: name=%s round=%d samples=%d", name, round_, commit.samples)
 
@@ -189,7 +190,7 @@ class Aggregator:
     def seed(self, weights: layouts.Weights) -> None:
         """Start from these weights, unless there is a model already.
 
-        Call it before anybody joins. Raises: OSError, WeightsError
+        Call it before the first join. Raises: OSError, WeightsError
         """
         if self._store.state.round == SEED:
             layout = layouts.layout_of(weights)
@@ -203,20 +204,20 @@ class Aggregator:
 
     @property
     def is_concluded(self) -> bool:
-        """Nothing is left to do: the result is saved, and those who took part have it."""
+        """The result is saved, and all participants have it or are gone."""
         return self._store.state.is_concluded
 
     def wait_until_closing(self, timeout_s: float) -> bool:
         """Whether the round may be closed."""
         with self._change:
             return self._change.wait_for(
-                lambda: self._rounds.closes(time.monotonic()), timeout=timeout_s
+                lambda: self._rounds.can_close(time.monotonic()), timeout=timeout_s
             )
 
-    def lack(self) -> str:
-        """Why the round cannot close, whoever of those present sends. "" when it can."""
+    def obstacle(self) -> str:
+        """Why the round cannot close, even if all present participants send. "" when it can."""
         with self._change:
-            return self._rounds.lack(time.monotonic())
+            return self._rounds.obstacle(time.monotonic())
 
     def close_round(self, stop_when: StopRule) -> RoundResult:
         """Aggregate, and begin the next round.
@@ -227,20 +228,20 @@ class Aggregator:
         result = self._result()
         is_last = stop_when(result) or result.round >= self._settings.rounds
         with self._change:
-            takers = sorted(self._rounds.present(time.monotonic()))
+            recipients = sorted(self._rounds.present(time.monotonic()))
         try:
-            self._store.aggregate(self._aggregation, is_last=is_last, takers=takers)
-        except NotFinite as error:  # from the same updates it would be so for ever
+            self._store.aggregate(self._aggregation, is_last=is_last, recipients=recipients)
+        except NotFinite as error:  # the same updates would give the same result for ever
             if is_last and not self._store.state.has_learned:
-                raise  # what all started from is no result
+                raise  # a model that was never trained is no result
             log.error("round keeps its model: round=%d problem=%s", result.round, error)
-            self._store.keep(is_last=is_last, takers=takers)
+            self._store.keep_model(is_last=is_last, recipients=recipients)
         with self._change:
             self._rounds.begin(self._store.state.round, time.monotonic())
             self._change.notify_all()
-            joined = self._rounds.present(time.monotonic()).difference(takers)
-        for name in joined:  # while the updates were joined
-            self._store.await_taker(name)
+            joined = self._rounds.present(time.monotonic()).difference(recipients)
+        for name in joined:  # while the updates were aggregated
+            self._store.add_recipient(name)
         return result
 
     def wait_until_all_left(self, timeout_s: float) -> bool:
@@ -251,7 +252,7 @@ class Aggregator:
             )
 
     def conclude(self) -> None:
-        """Remove all that was kept; for when the result is saved. Raises: OSError"""
+        """Remove all files except the record; call it when the result is saved. Raises: OSError"""
         self._store.conclude()
 
     def model(self) -> layouts.Weights:
@@ -264,7 +265,7 @@ class Aggregator:
         if self._store.state.is_finished:
             return RoundState(number, rounds, is_finished=True)
         if self._store.is_closed or number != self._store.state.round:
-            is_yours = False  # the next one is in the making
+            is_yours = False  # the next round is being made
         elif number == SEED:
             is_yours = self._rounds.seeder(time.monotonic()) == name
         else:
@@ -272,10 +273,10 @@ class Aggregator:
         return RoundState(number, rounds, is_yours=is_yours)
 
     def _require_layout(self, name: str, layout: layouts.Layout) -> None:
-        """The first one's is the federation's. Raises: WeightsError, OSError"""
+        """The first participant's layout is the federation's. Raises: WeightsError, OSError"""
         others = self._rounds.present(time.monotonic()) - {name}
         if self._store.state.round == SEED and not others:
-            self._store.expect(layout)
+            self._store.set_layout(layout)
         expected = self._store.state.layout
         if layout != expected:
             difference = layouts.difference(layout, expected)
@@ -305,11 +306,11 @@ class Aggregator:
         """Whether there was a seed to start from."""
         name = next(iter(committed), None)
         if name is not None:
-            self._store.adopt(name)
+            self._store.adopt_seed(name)
         return name is not None
 
     def _require_joined(self, name: str) -> None:
-        if not self._rounds.heard(name, time.monotonic()):
+        if not self._rounds.note_beat(name, time.monotonic()):
             raise Refused(404, f"participant {name} has not joined: join first")
 
     def _result(self) -> RoundResult:
@@ -336,7 +337,7 @@ class Aggregator:
             raise Refused(507, f"the aggregator cannot keep it: {error.strerror}") from error
 
 
-def _at_least(aggregation: Aggregation, settings: RoundSettings) -> RoundSettings:
+def _settings_for(aggregation: Aggregation, settings: RoundSettings) -> RoundSettings:
     """Raises: AggregationError"""
     needed, expected = aggregation.least_updates, settings.expected_participants
     if needed > expected:
@@ -347,9 +348,9 @@ def _at_least(aggregation: Aggregation, settings: RoundSettings) -> RoundSetting
 
 
 def _mean(key: str, commits: Iterable[Commit]) -> float:
-    """Over those who told this metric, weighted by their samples."""
-    told = [commit for commit in commits if key in commit.metrics]
-    total = sum(commit.samples for commit in told)
+    """Over the participants that sent this metric, weighted by their samples."""
+    having = [commit for commit in commits if key in commit.metrics]
+    total = sum(commit.samples for commit in having)
     if not total:
         return 0.0
-    return sum(commit.metrics[key] * commit.samples for commit in told) / total
+    return sum(commit.metrics[key] * commit.samples for commit in having) / total

@@ -1,9 +1,9 @@
 """A trainer's side of the protocol: joins, waits for rounds, fetches the model, sends its update.
 
-Called by FederatedLearning from one thread; a second thread says "I am still here" while the
-first one trains. An aggregator that is not there yet, or away, is waited for; one that was started
-anew is joined again, and what was on its way goes on. What it refuses for good, such as a name
-that another process has taken, is a FederationError in its words.
+Called by FederatedLearning from one thread. A second thread sends beats while the first one trains.
+The client waits for an aggregator that cannot be reached. It joins a restarted aggregator again,
+and continues the transfer that was under way. A refusal for good, such as a name that another
+process has taken, is a FederationError with the aggregator's text.
 """
 
 import contextlib
@@ -41,20 +41,20 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-REQUEST_TIMEOUT_S: Final = 60.0  # for one piece; as long as the aggregator reads
+REQUEST_TIMEOUT_S: Final = 60.0  # for one piece; the aggregator reads as long
 BEAT_TIMEOUT_S: Final = 10.0
-LEAVE_TIMEOUT_S: Final = 2.0  # a pod that is stopped has 30 s for all that it does
-WAIT_S: Final = 20.0  # in one request, for the next round
-MAX_RESENDS: Final = 3  # in a row, of what arrived damaged
-MAX_REJOINS: Final = 3  # in a row, for one request, while the aggregator is there
+LEAVE_TIMEOUT_S: Final = 2.0  # a stopped pod has 30 s in all
+WAIT_S: Final = 20.0  # for the next round, in one request
+MAX_RESENDS: Final = 3  # in a row, after damage on the way
+MAX_REJOINS: Final = 3  # in a row, for one request, of one aggregator process
 
 
 class RoundClosed(Exception):
-    """The round is over: what was meant for it is not wanted."""
+    """The round is over: the aggregator takes no more updates of it."""
 
 
 class _NotJoined(Exception):
-    """The aggregator does not know this participant (any more)."""
+    """The aggregator does not know this participant, or knows it no more."""
 
 
 class AggregatorClient:
@@ -81,11 +81,11 @@ class AggregatorClient:
         self._where = f"aggregator at {address.host}:{address.port}"
         self._layout = Layout(())
         self._encoding = Encoding()
-        self._trouble = ""  # what was last said about an aggregator that is away
+        self._logged_problem = ""  # the last logged problem, "" when the aggregator answers
         self._outages = 0
         self._is_closed = threading.Event()
         self._heartbeat = Heartbeat(self._beat)
-        self.sent_bytes = self.received_bytes = 0  # of weights
+        self.sent_bytes = self.received_bytes = 0  # bytes of weights
 
     # ---- life -----------------------------------------------------------------------------------
 
@@ -94,21 +94,21 @@ class AggregatorClient:
         self._layout = layout
         self._join()
 
-    def close(self, *, comes_again: bool = False) -> None:
-        """Take part no more. Says so to the aggregator if it is there.
+    def close(self, *, will_return: bool = False) -> None:
+        """Take part no more, and tell the aggregator if it can be reached.
 
-        Args: comes_again: do not say so, for another process is to take its place
+        Args: will_return: do not tell, since another process will take this one's place
         """
         self._is_closed.set()
         self._heartbeat.close(self._leave_timeout_s / 2)
-        if not comes_again:
+        if not will_return:
             self._exchange("DELETE", self._participant, timeout_s=self._leave_timeout_s)
         self._peer.close()
 
     def _join(self) -> None:
         try:
             self._welcome(self._answer("POST", self._participant, self._join_body()))
-        except (_NotJoined, RoundClosed, Damaged) as error:  # of a join each is for good
+        except (_NotJoined, RoundClosed, Damaged) as error:  # each of them ends a join for good
             raise FederationError(str(error)) from error
 
     def _join_body(self) -> bytes:
@@ -117,16 +117,16 @@ class AggregatorClient:
     def _welcome(self, body: bytes) -> None:
         welcome = self._decoded(body, Welcome)
         self._encoding = welcome.encoding
-        self._heartbeat.keep(welcome.beat_s)
+        self._heartbeat.set_period(welcome.beat_s)
 
     def _beat(self) -> None:
-        """An aggregator that was started anew knows nobody, and must not close a round so."""
+        """Join a restarted aggregator again: it must not close a round without this participant."""
         path = f"{self._participant}/beat"
         heard, _ = self._exchange("POST", path, timeout_s=BEAT_TIMEOUT_S)
         if heard is None or heard.status != 404 or self._is_closed.is_set():
             return
         joined, _ = self._exchange("POST", self._participant, self._join_body())
-        # A refusal meets the other thread, too, and is told there.
+        # The other thread meets a refusal too, and raises it.
         if joined is not None and joined.status == 200:
             with contextlib.suppress(FederationError):
                 self._welcome(joined.body)
@@ -134,7 +134,7 @@ class AggregatorClient:
     # ---- rounds ---------------------------------------------------------------------------------
 
     def next_round(self) -> RoundState:
-        """The next round that wants something of this participant, or the end.
+        """The next round that needs this participant, or the end.
 
         Raises: FederationError
         """
@@ -145,7 +145,7 @@ class AggregatorClient:
                 return state
 
     def fetch(self, round_: int, numbers: int) -> Vector:
-        """What the round starts from. Raises: RoundClosed, FederationError"""
+        """The model that the round starts from. Raises: RoundClosed, FederationError"""
         vector = np.empty(numbers, dtype=np.float32)
         for piece in range(protocol.pieces(numbers)):
             start = piece * protocol.PIECE_NUMBERS
@@ -156,12 +156,12 @@ class AggregatorClient:
         return vector
 
     def send(self, round_: int, vector: Vector, *, commit: Commit) -> None:
-        """This participant's update. Raises: RoundClosed, WeightsError, FederationError"""
+        """Send this participant's update. Raises: RoundClosed, WeightsError, FederationError"""
         resends = _Resends()
         self._resending(functools.partial(self._send, round_, vector, commit, resends), resends)
 
-    def pass_on(self, round_: int, commit: Commit) -> None:
-        """Nothing for this round: no samples. Raises: RoundClosed, FederationError"""
+    def skip_round(self, round_: int, commit: Commit) -> None:
+        """Take part in this round without samples. Raises: RoundClosed, FederationError"""
         self._call("POST", f"{self._update(round_)}/commit", protocol.encode(commit))
 
     # ---- parts ----------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class AggregatorClient:
         return f"/v1/rounds/{round_}/updates/{self._name}"
 
     def _send(self, round_: int, vector: Vector, commit: Commit, resends: "_Resends") -> None:
-        encoding = self._encoding  # another one by the next attempt, if the aggregator has changed
+        encoding = self._encoding  # after a restart the aggregator may ask for another one
         protocol.check_fits(vector, self._layout, encoding)
         checksum = protocol.digest(protocol.wire_parts(vector, encoding))
         path = self._update(round_)
@@ -198,7 +198,7 @@ class AggregatorClient:
         return protocol.from_wire(data, encoding)
 
     def _resending(self, attempt: Callable[[], T], resends: "_Resends") -> T:
-        """Again where something was damaged on the way. Raises: FederationError, what it raises"""
+        """Repeat `attempt` after damage. Raises: FederationError, what `attempt` raises"""
         while True:
             try:
                 return attempt()
@@ -209,13 +209,16 @@ class AggregatorClient:
                 resends.left -= 1
 
     def _call(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """Joins again where it must. Raises: RoundClosed, Damaged, FederationError"""
+        """Joins again where the aggregator has lost this participant.
+
+        Raises: RoundClosed, Damaged, FederationError
+        """
         left, outages = MAX_REJOINS, self._outages
         while True:
             try:
                 return self._answer(method, path, body)
             except _NotJoined as error:
-                if outages != self._outages:  # so it is another process by now
+                if outages != self._outages:  # the aggregator was away: it is another process
                     left, outages = MAX_REJOINS, self._outages
                 if not left:
                     raise FederationError(str(error)) from error
@@ -224,16 +227,16 @@ class AggregatorClient:
                 left -= 1
 
     def _answer(self, method: str, path: str, body: bytes) -> bytes:
-        """Waits for it. Raises: _NotJoined, RoundClosed, Damaged, FederationError"""
+        """Waits for the aggregator. Raises: _NotJoined, RoundClosed, Damaged, FederationError"""
         backoff = Backoff(base_s=0.2, max_s=10.0, floor_s=0.05)
         while True:
             response, problem = self._exchange(method, path, body)
             if response is not None and response.status == 200:
-                self._say("")
+                self._log_change("")
                 return response.body
             if response is not None and response.status < 500:
                 raise self._refusal(response)
-            self._say(problem)
+            self._log_change(problem)
             at_least_s = response.retry_after_s if response is not None else 0.0
             if self._is_closed.wait(backoff.next_s(at_least_s=at_least_s)):
                 raise FederationError(f"{self._where}: closed")
@@ -241,16 +244,16 @@ class AggregatorClient:
     def _exchange(
         self, method: str, path: str, body: bytes = b"", *, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> tuple[Response | None, str]:
-        """The answer, and what is wrong with it or that there is none."""
+        """The answer or None, and a text about what is wrong."""
         request = Request(method=method, path=path, body=body, headers=self._headers)
         try:
             response = self._peer.exchange(request, Deadline(timeout_s))
         except ExchangeError as error:
             return None, error.detail
-        return response, f"HTTP {response.status} {_words(response)}"
+        return response, f"HTTP {response.status} {_error_text(response)}"
 
     def _refusal(self, response: Response) -> Exception:
-        words = _words(response)
+        words = _error_text(response)
         known = {400: Damaged, 404: _NotJoined, 409: RoundClosed}
         return known.get(response.status, FederationError)(f"{self._where} refuses: {words}")
 
@@ -260,31 +263,31 @@ class AggregatorClient:
         except Damaged as error:
             raise FederationError(f"{self._where}: {error}") from error
 
-    def _say(self, problem: str) -> None:
-        """Log a change, not every attempt of a long outage."""
-        self._outages += bool(problem and not self._trouble)
-        if problem and problem != self._trouble:
+    def _log_change(self, problem: str) -> None:
+        """Log only changes: a long outage fails many attempts for one reason."""
+        self._outages += bool(problem and not self._logged_problem)
+        if problem and problem != self._logged_problem:
             log.warning("waiting for the %s: %s", self._where, problem)
-        elif self._trouble and not problem:
+        elif self._logged_problem and not problem:
             log.info("the %s answers again", self._where)
-        self._trouble = problem
+        self._logged_problem = problem
 
 
 class _Resends:
-    """`left`: how often something may still arrive damaged."""
+    """`left`: how many damaged transfers in a row are still allowed."""
 
     def __init__(self) -> None:
         self.left = MAX_RESENDS
         self._pieces = 0
 
     def note_progress(self, pieces: int) -> None:
-        """More have arrived than ever before: a long update may lose a few answers in all."""
+        """Progress resets the count: a long update may meet more damage in all."""
         if pieces > self._pieces:
             self._pieces, self.left = pieces, MAX_RESENDS
 
 
-def _words(response: Response) -> str:
-    """What an error's body says."""
+def _error_text(response: Response) -> str:
+    """The text in the body of an error."""
     try:
         return str(msgspec.json.decode(response.body, type=dict[str, str])["error"])[:500]
     except (msgspec.DecodeError, KeyError):

@@ -1,7 +1,8 @@
 """The variables that the GlobalManager gives to the workers of a FederatedLearningJob.
 
-Read by FederatedLearning and AggregationServer when they are made. JOB_SECRET is ours: who knows it
-belongs to the job. Neither it nor the secret in LC_SERVER shows in a repr or an error.
+FederatedLearning and AggregationServer read them when they are made. JOB_SECRET is edgeai's own: a
+client that knows it belongs to the job. JOB_SECRET and the secret in LC_SERVER never appear in a
+repr or an error.
 """
 
 import ipaddress
@@ -22,9 +23,9 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
-    """What a worker of a federation knows about itself. Empty text or None: it is not set.
+    """Settings of a worker of a federation. Empty text or None: the variable is not set.
 
-    Under `worker_name` a trainer takes part and reports.
+    `worker_name` is the name under which a trainer takes part and reports.
     """
 
     job_name: str = ""
@@ -40,7 +41,7 @@ class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     model_url: str = ""
     """MODEL_URL: where the result is saved"""
     pretrained_model_url: str = ""
-    """PRETRAINED_MODEL_URL: what the federation starts from"""
+    """PRETRAINED_MODEL_URL: the model that the federation starts from"""
     dataset_url: str = ""
     """TRAIN_DATASET_URL"""
     state_dir: Path = Path("edgeai-federation")
@@ -86,7 +87,7 @@ def require_participant(environment: FederationEnvironment) -> tuple[Address, st
 
 
 def require_secret(environment: FederationEnvironment) -> None:
-    """Raises: SettingsError where others than this machine could join an open federation"""
+    """Raises: SettingsError where other machines could join a federation without a secret"""
     if not environment.secret.value and not _is_loopback(environment.bind.host):
         raise wrong(
             "JOB_SECRET",

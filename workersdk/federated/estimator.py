@@ -1,4 +1,4 @@
-"""What a user's model must offer to take part, and how the result is saved.
+"""The interface of a user's model that takes part, and how the result is saved.
 
 The methods and their names are those of Sedna's estimators.
 """
@@ -26,7 +26,7 @@ class FederatedEstimator(Protocol):
         """Load the model from `model_url`, the job's pretrainedModel."""
 
     def train(self, *, train_data: Any, valid_data: Any = None, **options: Any) -> Any:
-        """Train from the weights that were set; metrics as a mapping of numbers, or nothing."""
+        """Train from the weights that were set. Returns metrics by name, or None."""
 
     def evaluate(self, data: Any, **options: Any) -> Mapping[str, float]:
         """Metrics of the weights that were set."""
@@ -43,14 +43,14 @@ class FederatedEstimator(Protocol):
 
 @runtime_checkable
 class RoundAware(Protocol):
-    """An estimator that wants to know what a round starts from, as FedProx does."""
+    """An estimator that needs the weights that a round starts from, as FedProx does."""
 
     def begin_round(self, number: int, weights: Weights) -> None:
         """Called after set_weights, before train."""
 
 
 def require_savable(url: str, estimator: FederatedEstimator | None) -> None:
-    """Raises: SettingsError where the result is to go to what only an estimator can reach"""
+    """Raises: SettingsError where only an estimator could save the result at `url`"""
     scheme, found, _ = url.partition("://")
     if found and estimator is None:
         raise SettingsError(
@@ -61,7 +61,7 @@ def require_savable(url: str, estimator: FederatedEstimator | None) -> None:
 
 
 def save_model(weights: Weights, estimator: FederatedEstimator | None, url: str) -> None:
-    """With the estimator, else as a NumPy archive. Without a URL nothing is saved.
+    """Save with the estimator, else as a NumPy archive. Without a URL nothing is saved.
 
     Raises: SettingsError as require_savable; what the estimator raises; OSError
     """
@@ -87,7 +87,7 @@ def _save_archive(weights: Weights, path: Path) -> None:
 
 
 def _write_archive(file: BinaryIO, named: Mapping[str, Array]) -> None:
-    """As numpy.savez does, whose parameters no tensor could be named like."""
+    """As numpy.savez does. Its own parameters would clash with tensors named like them."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in named.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -1,4 +1,4 @@
-"""Files that are whole and durable, or not there. Called by the store."""
+"""Files that are either whole and durable, or not there. Called by the store."""
 
 import os
 from pathlib import Path
@@ -25,18 +25,18 @@ class NewFile:
             if kind is None:
                 self._temporary.rename(self._path)
         finally:
-            self._temporary.unlink(missing_ok=True)  # there only where it is not whole
+            self._temporary.unlink(missing_ok=True)  # still there only after an error
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write `content` in the place of what is there, if anything. Raises: OSError"""
+    """Write `content`, in place of an existing file. Raises: OSError"""
     with NewFile(path) as file:
         file.write(content)
     sync(path.parent)
 
 
 def sync(path: Path) -> None:
-    """What was written to the file, or the names in the directory, outlive a crash."""
+    """Make the content of a file, or the names in a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Says "I am still here" in a thread of its own, in a rhythm that may change.
+"""Sends beats, in a thread of its own, with a period that may change.
 
-Driven by AggregatorClient, which tells the period that the aggregator wants.
+Driven by AggregatorClient, which sets the period that the aggregator asks for.
 """
 
 import logging
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls `beat` in each period, from the first that is told until close()."""
+    """Calls `beat` once in each period, from the first set_period() until close()."""
 
     def __init__(self, beat: Callable[[], None]) -> None:
         self._beat = beat
@@ -20,8 +20,8 @@ class Heartbeat:
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def keep(self, period_s: float) -> None:
-        """The next one so long from now, then in this rhythm. Callable from `beat`, too."""
+    def set_period(self, period_s: float) -> None:
+        """The next beat comes after `period_s`, as do all further ones. `beat` may call this."""
         with self._change:
             self._period_s = period_s
             self._change.notify_all()
@@ -32,7 +32,7 @@ class Heartbeat:
                 self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """One that is under way may go on for longer."""
+        """A beat that is under way may outlast `timeout_s`."""
         with self._change:
             self._is_closed = True
             self._change.notify_all()
@@ -43,12 +43,12 @@ class Heartbeat:
         while self._wait_until_due():
             try:
                 self._beat()
-            except Exception:  # whoever is silent is taken as gone, while it trains
-                log.warning("a beat failed; the next one comes all the same", exc_info=True)
+            except Exception:  # without further beats this participant would count as gone
+                log.warning("a beat failed; the next one is sent all the same", exc_info=True)
 
     def _wait_until_due(self) -> bool:
         """False when closed."""
         with self._change:
             while not self._is_closed and self._change.wait(self._period_s):
-                pass  # told another period: wait anew
+                pass  # the period has changed: wait anew
             return not self._is_closed

@@ -1,10 +1,10 @@
 """A model's weights as one vector of float32, and back.
 
-Called by both sides. The layout (names, shapes, types) travels once; the vector is all that
-travels after that, so an aggregator needs no framework, and no number becomes text.
+Called by both sides. The layout (names, shapes, types) is sent once, after that only the vector. So
+an aggregator needs no ML framework, and no number is sent as text.
 
-An integer or boolean tensor is averaged as a number and rounded when it comes back. What float32
-does not hold is lost: digits of float64, and of integers beyond 2**24 (16 777 216).
+An integer or boolean tensor is averaged as a number, and rounded when it is restored. float32 loses
+digits of float64, and of integers beyond 2**24 (16 777 216).
 """
 
 import math
@@ -62,7 +62,7 @@ def layout_of(weights: Weights) -> Layout:
 
 
 def flatten(weights: Weights, layout: Layout) -> Vector:
-    """Raises: WeightsError when they are not of this layout, or not all of them are finite"""
+    """Raises: WeightsError when the weights have another layout, or a number that is not finite"""
     given = layout_of(weights)
     if given != layout:
         raise WeightsError(difference(given, layout))
@@ -70,7 +70,7 @@ def flatten(weights: Weights, layout: Layout) -> Vector:
     start = 0
     for name, array in _pairs(weights):
         part = vector[start : start + array.size]
-        with np.errstate(over="ignore"):  # what does not fit is infinite, and told by name
+        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite: see below
             part[:] = array.reshape(-1)
         if not np.isfinite(part).all():
             raise WeightsError(f"tensor {name} holds a number that is not finite in float32")
@@ -79,7 +79,7 @@ def flatten(weights: Weights, layout: Layout) -> Vector:
 
 
 def restore(vector: Vector, layout: Layout) -> Weights:
-    """Arrays in the layout's types; those of float32 are parts of the vector."""
+    """Arrays in the layout's types. Arrays of float32 share the vector's memory."""
     arrays: dict[str, Array] = {}
     start = 0
     for tensor in layout.tensors:
@@ -90,7 +90,7 @@ def restore(vector: Vector, layout: Layout) -> Weights:
 
 
 def difference(given: Layout, expected: Layout) -> str:
-    """The first thing in which two layouts differ, in words."""
+    """A text about the first difference of two layouts; "" where they are equal."""
     if given.is_named != expected.is_named:
         return "the weights are a mapping on one side and a sequence on the other"
     if len(given.tensors) != len(expected.tensors):
@@ -102,7 +102,7 @@ def difference(given: Layout, expected: Layout) -> str:
 
 
 def check(layout: Layout, *, max_numbers: int) -> None:
-    """That a layout which came over the wire can be worked with. Raises: WeightsError"""
+    """Check a layout that came over the wire. Raises: WeightsError"""
     for tensor in layout.tensors:
         if tensor.dtype not in DTYPES:
             raise WeightsError(f"tensor {tensor}: this type cannot be averaged")
@@ -113,7 +113,7 @@ def check(layout: Layout, *, max_numbers: int) -> None:
 
 
 def check_finite(part: Vector, start: int, layout: Layout) -> None:
-    """`part` is the vector from `start` on. Raises: WeightsError naming the tensor"""
+    """Args: part: numbers of the vector from `start` on. Raises: WeightsError naming the tensor"""
     finite = np.isfinite(part)
     if finite.all():
         return
@@ -125,7 +125,7 @@ def check_finite(part: Vector, start: int, layout: Layout) -> None:
 
 
 def _pairs(weights: Weights) -> Iterator[tuple[str, Array]]:
-    """Raises: WeightsError for what is no array of numbers"""
+    """Raises: WeightsError for a value that is no array of numbers"""
     items: Any = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
     for key, value in items:
         array = np.asarray(value)
@@ -141,6 +141,6 @@ def _typed(part: Vector, dtype: np.dtype[Any]) -> Array:
         return part >= 0.5
     limits = np.iinfo(dtype)
     most = float(limits.max)
-    if most > limits.max:  # of 64 bits: float64 holds the number after it
+    if most > limits.max:  # of 64-bit integers: float64 rounds the limit up
         most = float(np.nextafter(most, 0.0))
     return np.clip(np.rint(part.astype(np.float64)), limits.min, most).astype(dtype)

@@ -1,8 +1,8 @@
 """A trainer: FederatedLearning(estimator).train(images) is a whole worker's work.
 
-Joins the job's aggregator and takes part in its rounds until the last: sets the common weights,
-trains them on this node's own data, sends what became of them. Only weights and numbers of
-samples leave the node.
+A trainer joins the job's aggregator and takes part in its rounds until the last: it sets the common
+weights, trains them on this node's data and sends the trained weights. Only weights, metrics and
+numbers of samples leave the node.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 LAST_REPORT_S: Final = 10.0
 
-NOTHING: Final[Mapping[str, int | float | str]] = {}  # is told before the first round
+NO_INFO: Final[Mapping[str, int | float | str]] = {}  # of the report before the first round
 
 
 class FederatedLearning:
@@ -53,10 +53,11 @@ class FederatedLearning:
         address, name = require_participant(self._environment)
         self._estimator = estimator
         self._client = AggregatorClient(address, name=name, secret=self._environment.secret.value)
-        self._reporter = reporter_from(self._environment, phase="train", info=NOTHING)
-        self._closed_round: int | None = None  # the last in which this participant came too late
+        self._reporter = reporter_from(self._environment, phase="train", info=NO_INFO)
+        # The last round that closed before this participant's update came.
+        self._closed_round: int | None = None
         self._pauses = pauses or Backoff(base_s=0.5, max_s=30.0, floor_s=0.1)
-        self._is_over = False  # the last round, as far as the aggregator has said
+        self._is_over = False  # the aggregator has said that the last round is over
 
     @property
     def transferred_bytes(self) -> tuple[int, int]:
@@ -64,11 +65,11 @@ class FederatedLearning:
         return self._client.sent_bytes, self._client.received_bytes
 
     def train(self, train_data: Any, valid_data: Any = None, **options: Any) -> dict[str, float]:
-        """Take part to the end; the final weights are set and saved. The final metrics.
+        """Take part to the end, then set and save the final weights. Returns the final metrics.
 
         Args:
-            train_data: this node's; len() is the number of samples that its update weighs
-            valid_data: what the common weights are evaluated with at each round's start, or None
+            train_data: of this node; len() is its number of samples, the weight of its update
+            valid_data: evaluates the common weights at the start of each round; None: no evaluation
             options: handed to the estimator's train()
         Raises: FederationError, WeightsError; what the estimator raises
         """
@@ -86,7 +87,7 @@ class FederatedLearning:
                     self._closed_round = state.round
 
     def _next_round(self) -> RoundState:
-        """One that was closed without this participant, and is still there: not at once."""
+        """Pauses where the round that closed without this participant is still the newest."""
         state = self._client.next_round()
         if state.round != self._closed_round:
             self._pauses.reset()
@@ -103,7 +104,7 @@ class FederatedLearning:
         options: Mapping[str, Any],
     ) -> None:
         samples = len(train_data)
-        self._tell(currentRound=state.round, rounds=state.rounds, sampleCount=samples)
+        self._report(currentRound=state.round, rounds=state.rounds, sampleCount=samples)
         if state.round == SEED:
             vector = layouts.flatten(self._estimator.get_weights(), layout)
             self._client.send(SEED, vector, commit=Commit("", samples))
@@ -111,21 +112,21 @@ class FederatedLearning:
         self._set_common_weights(state.round, layout)
         metrics = self._evaluate(valid_data)
         if not samples:
-            self._client.pass_on(state.round, Commit("", 0, metrics))
+            self._client.skip_round(state.round, Commit("", 0, metrics))
             return
         metrics |= _numbers(
             self._estimator.train(train_data=train_data, valid_data=valid_data, **options)
         )
         vector = layouts.flatten(self._estimator.get_weights(), layout)
         self._client.send(state.round, vector, commit=Commit("", samples, metrics))
-        self._tell(metrics)
+        self._report(metrics)
 
     def _set_common_weights(self, round_: int, layout: layouts.Layout) -> None:
         vector = self._client.fetch(round_, layout.size)
         if not isinstance(self._estimator, RoundAware):
             self._estimator.set_weights(layouts.restore(vector, layout))
             return
-        kept = vector.copy()  # an estimator may train in place what it was given to set
+        kept = vector.copy()  # an estimator may train the arrays in place that it was given to set
         self._estimator.set_weights(layouts.restore(vector, layout))
         self._estimator.begin_round(round_, layouts.restore(kept, layout))
 
@@ -138,16 +139,16 @@ class FederatedLearning:
         metrics = self._evaluate(valid_data)
         if self._environment.model_url:
             self._estimator.save(self._environment.model_url)
-        # All of it: this process may have seen no other round than the last.
-        last = state.round - 1  # which this model is made of
-        self._tell(metrics, currentRound=last, rounds=state.rounds, sampleCount=samples)
+        # The whole info: this process may have seen the last round only.
+        last = state.round - 1  # the round that gave this model
+        self._report(metrics, currentRound=last, rounds=state.rounds, sampleCount=samples)
         return metrics
 
     def _evaluate(self, valid_data: Any) -> dict[str, float]:
         return {} if valid_data is None else _numbers(self._estimator.evaluate(valid_data))
 
-    def _tell(self, metrics: Mapping[str, float] | None = None, **numbers: int) -> None:
-        """What a trainer reports: currentRound, rounds, sampleCount, bytes and metrics.*"""
+    def _report(self, metrics: Mapping[str, float] | None = None, **numbers: int) -> None:
+        """Report currentRound, rounds, sampleCount, bytes and metrics.*"""
         if self._reporter is None:
             return
         news = {
@@ -156,11 +157,11 @@ class FederatedLearning:
             "sentBytes": self._client.sent_bytes,
             "receivedBytes": self._client.received_bytes,
         }
-        self._reporter.change(lambda told: {**told, **news})
+        self._reporter.change(lambda info: {**info, **news})
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
-        """The last report says how it ended."""
+        """The last report says whether the training completed or failed."""
         status: Any = "failed"
         try:
             yield
@@ -169,14 +170,14 @@ class FederatedLearning:
             log.error("this participant cannot go on: %s", error)
             raise
         finally:
-            # One that fails with the result in hand is started again, and must find it there.
-            self._client.close(comes_again=self._is_over and status == "failed")
+            # A trainer that fails after the last round is restarted, and must find the result then.
+            self._client.close(will_return=self._is_over and status == "failed")
             if self._reporter is not None:
                 self._reporter.close(LAST_REPORT_S, status=status)
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
-    """Those of the metrics that are finite numbers, at most MAX_METRICS."""
+    """The metrics that are finite numbers, at most MAX_METRICS."""
     if not isinstance(metrics, Mapping):
         return {}
     numbers = {}

@@ -1,24 +1,25 @@
-"""What trainers and aggregator say to each other: paths, messages, pieces.
+"""The protocol between trainers and aggregator: paths, messages, pieces.
 
     POST   /v1/participants/{name}                  Join → Welcome
-    POST   /v1/participants/{name}/beat             I am still here
-    DELETE /v1/participants/{name}                  I take part no more
+    POST   /v1/participants/{name}/beat             a beat
+    DELETE /v1/participants/{name}                  leave
     GET    /v1/round?participant=&after=&wait=      → RoundState, at once or when it changes
     GET    /v1/rounds/{round}/model/{piece}         → piece
     POST   /v1/rounds/{round}/updates/{name}        Offer → Received
     PUT    /v1/rounds/{round}/updates/{name}/{piece}   piece
     POST   /v1/rounds/{round}/updates/{name}/commit    Commit
 
-Each request carries the job's secret as a bearer token, and in INSTANCE_HEADER which process sends
-it, as its Join says. 400: damaged on the way, send it again. 404: not joined (any more), join and
-ask again. 409: the round is over. 5xx: ask again later. Any other status is a refusal for good, and
-so is each but 5xx of a Join: it is how one learns that another process has taken one's name.
+Each request carries the job's secret as a bearer token, and in INSTANCE_HEADER the sending process
+as its Join names it. 400: damaged on the way, send it again. 404: not joined, or joined
+no more: join and ask again. 409: the round is over. 5xx: ask again later. Any other status is a
+refusal for good. To a Join each status but 5xx is a refusal for good, for example when another
+process has taken the name.
 
-A piece is 4 bytes of CRC-32 and then PIECE_NUMBERS numbers (the last one fewer), little-endian, in
-the aggregator's precision, compressed where it says so. An offer names the SHA-256 of the whole
-vector in that precision: the same offer again goes on where it stopped, another one begins anew.
-Errors are JSON {"error": text}. Round 0 is the seed: where the aggregator has no model, one
-participant sends the weights that all start from.
+A piece is 4 bytes of CRC-32, then PIECE_NUMBERS numbers (the last piece may have fewer),
+little-endian, in the aggregator's precision, compressed where the aggregator says so. An offer
+holds the SHA-256 of the whole vector in that precision: the same offer again continues an upload,
+another offer begins anew. Errors are JSON {"error": text}. Round 0 is the seed: where the
+aggregator has no model, one participant sends the weights that all start from.
 """
 
 import hashlib
@@ -33,8 +34,8 @@ from workersdk.errors import WeightsError
 from workersdk.federated.layout import Layout, Vector, check_finite
 
 INSTANCE_HEADER: Final = "Edgeai-Instance"
-PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32: what an uplink must carry within one request
-MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # of a layout; a piece is far smaller
+PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32, which an uplink must carry within one request
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a layout may be so large; a piece is far smaller
 MAX_METRICS: Final = 64
 CRC_BYTES: Final = 4
 
@@ -50,11 +51,11 @@ _WIRE: Final[dict[str, np.dtype[np.floating[Any]]]] = {
 
 
 class Damaged(WeightsError):
-    """What came is not what was sent: send it again."""
+    """The received bytes are not the sent ones: send them again."""
 
 
 class Encoding(msgspec.Struct, frozen=True):
-    """How numbers travel."""
+    """How numbers are encoded on the wire."""
 
     precision: Precision = "float32"
     compression: Compression = "none"
@@ -63,17 +64,17 @@ class Encoding(msgspec.Struct, frozen=True):
 class Join(msgspec.Struct, frozen=True):
     layout: Layout
     instance: Text
-    """Random, of this process."""
+    """Random, one for each process."""
 
 
 class Welcome(msgspec.Struct, frozen=True):
     encoding: Encoding
     beat_s: float
-    """A participant that is silent for three times as long is not waited for."""
+    """A participant that is silent for three times as long counts as gone."""
 
 
 class RoundState(msgspec.Struct, frozen=True):
-    """`is_yours`: the aggregator wants this round's update (or seed) of whom it told this."""
+    """`is_yours`: the aggregator waits for this participant's update (or seed) of this round."""
 
     round: int
     rounds: int
@@ -90,7 +91,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The update of `checksum` is whole, and is to count. Without samples there is none."""
+    """The update with `checksum` is complete and counts. Without samples there is no update."""
 
     checksum: Text
     samples: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -113,12 +114,12 @@ def decode(body: bytes, type_: type[Message]) -> Message:
 
 
 def pieces(numbers: int) -> int:
-    """How many pieces a vector of so many numbers has."""
+    """The number of pieces of a vector with `numbers` numbers."""
     return -(-numbers // PIECE_NUMBERS)
 
 
 def numbers_of(piece: int, numbers: int) -> int:
-    """How many numbers this piece of such a vector has; 0: there is none."""
+    """The count of numbers in this piece; 0 beyond the last piece."""
     return max(0, min(PIECE_NUMBERS, numbers - piece * PIECE_NUMBERS))
 
 
@@ -127,13 +128,13 @@ def itemsize(encoding: Encoding) -> int:
 
 
 def to_wire(part: Vector, encoding: Encoding) -> bytes:
-    """As it travels, before compression."""
-    with np.errstate(over="ignore"):  # what float16 does not hold is refused as not finite
+    """In wire precision, not compressed."""
+    with np.errstate(over="ignore"):  # a number beyond float16 becomes infinite, and is refused
         return part.astype(_WIRE[encoding.precision]).tobytes()
 
 
 def check_fits(vector: Vector, layout: Layout, encoding: Encoding) -> None:
-    """Raises: WeightsError naming the tensor with a number that this precision does not hold"""
+    """Raises: WeightsError naming the tensor with a number beyond this precision"""
     if encoding.precision == "float32":
         return
     for start in range(0, len(vector), PIECE_NUMBERS):
@@ -150,13 +151,13 @@ def from_wire(data: bytes | memoryview, encoding: Encoding) -> Vector:
 
 
 def packed(data: bytes, encoding: Encoding) -> bytes:
-    """One piece as it travels."""
+    """One piece, encoded."""
     body = zlib.compress(data, 1) if encoding.compression == "zlib" else data
     return zlib.crc32(data).to_bytes(CRC_BYTES, "big") + body
 
 
 def unpacked(body: bytes, *, numbers: int, encoding: Encoding) -> bytes:
-    """What was packed. Raises: Damaged for any other length or content than was sent"""
+    """The content of a packed piece. Raises: Damaged for a wrong length or checksum"""
     wanted = numbers * itemsize(encoding)
     sent = body[CRC_BYTES:]
     data = _inflated(sent, wanted) if encoding.compression == "zlib" else sent
@@ -170,7 +171,7 @@ def unpacked(body: bytes, *, numbers: int, encoding: Encoding) -> bytes:
 def _inflated(body: bytes, wanted: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(body, wanted + 1)  # never more memory than was promised
+        data = inflater.decompress(body, wanted + 1)  # bounds the memory
     except zlib.error as error:
         raise Damaged(f"a piece that cannot be decompressed: {error}") from error
     if not inflater.eof and len(data) <= wanted:
@@ -179,7 +180,7 @@ def _inflated(body: bytes, wanted: int) -> bytes:
 
 
 def digest(parts: Iterator[bytes]) -> str:
-    """SHA-256 of the parts one after the other."""
+    """SHA-256 of all parts in their order."""
     hash_ = hashlib.sha256()
     for part in parts:
         hash_.update(part)

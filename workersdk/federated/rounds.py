@@ -1,12 +1,12 @@
-"""Who takes part in a round, and when it closes. Pure: moments go in, answers come out.
+"""Who takes part in a round, and when it closes. Pure: it takes moments and returns answers.
 
 Driven by the aggregator, which owns the lock and the clock (seconds, any monotonic clock).
 
-A round waits for everybody who is present. Present is who joined and was heard of within
-`gone_after_s`. The first round also waits until as many as expected have joined, and so does the
-one that a restarted aggregator finds, for `gone_after_s`; as long it waits for those it knows from
-before, whether or not they have sent: else they would miss the next round, or the result. After
-`deadline_s` a round closes with those who have sent, if they are enough.
+A round waits for all present participants. A participant is present if it joined and sent a beat
+within `gone_after_s`. The first round also waits until the expected number has joined. The round
+that a restarted aggregator finds waits likewise, for at most `gone_after_s`, and as long for each
+participant known from before: one that has sent already would else miss the next round, or the
+result. After `deadline_s` a round closes with the updates that it has, if they are enough.
 """
 
 import math
@@ -18,7 +18,7 @@ import msgspec
 from common.errors import SettingsError
 
 FIRST: Final = 1
-SEED: Final = 0  # the round in which there is no model yet
+SEED: Final = 0  # the round before there is a model
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -53,46 +53,46 @@ class Rounds:
     def __init__(self, settings: RoundSettings, *, now_s: float, number: int = SEED) -> None:
         self._settings = settings
         self.number = number
-        self._heard_s: dict[str, float] = {}  # of those who joined, now or before a restart
-        self._returning: set[str] = set()  # of before a restart, and not heard of since
-        self._samples: dict[str, int] = {}  # of those who have sent in this round
-        self._since_s: float | None = None  # since when enough are there
+        self._last_beat_s: dict[str, float] = {}  # by participant: joined now or before a restart
+        self._returning: set[str] = set()  # known from before a restart, without a beat since
+        self._samples: dict[str, int] = {}  # by participant that sent an update in this round
+        self._since_s: float | None = None  # when enough participants were there first
         self._is_gathered = False
         self._gathers_until_s = now_s + settings.gone_after_s if number > FIRST else math.inf
 
     # ---- what happens ---------------------------------------------------------------------------
 
     def join(self, name: str, now_s: float) -> None:
-        self._heard_s[name] = now_s
+        self._last_beat_s[name] = now_s
         self._returning.discard(name)
-        self._look(now_s)
+        self._note_presence(now_s)
 
-    def expect(self, names: Iterable[str], now_s: float) -> None:
-        """A restarted aggregator knows that these were present: they are to join again."""
+    def expect_again(self, names: Iterable[str], now_s: float) -> None:
+        """After a restart: these participants were present, and have to join again."""
         self._returning |= set(names)
-        self._heard_s |= dict.fromkeys(self._returning, now_s)
+        self._last_beat_s |= dict.fromkeys(self._returning, now_s)
 
-    def heard(self, name: str, now_s: float) -> bool:
-        """False for somebody who has not joined, or left."""
-        if name not in self._heard_s or name in self._returning:
+    def note_beat(self, name: str, now_s: float) -> bool:
+        """False for a participant that has not joined, or has left."""
+        if name not in self._last_beat_s or name in self._returning:
             return False
-        self._heard_s[name] = now_s
+        self._last_beat_s[name] = now_s
         return True
 
     def leave(self, name: str) -> None:
-        self._heard_s.pop(name, None)
+        self._last_beat_s.pop(name, None)
         self._returning.discard(name)
 
-    def sent(self, name: str, samples: int, now_s: float) -> None:
+    def note_update(self, name: str, samples: int, now_s: float) -> None:
         self._samples[name] = samples
-        self._look(now_s)
+        self._note_presence(now_s)
 
     def begin(self, number: int, now_s: float) -> None:
-        """The next round; whoever is present takes part."""
+        """Begin round `number`. All present participants take part."""
         self.number = number
         self._samples.clear()
         self._since_s = None
-        self._look(now_s)
+        self._note_presence(now_s)
 
     # ---- what follows ---------------------------------------------------------------------------
 
@@ -101,18 +101,18 @@ class Rounds:
 
     def present(self, now_s: float) -> frozenset[str]:
         gone_s = now_s - self._settings.gone_after_s
-        return frozenset(name for name, heard_s in self._heard_s.items() if heard_s > gone_s)
+        return frozenset(name for name, beat_s in self._last_beat_s.items() if beat_s > gone_s)
 
     def seeder(self, now_s: float) -> str:
-        """Whose weights the federation starts from: the first who joined and is present."""
+        """Who gives the first weights: the first participant that joined and is present."""
         present = self.present(now_s)
-        return next((name for name in self._heard_s if name in present), "")
+        return next((name for name in self._last_beat_s if name in present), "")
 
     def useful(self) -> int:
-        """Updates that carry something: a participant may have no samples in this round."""
+        """The number of updates with samples."""
         return sum(samples > 0 for samples in self._samples.values())
 
-    def closes(self, now_s: float) -> bool:
+    def can_close(self, now_s: float) -> bool:
         if self.number == SEED or self.useful() < self._settings.min_participants:
             return False
         if self._since_s is not None and now_s >= self._since_s + self._settings.deadline_s:
@@ -120,9 +120,9 @@ class Rounds:
         is_gathered = self._is_gathered or now_s >= self._gathers_until_s
         return is_gathered and not self.awaited(now_s)
 
-    def lack(self, now_s: float) -> str:
-        """Why this round does not close although nobody present is to send, in words, or ""."""
-        if self.awaited(now_s) or self.closes(now_s):
+    def obstacle(self, now_s: float) -> str:
+        """Why this round cannot close although all present participants have sent; "" otherwise."""
+        if self.awaited(now_s) or self.can_close(now_s):
             return ""
         settings, present = self._settings, len(self.present(now_s))
         return (
@@ -134,7 +134,7 @@ class Rounds:
         present = self.present(now_s)
         return (present - self._samples.keys()) | (present & self._returning)
 
-    def _look(self, now_s: float) -> None:
+    def _note_presence(self, now_s: float) -> None:
         known = len(self.present(now_s) | self._samples.keys())
         if known >= self._settings.expected_participants:
             self._is_gathered = True

@@ -1,8 +1,9 @@
-"""The aggregator's worker: AggregationServer("FedAvg").serve() is a whole one.
+"""The aggregator's worker. AggregationServer("FedAvg").serve() is a whole program.
 
-Waits for participants, closes rounds, keeps all that counts in a directory, ends when the last
-round is done and everybody has its model. A killed one goes on where it was. At the end its files
-go, but for the word that the federation is over: who starts it again ends at once.
+The aggregator waits for participants, closes rounds and keeps its state in a directory. It ends
+when the last round is closed and every participant has the final model. A restarted aggregator goes
+on with the round that it finds. At the end it removes its files, except a record that the
+federation is over: an aggregator that finds this record ends at once.
 """
 
 import contextlib
@@ -36,19 +37,19 @@ from workersdk.federated.estimator import FederatedEstimator, require_savable, s
 from workersdk.federated.protocol import Commit, Encoding, Join, Offer, Received
 from workersdk.federated.rounds import RoundSettings
 from workersdk.federated.store import RoundStore
-from workersdk.stop_signals import stop_signals_heeded
+from workersdk.stop_signals import handling_stop_signals
 
 log = logging.getLogger(__name__)
 
 MAX_PARTICIPANTS: Final = 500
 LIMITS: Final = ServerLimits(
-    max_connections=2 * MAX_PARTICIPANTS + 200,  # each waits on one and beats on another
+    max_connections=2 * MAX_PARTICIPANTS + 200,  # two each: one waits, one beats
     max_request_bytes=protocol.MAX_MESSAGE_BYTES,
     read_timeout_s=60.0,
     write_timeout_s=60.0,
 )
-POLL_S: Final = 0.2  # a round's deadline is noticed so late at most
-MAX_NAME: Final = 240  # with an ending it is a file's name
+POLL_S: Final = 0.2  # a round's deadline is noticed at most so late
+MAX_NAME: Final = 240  # the name plus an ending is a file name
 MSGPACK: Final = "application/msgpack"
 
 
@@ -63,11 +64,11 @@ class AggregationServer:
         settings: how many rounds and participants; None: as many as PARTICIPANTS_COUNT says
         encoding: how weights travel
         stop_when: called after each round; True ends the federation with it
-        linger_s: how long after the end it waits, at most, until all who are present have the
-            result; whoever is silent for the settings' gone_after_s is not waited for
+        linger_s: how long serve() waits at most, after the end, until all present participants
+            have the result; a participant silent for the settings' gone_after_s is not present
         environment: None: this process's environment variables
         limits: of the HTTP server
-        lack_told_s: how often it is logged why a round cannot close
+        warn_period_s: how often the log says why a round cannot close
     Raises: SettingsError, AggregationError
     """
 
@@ -82,9 +83,9 @@ class AggregationServer:
         linger_s: float = 300.0,
         environment: FederationEnvironment | None = None,
         limits: ServerLimits = LIMITS,
-        lack_told_s: float = 60.0,
+        warn_period_s: float = 60.0,
     ) -> None:
-        self._limits, self._lack_told_s = limits, lack_told_s
+        self._limits, self._warn_period_s = limits, warn_period_s
         self._environment = environment or from_environ(os.environ)
         require_secret(self._environment)
         require_savable(self._environment.model_url, estimator)
@@ -111,15 +112,15 @@ class AggregationServer:
             what estimator and stop_when raise; SystemExit at SIGTERM or SIGINT before the end, for
             an exit status of 0 would tell Kubernetes that the work is done
         """
-        with self._server, stop_signals_heeded(self._stop_requests.put):
+        with self._server, handling_stop_signals(self._stop_requests.put):
             if self._aggregator.is_concluded:
                 log.info("the federation is over: its result was saved and handed over before")
                 return True
-            _allow_files(self._limits.max_connections)
-            self._seed()  # before anybody joins: the first who does would give the weights
+            _raise_file_limit(self._limits.max_connections)
+            self._seed()  # before the first participant joins, who would give the weights
             with self._accepting():
                 log.info("aggregator listens: address=%s:%d", *self.address)
-                if self._run_rounds() and self._hand_over():
+                if self._run_rounds() and self._deliver_result():
                     self._conclude()
                     return True
                 return self._stopped()
@@ -148,27 +149,23 @@ class AggregationServer:
             self._aggregator.seed(self._estimator.get_weights())
 
     def _run_rounds(self) -> bool:
-        patience = Deadline(self._lack_told_s)
+        patience = Deadline(self._warn_period_s)
         while not self._aggregator.is_finished:
             if not self._stop_requests.empty():
                 return False
             if self._aggregator.wait_until_closing(POLL_S):
-                _tell(self._aggregator.close_round(self._stop_when))
-                patience = Deadline(self._lack_told_s)
+                _log_closed(self._aggregator.close_round(self._stop_when))
+                patience = Deadline(self._warn_period_s)
             elif not patience.left_s():
-                self._warn()
-                patience = Deadline(self._lack_told_s)
+                if obstacle := self._aggregator.obstacle():
+                    log.warning("the round cannot close: %s", obstacle)
+                patience = Deadline(self._warn_period_s)
         return True
 
-    def _warn(self) -> None:
-        lack = self._aggregator.lack()
-        if lack:
-            log.warning("the round cannot close: %s", lack)
+    def _deliver_result(self) -> bool:
+        """Save the result and wait until every present participant has fetched it.
 
-    def _hand_over(self) -> bool:
-        """Save the result and wait until everybody has it, or does not come for it.
-
-        False: it was stopped, while somebody who is present has it not
+        Returns: False when serve() was stopped before that
         """
         save_model(self._aggregator.model(), self._estimator, self._environment.model_url)
         end_s = time.monotonic() + self._linger_s
@@ -183,7 +180,7 @@ class AggregationServer:
     def _conclude(self) -> None:
         try:
             self._aggregator.conclude()
-        except OSError as error:  # the result is saved all the same
+        except OSError as error:  # the result is saved already
             log.warning("the rounds' files are left behind: %s", error)
 
     def _stopped(self) -> bool:
@@ -194,7 +191,7 @@ class AggregationServer:
         return False
 
 
-def _tell(result: RoundResult) -> None:
+def _log_closed(result: RoundResult) -> None:
     log.info(
         "round closed: round=%d participants=%d samples=%d metrics=%s",
         result.round,
@@ -204,8 +201,8 @@ def _tell(result: RoundResult) -> None:
     )
 
 
-def _allow_files(connections: int) -> None:
-    """Each connection is one, and each update in an aggregation; some systems allow 1024."""
+def _raise_file_limit(connections: int) -> None:
+    """Connections and updates of an aggregation are open files; many systems allow 1024."""
     wanted = connections + MAX_PARTICIPANTS + 100
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
@@ -243,7 +240,7 @@ class _Server(BoundedServer):
 
 class _Handler(BoundedHandler):
     server: _Server
-    is_stranger = True
+    is_authenticated = False
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
         self._answer()
@@ -268,7 +265,7 @@ class _Handler(BoundedHandler):
         if self.server.secret and not hmac.compare_digest(given.encode(), expected.encode()):
             problem = "the secret is not this job's: JOB_SECRET is the same for all its workers"
             raise RequestRefused(401, problem, is_last=True)
-        self.welcome()
+        self.note_authenticated()
 
     def _route(self, body: bytes) -> bytes:
         url = self._url()
@@ -289,7 +286,7 @@ class _Handler(BoundedHandler):
 
 
 class _Call(NamedTuple):
-    """What a path, a query, a body and a header say."""
+    """The parsed parts of one request."""
 
     body: bytes
     query: dict[str, str]
@@ -332,7 +329,7 @@ def _join(aggregator: Aggregator, call: _Call) -> bytes:
 
 
 def _beat(aggregator: Aggregator, call: _Call) -> bytes:
-    aggregator.heard(call.name)
+    aggregator.note_beat(call.name)
     return b""
 
 

@@ -1,16 +1,16 @@
-"""The aggregator's state in one directory: what survives its process, a power cut included.
+"""The aggregator's state in one directory. It survives the process, also a power cut.
 
     state.msgpack             State: the round, and which files belong to it; replaced as a whole
-    model-R                   what round R starts from, float32
-    memory-R                  what the aggregation keeps from round to round, float32
-    updates-R/NAME.part       what has come of an update, in whole pieces
-    updates-R/NAME.offer      checksum of the update that is coming
+    model-R                   the model that round R starts from, float32
+    memory-R                  what the aggregation keeps between rounds, float32
+    updates-R/NAME.part       the received pieces of an update
+    updates-R/NAME.offer      the checksum of this update
     updates-R/NAME.update     a whole update, checked
-    updates-R/NAME.commit     Commit: what was said of it; with this file the update counts
+    updates-R/NAME.commit     Commit of this update; from now on the update counts
 
-Of a federation that is over and done with only the first is left.
+A concluded federation keeps state.msgpack only.
 
-Called by the aggregator. Holds no vector in memory: it reads and writes in slices.
+Called by the aggregator. It reads and writes slices and holds no whole vector in memory.
 """
 
 import errno
@@ -34,37 +34,37 @@ from workersdk.federated.protocol import Commit, Damaged, Encoding
 from workersdk.federated.rounds import FIRST, SEED
 
 MAX_NAMED: Final = 5  # participants in an error
-_OURS: Final = re.compile(r"(model|memory|updates)-[0-9]+(\.new)?")
+_OWN_FILES: Final = re.compile(r"(model|memory|updates)-[0-9]+(\.new)?")
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """`round` is SEED while there is no model."""
+    """`round` is SEED until there is a model."""
 
     encoding: Encoding
     layout: Layout = Layout(())
     round: int = SEED
     has_learned: bool = False
-    """At least one round's updates have become a model."""
+    """The model is made of at least one round's updates."""
     is_finished: bool = False
     """The last round is closed: its model is the result."""
-    takers: tuple[str, ...] = ()
-    """Of a finished one: participants that have yet to take the result."""
+    recipients: tuple[str, ...] = ()
+    """After the last round: participants that have not fetched the result yet."""
     is_concluded: bool = False
-    """The result is saved, and nobody waits for it: nothing is left to do."""
+    """The result is saved, and no participant waits for it."""
 
 
 class RoundOver(Exception):
-    """The round is another one by now, or has this participant's update already."""
+    """The round is closed, or has this participant's update already."""
 
 
 class NotFinite(AggregationError):
-    """The updates join to numbers that no model can have, or that do not travel."""
+    """The aggregated model has numbers that are not finite, or too large for the encoding."""
 
 
 class RoundStore:
     """Thread-safe where one participant's pieces come one after the other.
 
-    Args: slice_bytes: what an aggregation holds of all updates together at a time
+    Args: slice_bytes: how much an aggregation reads of all updates together at a time
     Raises: OSError where the directory cannot be used
     """
 
@@ -77,7 +77,7 @@ class RoundStore:
         self._lock = threading.Lock()  # guards the round's changes against new pieces
         self._is_closed = False
         self.state = self._load(encoding)
-        self._sweep()
+        self._remove_leftovers()
 
     @property
     def numbers(self) -> int:
@@ -85,8 +85,8 @@ class RoundStore:
 
     # ---- the model ------------------------------------------------------------------------------
 
-    def expect(self, layout: Layout) -> None:
-        """The federation's, unless it has a seed; what was sent of another goes. Raises: OSError"""
+    def set_layout(self, layout: Layout) -> None:
+        """Until there is a seed. Removes updates of the former layout. Raises: OSError"""
         with self._lock:
             if self.state.round == SEED and not self.commits() and self.state.layout != layout:
                 shutil.rmtree(self._updates(), ignore_errors=True)
@@ -94,16 +94,16 @@ class RoundStore:
 
     def seed(self, vector: Vector, layout: Layout) -> None:
         """Start the first round from this. Raises: OSError, WeightsError"""
-        if not self._travels(vector):
+        if not self._is_transferable(vector):
             problem = "the model has numbers beyond those of float16: let weights travel as float32"
             raise WeightsError(problem)
-        self.expect(layout)
+        self.set_layout(layout)
         with files.NewFile(self._directory / f"model-{FIRST}") as file:
             file.write(vectors.to_bytes(vector))
-        self._turn(FIRST)
+        self._start_round(FIRST)
 
     def model_piece(self, piece: int) -> bytes:
-        """As it travels, before compression; b"" beyond the last. Raises: OSError"""
+        """One piece in wire precision, not compressed; b"" beyond the last. Raises: OSError"""
         count = protocol.numbers_of(piece, self.numbers)
         if self.state.round == SEED or not count:
             return b""
@@ -112,7 +112,7 @@ class RoundStore:
         return protocol.to_wire(part, self.state.encoding)
 
     def model(self) -> Vector:
-        """The whole of it, as a mapping of its file; what is written to it stays in memory.
+        """The whole model, mapped from its file. Writes to the array change memory only.
 
         Raises: OSError
         """
@@ -121,7 +121,7 @@ class RoundStore:
     # ---- updates --------------------------------------------------------------------------------
 
     def offer(self, round_: int, name: str, checksum: str) -> int:
-        """How many of its pieces are here. Raises: RoundOver, OSError"""
+        """How many pieces of this update are stored. Raises: RoundOver, OSError"""
         with self._lock:
             if self._has(round_, name, checksum):
                 return protocol.pieces(self.numbers)
@@ -134,7 +134,7 @@ class RoundStore:
             return self._cut_to_whole_pieces(part)
 
     def write_piece(self, round_: int, name: str, piece: int, data: bytes) -> None:
-        """One that is here already is not written again.
+        """A piece that is stored already is not written again.
 
         Raises: RoundOver; Damaged when an earlier one is missing; OSError
         """
@@ -148,7 +148,7 @@ class RoundStore:
         if size >= start + len(data):
             return
         with part.open("r+b") as file:
-            file.seek(start)  # over what a full disk left of it
+            file.seek(start)  # overwrites the rest that a full disk left
             file.write(data)
 
     def commit(self, round_: int, name: str, commit: Commit) -> None:
@@ -156,20 +156,20 @@ class RoundStore:
         has_update = commit.samples > 0 or round_ == SEED
         with self._lock:
             if self._has(round_, name, commit.checksum):
-                return  # said again by somebody who did not hear the answer
+                return  # repeated by a participant that missed the answer
             self._require(round_, name)
             part = self._offered(name, commit.checksum).open("rb") if has_update else None
         if part is not None:
-            self._check_whole(part, commit.checksum)  # takes long: others are not to wait for it
+            self._check_whole(part, commit.checksum)  # outside the lock, since it takes long
         with self._lock:
             if self._has(round_, name, commit.checksum):
-                return  # said again while this was checked
+                return  # repeated and accepted meanwhile
             self._require(round_, name)
             self._updates().mkdir(exist_ok=True)
-            told, update = self._files(name, "commit", "update")
+            record, update = self._files(name, "commit", "update")
             if part is not None:
                 self._offered(name, commit.checksum).rename(update)
-            files.replace(told, msgspec.msgpack.encode(commit))
+            files.replace(record, msgspec.msgpack.encode(commit))
 
     def _offered(self, name: str, checksum: str) -> Path:
         part, offer = self._files(name, "part", "offer")
@@ -183,7 +183,7 @@ class RoundStore:
         return {file.stem: msgspec.msgpack.decode(file.read_bytes(), type=Commit) for file in files}
 
     def close(self) -> None:
-        """No more updates in this round."""
+        """Take no more updates in this round."""
         with self._lock:
             self._is_closed = True
 
@@ -193,21 +193,21 @@ class RoundStore:
 
     # ---- the end of a round ---------------------------------------------------------------------
 
-    def adopt(self, name: str) -> None:
+    def adopt_seed(self, name: str) -> None:
         """Start the first round from the seed that `name` sent. Raises: OSError"""
         (update,) = self._files(name, "update")
         with update.open("rb") as source, files.NewFile(self._directory / f"model-{FIRST}") as file:
             for start, count in vectors.ranges(self.numbers, protocol.PIECE_NUMBERS):
                 file.write(vectors.to_bytes(self._read_update(source, start, count)))
-        self._turn(FIRST)
+        self._start_round(FIRST)
 
     def aggregate(
-        self, aggregation: Aggregation, *, is_last: bool, takers: Iterable[str] = ()
+        self, aggregation: Aggregation, *, is_last: bool, recipients: Iterable[str] = ()
     ) -> None:
         """Close the round: the updates become the next model.
 
-        Args: takers: of the last round, who is to have the result
-        Raises: OSError; AggregationError when it gives what is no model; NotFinite
+        Args: recipients: after the last round, the participants that have to get the result
+        Raises: OSError; AggregationError for a result of another shape; NotFinite
         """
         next_ = self.state.round + 1
         with ExitStack() as stack:
@@ -219,10 +219,10 @@ class RoundStore:
                 model.write(vectors.to_bytes(combined))
                 if aggregation.has_memory:
                     memory.write(vectors.to_bytes(kept))
-        self._turn(next_, has_learned=True, is_last=is_last, takers=takers)
+        self._start_round(next_, has_learned=True, is_last=is_last, recipients=recipients)
 
-    def keep(self, *, is_last: bool, takers: Iterable[str] = ()) -> None:
-        """Close the round as if nobody had sent anything. Raises: OSError"""
+    def keep_model(self, *, is_last: bool, recipients: Iterable[str] = ()) -> None:
+        """Close the round and keep its model and memory. Raises: OSError"""
         next_ = self.state.round + 1
         for each in ("model", "memory"):
             old = self._directory / f"{each}-{self.state.round}"
@@ -232,14 +232,14 @@ class RoundStore:
                     files.NewFile(self._directory / f"{each}-{next_}") as new,
                 ):
                     shutil.copyfileobj(source, new)
-        self._turn(next_, is_last=is_last, takers=takers)
+        self._start_round(next_, is_last=is_last, recipients=recipients)
 
     def _combined(self, aggregation: Aggregation, slice_: Slice) -> tuple[Vector, Vector]:
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # NotFinite below names the participants
             combined, kept = aggregation.combine(slice_)
         if combined.shape != slice_.model.shape:
             raise AggregationError(aggregation.name, "gave what is no model")
-        if not (self._travels(combined) and np.isfinite(kept).all()):
+        if not (self._is_transferable(combined) and np.isfinite(kept).all()):
             largest = np.abs(slice_.updates).max(axis=1)
             sent = zip(largest.tolist(), self._useful(), strict=True)
             worst = [f"{name} ({number:.3g})" for number, name in sorted(sent, reverse=True)]
@@ -249,8 +249,8 @@ class RoundStore:
             raise NotFinite(aggregation.name, problem)
         return combined, kept
 
-    def _travels(self, vector: Vector) -> bool:
-        """All of it is finite, also in the precision in which it is sent."""
+    def _is_transferable(self, vector: Vector) -> bool:
+        """Whether all numbers are finite, also in wire precision."""
         sent = protocol.from_wire(
             protocol.to_wire(vector, self.state.encoding), self.state.encoding
         )
@@ -258,32 +258,32 @@ class RoundStore:
 
     # ---- the end --------------------------------------------------------------------------------
 
-    def await_taker(self, name: str) -> None:
-        """Of a finished federation: `name` is to have the result, too. Raises: OSError"""
+    def add_recipient(self, name: str) -> None:
+        """After the last round: `name` has to get the result too. Raises: OSError"""
         with self._lock:
-            if self.state.is_finished and name not in self.state.takers:
-                takers = (*self.state.takers, name)
-                self._save(msgspec.structs.replace(self.state, takers=takers))
+            if self.state.is_finished and name not in self.state.recipients:
+                recipients = (*self.state.recipients, name)
+                self._save(msgspec.structs.replace(self.state, recipients=recipients))
 
-    def taken(self, name: str) -> None:
-        """`name` has the result, or wants it no more. Raises: OSError"""
+    def remove_recipient(self, name: str) -> None:
+        """`name` has the result, or takes part no more. Raises: OSError"""
         with self._lock:
-            if name in self.state.takers:
-                left = tuple(taker for taker in self.state.takers if taker != name)
-                self._save(msgspec.structs.replace(self.state, takers=left))
+            if name in self.state.recipients:
+                left = tuple(recipient for recipient in self.state.recipients if recipient != name)
+                self._save(msgspec.structs.replace(self.state, recipients=left))
 
     def conclude(self) -> None:
-        """Keep nothing but that it is done; for when the result is saved. Raises: OSError"""
-        os.sync()  # whoever saved the result may not have: it must outlive what it is made of
+        """Remove all files except the record that the federation is over. Raises: OSError"""
+        os.sync()  # the saved result must be durable before its sources are removed
         with self._lock:
             done = msgspec.structs.replace(
-                self.state, layout=Layout(()), takers=(), is_concluded=True
+                self.state, layout=Layout(()), recipients=(), is_concluded=True
             )
             self._save(done)
-        self._sweep()
+        self._remove_leftovers()
 
     def _slices(self, stack: ExitStack) -> Iterator[Slice]:
-        """Of the updates that have samples; their files stay open as long as the stack."""
+        """Slices of the updates with samples. Their files stay open until `stack` closes."""
         useful = self._useful()
         samples = np.array(list(useful.values()), dtype=np.float64)
         model = stack.enter_context(self._model_path().open("rb"))
@@ -306,9 +306,9 @@ class RoundStore:
             )
 
     def _useful(self) -> dict[str, int]:
-        """Samples by participant, of those who have any."""
-        told = self.commits().items()
-        return {name: commit.samples for name, commit in told if commit.samples > 0}
+        """The number of samples by participant, of those with samples."""
+        commits = self.commits().items()
+        return {name: commit.samples for name, commit in commits if commit.samples > 0}
 
     # ---- files ----------------------------------------------------------------------------------
 
@@ -318,29 +318,31 @@ class RoundStore:
             self._require_unused()
             return State(encoding=encoding)
         state = msgspec.msgpack.decode(path.read_bytes(), type=State)
-        if state.encoding != encoding:  # what came in the other one cannot be read
+        if state.encoding != encoding:  # updates in the other encoding cannot be read
             shutil.rmtree(self._directory / f"updates-{state.round}", ignore_errors=True)
             self._save(msgspec.structs.replace(state, encoding=encoding))
             return self.state
         return state
 
     def _require_unused(self) -> None:
-        """What has our files' names, and is of somebody else, would be removed."""
+        """Files of others with names like the store's would be removed later."""
         for path in self._directory.iterdir():
-            if _OURS.fullmatch(path.name):
-                raise FileExistsError(errno.EEXIST, "is of no federation known here", str(path))
+            if _OWN_FILES.fullmatch(path.name):
+                raise FileExistsError(
+                    errno.EEXIST, "belongs to no federation known here", str(path)
+                )
 
     def _save(self, state: State) -> None:
         files.replace(self._directory / "state.msgpack", msgspec.msgpack.encode(state))
         self.state = state
 
-    def _turn(
+    def _start_round(
         self,
         round_: int,
         *,
         has_learned: bool = False,
         is_last: bool = False,
-        takers: Iterable[str] = (),
+        recipients: Iterable[str] = (),
     ) -> None:
         with self._lock:
             next_ = msgspec.structs.replace(
@@ -348,19 +350,19 @@ class RoundStore:
                 round=round_,
                 has_learned=has_learned or self.state.has_learned,
                 is_finished=is_last,
-                takers=tuple(takers) if is_last else (),
+                recipients=tuple(recipients) if is_last else (),
             )
             self._save(next_)
             self._is_closed = False
-        self._sweep()
+        self._remove_leftovers()
 
-    def _sweep(self) -> None:
-        """Remove what the state does not name, of our files: others may lie beside them."""
+    def _remove_leftovers(self) -> None:
+        """Remove the store's own files that the state does not name, and no other files."""
         kept: set[str] = set()
         if not self.state.is_concluded:
             kept = {f"{each}-{self.state.round}" for each in ("model", "memory", "updates")}
         for path in self._directory.iterdir():
-            if path.name in kept or not _OURS.fullmatch(path.name):
+            if path.name in kept or not _OWN_FILES.fullmatch(path.name):
                 continue
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -370,8 +372,8 @@ class RoundStore:
     def _require(self, round_: int, name: str) -> None:
         if round_ != self.state.round or self._is_closed or self.state.is_finished:
             raise RoundOver(f"round {round_} is over")
-        (told,) = self._files(name, "commit")
-        if told.exists():
+        (record,) = self._files(name, "commit")
+        if record.exists():
             raise RoundOver(f"{name} has sent its update of round {round_} already")
 
     def _has(self, round_: int, name: str, checksum: str) -> bool:
@@ -394,7 +396,7 @@ class RoundStore:
         return self.numbers * protocol.itemsize(self.state.encoding)
 
     def _cut_to_whole_pieces(self, part: Path) -> int:
-        """A process that was killed may have left a piece half written."""
+        """A killed process may have left a piece half written."""
         size, expected = part.stat().st_size, self._update_bytes()
         if size == expected:
             return protocol.pieces(self.numbers)

@@ -1,4 +1,4 @@
-"""Vectors of float32 in files, in ranges that fit in memory. Called by the store."""
+"""Vectors of float32 in files, read and written in ranges. Called by the store."""
 
 from collections.abc import Iterator
 from typing import BinaryIO, Final
@@ -23,7 +23,7 @@ def to_bytes(vector: Vector) -> bytes:
 
 
 def ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:
-    """(start, count) of each."""
+    """(start, count) of each range."""
     for start in range(0, numbers, step):
         yield start, min(step, numbers - start)
 

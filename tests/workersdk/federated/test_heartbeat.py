@@ -41,7 +41,7 @@ def test_a_beat_that_fails_is_told_and_does_not_end_the_others(
         beats.append(None)
         raise RuntimeError("no more threads")
 
-    heartbeat(beat).keep(0.01)
+    heartbeat(beat).set_period(0.01)
     eventually("three beats", lambda: len(beats) > 2)
     assert "a beat failed" in caplog.text
     assert "RuntimeError: no more threads" in caplog.text
@@ -50,19 +50,19 @@ def test_a_beat_that_fails_is_told_and_does_not_end_the_others(
 def test_another_period_counts_from_when_it_is_told(heartbeat: MakeHeartbeat) -> None:
     beats: list[None] = []
     made = heartbeat(lambda: beats.append(None))
-    made.keep(NEVER_S)
+    made.set_period(NEVER_S)
     wait_until_it_waits(made)
-    made.keep(NEVER_S)
+    made.set_period(NEVER_S)
     wait_until_it_waits(made)
     assert beats == []
-    made.keep(0.01)
+    made.set_period(0.01)
     eventually("two beats", lambda: len(beats) > 1)
 
 
 def test_it_is_closed_at_once_between_two_beats(heartbeat: MakeHeartbeat) -> None:
     beats: list[None] = []
     made = heartbeat(lambda: beats.append(None))
-    made.keep(NEVER_S)
+    made.set_period(NEVER_S)
     wait_until_it_waits(made)
     before_s = time.monotonic()
     made.close(PATIENCE_S)

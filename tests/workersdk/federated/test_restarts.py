@@ -21,52 +21,52 @@ SETTINGS = RoundSettings(rounds=3, expected_participants=2, gone_after_s=10.0)
 def resumed() -> Rounds:
     """In round 2, started anew at 0, when a and b had sent."""
     rounds = Rounds(SETTINGS, now_s=0.0, number=2)
-    rounds.expect(("a", "b"), 0.0)
+    rounds.expect_again(("a", "b"), 0.0)
     for name in ("a", "b"):
-        rounds.sent(name, 1, 0.0)
+        rounds.note_update(name, 1, 0.0)
     return rounds
 
 
 def test_a_round_in_which_all_had_sent_waits_until_they_are_back() -> None:
     rounds = resumed()
-    assert not rounds.closes(0.1)
+    assert not rounds.can_close(0.1)
     rounds.join("a", 1.0)
-    assert not rounds.closes(1.0)
+    assert not rounds.can_close(1.0)
     rounds.join("b", 2.0)
-    assert rounds.closes(2.0)
+    assert rounds.can_close(2.0)
 
 
 def test_who_does_not_come_back_is_waited_for_as_long_as_anybody() -> None:
     rounds = resumed()
     rounds.join("a", 9.0)
-    assert not rounds.closes(9.9)
-    assert rounds.closes(10.0)
+    assert not rounds.can_close(9.9)
+    assert rounds.can_close(10.0)
 
 
 def test_who_leaves_is_not_waited_for() -> None:
     rounds = resumed()
     rounds.join("a", 1.0)
     rounds.leave("b")
-    assert rounds.closes(1.0)
+    assert rounds.can_close(1.0)
 
 
 def test_the_next_round_waits_for_who_is_not_back_yet() -> None:
     rounds = resumed()
     rounds.begin(3, 0.1)
     rounds.join("a", 0.2)
-    rounds.sent("a", 1, 0.3)
-    assert not rounds.closes(0.3)
+    rounds.note_update("a", 1, 0.3)
+    assert not rounds.can_close(0.3)
     rounds.join("b", 0.4)
-    rounds.sent("b", 1, 0.5)
-    assert rounds.closes(0.5)
+    rounds.note_update("b", 1, 0.5)
+    assert rounds.can_close(0.5)
 
 
 def test_who_is_not_back_must_join() -> None:
     """So it hears of the encoding, and that nobody else has its name."""
     rounds = resumed()
-    assert not rounds.heard("a", 0.1)
+    assert not rounds.note_beat("a", 0.1)
     rounds.join("a", 0.2)
-    assert rounds.heard("a", 0.3)
+    assert rounds.note_beat("a", 0.3)
 
 
 def last_round_sent(store: RoundStore) -> None:

@@ -20,9 +20,9 @@ def rounds(*steps: str, settings: RoundSettings = SETTINGS, number: int = 1) -> 
             case [name, "joins", at]:
                 made.join(name, float(at))
             case [name, "sends", samples, "at", at]:
-                made.sent(name, int(samples), float(at))
+                made.note_update(name, int(samples), float(at))
             case [name, "heard", at]:
-                assert made.heard(name, float(at))
+                assert made.note_beat(name, float(at))
             case [name, "leaves"]:
                 made.leave(name)
             case ["round", number_, "at", at]:
@@ -99,19 +99,19 @@ ALL_SEND = ("a sends 1 at 1", "b sends 1 at 1", "c sends 1 at 1")
     ],
 )
 def test_a_round_closes(steps: Any, now_s: float, *, closes: bool) -> None:
-    assert rounds(*steps).closes(now_s) is closes
+    assert rounds(*steps).can_close(now_s) is closes
 
 
 def test_without_a_model_no_round_closes() -> None:
-    assert not rounds(*ALL_JOIN, *ALL_SEND, number=SEED).closes(1)
+    assert not rounds(*ALL_JOIN, *ALL_SEND, number=SEED).can_close(1)
 
 
 def test_a_restarted_aggregator_waits_a_while_for_those_it_has_forgotten() -> None:
     resumed = rounds("a sends 1 at 0", "b sends 1 at 0", number=2)
-    assert not resumed.closes(9)
-    assert resumed.closes(10)
+    assert not resumed.can_close(9)
+    assert resumed.can_close(10)
     resumed.join("c", 9)
-    assert not resumed.closes(10)
+    assert not resumed.can_close(10)
 
 
 def test_the_seed_comes_from_the_first_who_is_present() -> None:
@@ -124,7 +124,7 @@ def test_the_seed_comes_from_the_first_who_is_present() -> None:
 
 
 def test_who_has_not_joined_is_not_heard() -> None:
-    assert not rounds().heard("a", 0)
+    assert not rounds().note_beat("a", 0)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,6 @@ def test_a_setting_out_of_range_is_named(field: str, value: Any) -> None:
     ],
 )
 def test_a_round_that_cannot_close_says_why(steps: Any, number: int, says: str) -> None:
-    lack = rounds(*steps, number=number).lack(2.0)
+    lack = rounds(*steps, number=number).obstacle(2.0)
     assert says in lack
     assert bool(lack) is bool(says)

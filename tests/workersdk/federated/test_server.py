@@ -169,7 +169,7 @@ def test_a_seed_that_was_committed_before_a_kill_is_started_from(
     federation: MakeFederation, tmp_path: Path
 ) -> None:
     store = RoundStore(tmp_path / "state", PLAIN)
-    store.expect(layout())
+    store.set_layout(layout())
     checksum = protocol.digest(protocol.wire_parts(vector(5), PLAIN))
     store.offer(SEED, "a", checksum)
     store.write_piece(SEED, "a", 0, protocol.to_wire(vector(5), PLAIN))
@@ -358,7 +358,7 @@ def test_an_aggregation_that_needs_more_than_are_expected_is_refused(tmp_path: P
 def test_a_round_that_cannot_close_is_told(
     federation: MakeFederation, caplog: pytest.LogCaptureFixture
 ) -> None:
-    aggregator = begun(federation(settings=settings(2), lack_told_s=0.1), "a")
+    aggregator = begun(federation(settings=settings(2), warn_period_s=0.1), "a")
     send(aggregator, "a", vector(1))
     eventually("a warning", lambda: "the round cannot close" in caplog.text)
 
@@ -408,7 +408,7 @@ def test_all_participants_may_wait_at_once(federation: MakeFederation) -> None:
 
 
 def test_strangers_do_not_keep_others_out(federation: MakeFederation) -> None:
-    limits = msgspec.structs.replace(LIMITS, max_connections=3, stranger_timeout_s=0.5)
+    limits = msgspec.structs.replace(LIMITS, max_connections=3, authentication_timeout_s=0.5)
     aggregator = federation(settings=settings(1), limits=limits)
     with connections(aggregator.server.address, 3) as (silent, *slow):
         for connection in slow:
@@ -420,15 +420,15 @@ def test_strangers_do_not_keep_others_out(federation: MakeFederation) -> None:
 
 
 def test_a_known_connection_has_its_time(federation: MakeFederation) -> None:
-    stranger_timeout_s = 0.5  # what a busy machine may take for the first head
-    limits = msgspec.structs.replace(LIMITS, stranger_timeout_s=stranger_timeout_s)
+    authentication_timeout_s = 0.5  # what a busy machine may take for the first head
+    limits = msgspec.structs.replace(LIMITS, authentication_timeout_s=authentication_timeout_s)
     aggregator = federation(settings=settings(1), limits=limits)
     request = f"GET /v2 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()
     with connections(aggregator.server.address, 1) as (known,):
         for _ in range(2):
             known.sendall(request)
             assert known.recv(1 << 16).startswith(b"HTTP/1.1 404")
-            time.sleep(stranger_timeout_s + 0.1)  # the silence is the test
+            time.sleep(authentication_timeout_s + 0.1)  # the silence is the test
 
 
 def test_a_path_that_is_none_is_refused(federation: MakeFederation) -> None:

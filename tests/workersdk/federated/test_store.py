@@ -155,9 +155,9 @@ def test_who_has_no_samples_sends_no_update(opened: Any) -> None:
 
 def test_the_first_weights_are_adopted(opened: Any) -> None:
     store = opened()
-    store.expect(layout(4))
+    store.set_layout(layout(4))
     send(store, "a", vector(9), samples=1, round_=SEED)
-    store.adopt("a")
+    store.adopt_seed("a")
     assert store.state.round == 1
     assert opened().model().tolist() == [9.0] * 4
 
@@ -247,7 +247,7 @@ def test_files_of_our_names_without_a_state_are_not_taken_for_ours(
 ) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "model-3").write_bytes(b"precious")
-    with pytest.raises(OSError, match=r"is of no federation known here: .*model-3"):
+    with pytest.raises(OSError, match=r"belongs to no federation known here: .*model-3"):
         opened()
 
 
@@ -303,7 +303,7 @@ def test_updates_that_join_to_infinity_leave_model_and_memory(opened: Any) -> No
     send(store, "idle", vector(0), samples=0, round_=2)
     with pytest.raises(NotFinite, match=r"largest numbers from huge \(3.4e\+38\), a \(2\)"):
         store.aggregate(FedAvgM(momentum=0.5, rate=2.0), is_last=False)
-    store.keep(is_last=False)
+    store.keep_model(is_last=False)
     assert (store.state.round, store.model().tolist()) == (3, [2.0] * 4)
     assert opened().state.has_learned
     send(store, "a", vector(2), samples=1, round_=3)
@@ -322,19 +322,19 @@ def test_a_model_beyond_float16_is_none_where_that_travels(opened: Any) -> None:
 
 def test_another_layout_lets_go_of_what_was_sent_in_the_first(opened: Any, tmp_path: Path) -> None:
     store = opened()
-    store.expect(layout(4))
+    store.set_layout(layout(4))
     offer(store, "a", vector(1), SEED)
-    store.expect(layout(5))
+    store.set_layout(layout(5))
     assert opened().state.layout == layout(5)
     assert not (tmp_path / "state" / "updates-0").exists()
 
 
 def test_the_layout_is_that_of_the_first_weights_once_they_have_come(opened: Any) -> None:
     store = opened()
-    store.expect(layout(4))
+    store.set_layout(layout(4))
     commit = send(store, "a", vector(1), samples=1, round_=SEED)
-    store.expect(layout(5))
+    store.set_layout(layout(5))
     assert (store.state.layout, store.commits()) == (layout(4), {"a": commit})
-    store.adopt("a")
-    store.expect(layout(5))
+    store.adopt_seed("a")
+    store.set_layout(layout(5))
     assert opened().state.layout == layout(4)

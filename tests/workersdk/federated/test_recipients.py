@@ -19,38 +19,38 @@ NEVER_S = 3 * PATIENCE_S  # a test that waits for this fails
 # ---- the directory ------------------------------------------------------------------------------
 
 
-def finished(store: RoundStore, *takers: str) -> RoundStore:
+def finished(store: RoundStore, *recipients: str) -> RoundStore:
     seeded(store)
     store_update(store, "a", vector(1), samples=1)
-    store.aggregate(FedAvg(), is_last=True, takers=takers)
+    store.aggregate(FedAvg(), is_last=True, recipients=recipients)
     return store
 
 
 def test_the_last_rounds_takers_are_kept(opened: Any) -> None:
-    assert finished(opened(), "a", "b").state.takers == ("a", "b")
-    assert opened().state.takers == ("a", "b")
+    assert finished(opened(), "a", "b").state.recipients == ("a", "b")
+    assert opened().state.recipients == ("a", "b")
 
 
 def test_another_rounds_takers_are_not(opened: Any) -> None:
     store = seeded(opened())
     store_update(store, "a", vector(1), samples=1)
-    store.aggregate(FedAvg(), is_last=False, takers=["a"])
-    store.await_taker("b")
-    assert store.state.takers == opened().state.takers == ()
+    store.aggregate(FedAvg(), is_last=False, recipients=["a"])
+    store.add_recipient("b")
+    assert store.state.recipients == opened().state.recipients == ()
 
 
 def test_a_taker_more_is_kept_once_beside_the_others(opened: Any) -> None:
     store = finished(opened(), "a", "b")
     for _ in range(2):
-        store.await_taker("c")
-    assert store.state.takers == opened().state.takers == ("a", "b", "c")
+        store.add_recipient("c")
+    assert store.state.recipients == opened().state.recipients == ("a", "b", "c")
 
 
 def test_who_has_the_result_is_a_taker_no_more(opened: Any) -> None:
     store = finished(opened(), "a", "b", "c")
-    store.taken("b")
-    store.taken("nobody")
-    assert store.state.takers == opened().state.takers == ("a", "c")
+    store.remove_recipient("b")
+    store.remove_recipient("nobody")
+    assert store.state.recipients == opened().state.recipients == ("a", "c")
 
 
 # ---- who becomes one ----------------------------------------------------------------------------
@@ -67,12 +67,12 @@ def ended(store: RoundStore, *names: str) -> Aggregator:
 
 def test_all_who_are_present_at_the_end_are_to_have_the_result(opened: Any) -> None:
     ended(opened(), "a", "b")
-    assert opened().state.takers == ("a", "b")
+    assert opened().state.recipients == ("a", "b")
 
 
 def test_who_joins_after_the_end_is_to_have_it_too(opened: Any) -> None:
     ended(opened(), "a").join("late", Join(LAYOUT, "late"))
-    assert opened().state.takers == ("a", "late")
+    assert opened().state.recipients == ("a", "late")
 
 
 def test_who_joins_while_the_last_updates_are_joined_is_to_have_it_too(opened: Any) -> None:
@@ -87,16 +87,16 @@ def test_who_joins_while_the_last_updates_are_joined_is_to_have_it_too(opened: A
             aggregator.join("late", Join(LAYOUT, "late"))
         finally:
             slow.go.set()
-    assert opened().state.takers == ("a", "late")
+    assert opened().state.recipients == ("a", "late")
 
 
 def test_who_leaves_has_it(opened: Any) -> None:
     aggregator = ended(opened(), "a", "b")
     aggregator.leave("a")
-    assert opened().state.takers == ("b",)
+    assert opened().state.recipients == ("b",)
     assert not aggregator.wait_until_all_left(0.0)
     aggregator.leave("b")
-    assert opened().state.takers == ()
+    assert opened().state.recipients == ()
     assert aggregator.wait_until_all_left(0.0)
 
 
