@@ -181,8 +181,8 @@ class Replace(msgspec.Struct, frozen=True):
     type: ResourceType
     object: Object
     is_drift: bool = False
-    """The wish is the same as before: somebody else changed the object. The engine slows down what
-    it puts back again and again, since a webhook may be the other one."""
+    """The job wants what it wanted before: somebody else changed the object. The engine slows down
+    what it puts back again and again, since a webhook may be the other one."""
 
 
 class Delete(msgspec.Struct, frozen=True):

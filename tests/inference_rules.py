@@ -56,6 +56,13 @@ class InferenceService(Job, ABC):
         model = self.models[role]
         self.api.patch(path_of(model), {"spec": {"url": model["spec"]["url"] + "2"}})
 
+    def told(self) -> set[str]:
+        """Reasons of its Events."""
+        metadata = self.api.get(self.path)["metadata"]
+        events = self.api.get(f"/api/v1/namespaces/{metadata['namespace']}/events")["items"]
+        uid = metadata["uid"]
+        return {each["reason"] for each in events if each["involvedObject"].get("uid") == uid}
+
     def creations(self, uid: str) -> list[tuple[str, int]]:
         """What its events say was created, and how often."""
         namespace = self.manifest["metadata"]["namespace"]
@@ -121,6 +128,36 @@ class InferenceRules:
         (deployment,) = service.made()[EDGE_DEPLOYMENT]
         service.api.patch(path_of(deployment), {"spec": {"replicas": 0}})
         service.wait_for_new(before, EDGE_POD)
+
+    def test_what_somebody_changed_is_put_back_and_told(self, service: InferenceService) -> None:
+        (front,), (deployment,) = service.made()[FRONT], service.made()[EDGE_DEPLOYMENT]
+        selector, labels = front["spec"]["selector"], deployment["metadata"]["labels"]
+        service.api.patch(path_of(front), {"spec": {"selector": {"edgeai.io/role": "other"}}})
+        service.api.patch(path_of(deployment), {"metadata": {"labels": {"edgeai.io/role": None}}})
+
+        def check() -> bool:
+            assert service.api.get(path_of(front))["spec"]["selector"] == selector
+            assert service.api.get(path_of(deployment))["metadata"]["labels"] == labels
+            return True
+
+        service.eventually("what the service wants", check)
+        service.eventually("its Event", lambda: "Restored" in service.told())
+
+    def test_a_quantity_that_the_server_writes_in_another_way_is_no_change_of_somebody(
+        self, service: InferenceService, manager_down: ManagerDown
+    ) -> None:
+        before = service.uids()
+        template = service.api.get(service.path)["spec"]["edgeWorker"]["template"]
+        template["spec"]["containers"][0]["resources"] = {"limits": {"memory": "2097152Ki"}}
+        service.edit(edgeWorker={"template": template})
+        service.wait_for_new(before, EDGE_POD)
+        service.wait_for("phase", "Running")
+        with manager_down():
+            marks = service.marks()
+        service.edit(cloudWorker={"name": "to see that the manager has looked"})
+        service.wait_for("observedGeneration", 3)
+        assert service.marks() == marks
+        assert "Restored" not in service.told()
 
     @pytest.mark.parametrize("role", PODS)
     def test_a_readiness_blip_is_told_both_ways_and_replaces_nothing(

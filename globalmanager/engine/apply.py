@@ -29,16 +29,20 @@ from globalmanager.contract import (
     Severity,
     ref_of,
 )
+from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.live import Live
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
-from globalmanager.rules.objects import owner_reference
+from globalmanager.rules.lifecycle import Timers
+from globalmanager.rules.objects import differences, owner_reference
 from globalmanager.rules.status import WAITING
 
 log = logs.get_logger(__name__)
 
+_MANY_TIMES: Final = 3  # put back in a row; then somebody must hear of it
+_MAX_FIELDS: Final = 5  # named in a message
 _AT_A_TIME: Final = 8  # actions of one plan: no job crowds out the others
 _WHAT_TO_DO: Final = {
     "Invalid": "correct the field that it names, in the worker's template",
@@ -86,28 +90,48 @@ class Applier:
     Args:
         live: writes what the jobs own
         owners: says for which jobs something may be created
+        drift: says what may be put back, and when
     """
 
     def __init__(
-        self, live: Live, owners: Owners, status: StatusWriter, recorder: Recorder
+        self,
+        live: Live,
+        owners: Owners,
+        drift: Drift,
+        status: StatusWriter,
+        recorder: Recorder,
     ) -> None:
         self._live = live
         self._owners = owners
+        self._drift = drift
         self._status = status
         self._recorder = recorder
 
-    async def apply(self, observed: Observed, plan: Plan) -> None:
+    async def apply(self, observed: Observed, plan: Plan) -> float | None:
         """Stops at a stage that fails: status and events are those of a plan that was carried out.
 
+        Returns: after how many seconds to plan again, though nothing may have changed
         Raises: ApiError, Overloaded, NameConflict, StillThere; the next round plans anew. Conflict
             and NotFound also when the job was deleted meanwhile
         """
         terminating = "deletionTimestamp" in observed.object["metadata"]
+        waits = Timers().add(plan.requeue_after_s)
         for stage in plan.stages:
             # What a terminating owner creates, the garbage collector deletes, and so on for ever.
             allowed = [one for one in stage if isinstance(one, Delete) or not terminating]
-            await self._act_on_all(observed, allowed)
+            waits_s = [self._wait_s(observed, action) for action in allowed]
+            due = [one for one, wait_s in zip(allowed, waits_s, strict=True) if wait_s == 0]
+            waits = waits.add(*waits_s)
+            await self._act_on_all(observed, due)
         await self.tell(observed, plan)
+        return waits.next_s
+
+    def _wait_s(self, observed: Observed, action: Action) -> float | None:
+        """Seconds until the action may be done, 0 for now; None: there is no need for it."""
+        if not isinstance(action, Replace) or not action.is_drift:
+            return 0.0
+        existing = observed.children[ref_of(action.type, action.object)]
+        return self._drift.wait_s(action.object, existing)
 
     async def _act_on_all(self, observed: Observed, actions: Sequence[Action]) -> None:
         """All actions of one stage, some at a time. Raises: the error that tells the user most"""
@@ -155,12 +179,13 @@ class Applier:
     async def _create(self, observed: Observed, action: Create) -> None:
         ref = ref_of(action.type, action.object)
         try:
-            await self._live.create(
+            created = await self._live.create(
                 action.type, action.object, check=lambda: self._owners.check(observed)
             )
         except AlreadyExists:
             await self._find_own(observed, ref)
         else:
+            self._drift.written(action.object, created)
             self._done(observed, "Created", ref)
 
     async def _find_own(self, observed: Observed, ref: ObjectRef) -> None:
@@ -178,8 +203,23 @@ class Applier:
         raise NameConflict(ref, _described(owner))
 
     async def _replace(self, observed: Observed, action: Replace) -> None:
-        await self._live.replace(action.type, action.object)
-        self._done(observed, "Replaced", ref_of(action.type, action.object))
+        ref = ref_of(action.type, action.object)
+        replaced = await self._live.replace(action.type, action.object)
+        times = self._drift.written(action.object, replaced, is_drift=action.is_drift)
+        if not action.is_drift:
+            self._done(observed, "Replaced", ref)
+            return
+        existing = observed.children[ref]
+        if _version(replaced) == _version(existing):
+            return  # the server writes the wish in another way: nobody had changed anything
+        fields = ", ".join(list(differences(action.object, existing))[:_MAX_FIELDS])
+        self._done(observed, "Restored", ref, f": somebody else had changed {fields}")
+        if times >= _MANY_TIMES:
+            message = (
+                f"{ref.type.kind} {ref.name} is changed by somebody else again and again "
+                f"({fields}) and put back ever more slowly: find out who does so, or change the job"
+            )
+            self._recorder.record(observed.object, Event(Severity.WARNING, "Drift", message))
 
     async def _adopt(self, observed: Observed, action: Adopt) -> None:
         """Add the job as controller to the owners of a scaler. Raises: Conflict"""
@@ -193,11 +233,15 @@ class Applier:
         if await self._live.delete(action.ref, action.uid):
             self._done(observed, "Deleted", action.ref)
 
-    def _done(self, observed: Observed, word: str, ref: ObjectRef) -> None:
+    def _done(self, observed: Observed, word: str, ref: ObjectRef, detail: str = "") -> None:
         """Only what was done is an Event: a plan may be refused half-way."""
         log.info("done", action=word, resource=str(ref))
-        message = f"{word.lower()} {ref.type.kind} {ref.name}"
+        message = f"{word.lower()} {ref.type.kind} {ref.name}{detail}"
         self._recorder.record(observed.object, Event(Severity.NORMAL, word, message))
+
+
+def _version(object_: Object) -> str:
+    return str(object_["metadata"].get("resourceVersion", ""))
 
 
 def _is_predecessor(owner: Object, observed: Observed) -> bool:

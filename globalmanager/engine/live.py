@@ -60,7 +60,7 @@ class Live:
         self._store_of(type_).observe(created)
         return created
 
-    async def replace(self, type_: ResourceType, object_: Object) -> None:
+    async def replace(self, type_: ResourceType, object_: Object) -> Object:
         ref = ref_of(type_, object_)
         try:
             replaced = await self._client.replace(type_, object_)
@@ -68,6 +68,7 @@ class Live:
             await self._learn_why(error, ref, uid_of(object_))
             raise
         self._store_of(type_).observe(replaced)
+        return replaced
 
     async def patch(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
         """Merge patch of the object, but for its status."""

@@ -8,6 +8,7 @@ resource's fault reaches another: whatever a kind or the API raises ends in that
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -40,6 +41,7 @@ from globalmanager.contract import (
     task_key,
 )
 from globalmanager.engine.apply import Applier, refusal_of
+from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.health import health_of
 from globalmanager.engine.live import Live
@@ -141,6 +143,7 @@ class Engine:
         self._applier = Applier(
             Live(leading, self._written_to),
             self._owners,
+            Drift(time.monotonic),
             self.status_writer.through(leading),
             self.recorder,
         )
@@ -352,13 +355,12 @@ class Engine:
             return None
         plan = kind.plan(observed, self._now())
         try:
-            await self._applier.apply(observed, plan)
+            return await self._applier.apply(observed, plan)
         except EdgeAIError as error:
             if self.by_uid(observed.uid) is None:
                 return None  # deleted meanwhile; the store's change has queued the key
             await self._tell_refusal(kind, observed, error)
             raise
-        return plan.requeue_after_s
 
     def _tell_set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
         """A follower's Events are dropped, so it makes none; should it lead, it tells then."""

@@ -35,6 +35,8 @@ _FILLED_IN: Final[dict[ResourceType, tuple[str, ...]]] = {
     DEPLOYMENTS: ("replicas",),
     SERVICES: ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"),
 }
+_LEFT_TO_OTHERS: Final = ("replicas",)
+"""Fields of .spec that a person or an autoscaler may set, as long as a worker is left."""
 _IDENTITY: Final = ("apiVersion", "kind", "metadata")
 
 
@@ -151,12 +153,15 @@ def _changes(observed: Observed, wishes: Iterator[Create], rule: UpdateRule) -> 
         elif rule is UpdateRule.RECREATE and not _has_hash_of(existing, wish.object):
             yield Delete(ref_of(wish.type, existing), existing["metadata"]["uid"])
         elif rule is UpdateRule.REPLACE and not _is_as_wished(existing, wish.object):
-            is_drift = _has_hash_of(existing, wish.object)
-            yield Replace(wish.type, _replacement(wish, existing), is_drift)
+            yield _replacement(wish, existing)
 
 
 def _is_as_wished(existing: Object, wish: Object) -> bool:
-    return _has_hash_of(existing, wish) and not _has_too_few(existing, wish)
+    return (
+        _has_hash_of(existing, wish)
+        and not _has_too_few(existing, wish)
+        and not objects.differences(wish, existing, leave=_LEFT_TO_OTHERS)
+    )
 
 
 def _has_too_few(existing: Object, wish: Object) -> bool:
@@ -175,8 +180,9 @@ def _spec_hash(object_: Object) -> str:
     return str((object_["metadata"].get("annotations") or {}).get(SPEC_HASH, ""))
 
 
-def _replacement(wish: Create, existing: Object) -> Object:
+def _replacement(wish: Create, existing: Object) -> Replace:
     """The wish, with the identity, foreign labels and annotations of what exists."""
+    is_drift = _has_hash_of(existing, wish.object) and not _has_too_few(existing, wish.object)
     old, new = existing["metadata"], wish.object["metadata"]
     metadata = {
         **old,
@@ -189,4 +195,6 @@ def _replacement(wish: Create, existing: Object) -> Object:
         known = existing.get("spec") or {}
         filled_in = {key: known[key] for key in _FILLED_IN.get(wish.type, ()) if key in known}
         content["spec"] = {**filled_in, **content["spec"]}
-    return {**existing, "metadata": metadata, **content}
+        if is_drift:  # what others may set is not what is put back
+            content["spec"] |= {key: known[key] for key in _LEFT_TO_OTHERS if key in known}
+    return Replace(wish.type, {**existing, "metadata": metadata, **content}, is_drift)

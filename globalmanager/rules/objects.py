@@ -6,7 +6,7 @@ the hash tells that the job wants something else than before, whatever the API s
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from globalmanager.contract import Create, Object, Observed, ResourceType
@@ -97,39 +97,33 @@ def is_being_deleted(object_: Object) -> bool:
 
 # ---- drift --------------------------------------------------------------------------------------
 
-_METADATA: Final = ("labels", "annotations", "ownerReferences")
+_METADATA: Final = ("labels", "annotations")
 """Of .metadata what the job says; the rest is the API server's."""
 
 
-def difference(wish: Object, existing: Object, *, leave: Collection[str] = ()) -> str:
-    """Path of the first field that the job says and that `existing` has otherwise; "" for none.
+def differences(wish: Object, existing: Object, *, leave: Collection[str] = ()) -> dict[str, Any]:
+    """Path -> what `existing` has there, of each field that the job says otherwise; {} for none.
 
     What the wish does not say is not looked at, and an empty value is as good as none: the API
-    server drops those. Args: leave: fields of .spec that others may set
+    server drops those.
+
+    Args: leave: fields of .spec that others may set
     """
-    for key, wanted in wish.items():
-        known = existing.get(key)
-        if key == "metadata":
-            wanted = {field: wanted[field] for field in _METADATA if field in wanted}
-        elif key == "spec":
-            wanted = {field: value for field, value in wanted.items() if field not in leave}
-        elif key in ("apiVersion", "kind"):
-            continue
-        if path := _difference(wanted, known, key):
-            return path
-    return ""
+    parts = {key: value for key, value in wish.items() if key not in ("apiVersion", "kind")}
+    metadata, spec = parts.pop("metadata", {}), parts.pop("spec", None)
+    parts["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
+    if spec is not None:
+        parts["spec"] = {field: value for field, value in spec.items() if field not in leave}
+    found = (_differences(wanted, existing.get(key), key) for key, wanted in parts.items())
+    return {path: known for each in found for path, known in each}
 
 
-def _difference(wanted: Any, known: Any, path: str) -> str:
+def _differences(wanted: Any, known: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(wanted, Mapping) and isinstance(known, Mapping):
-        found = (
-            _difference(value, known.get(key), f"{path}.{key}") for key, value in wanted.items()
-        )
-        return next(filter(None, found), "")
-    if isinstance(wanted, list) and isinstance(known, list):
-        if len(wanted) != len(known):
-            return path
-        pairs = enumerate(zip(wanted, known, strict=True))
-        found = (_difference(one, other, f"{path}[{index}]") for index, (one, other) in pairs)
-        return next(filter(None, found), "")
-    return "" if wanted == known or not (wanted or known) else path
+        for key, value in wanted.items():
+            yield from _differences(value, known.get(key), f"{path}.{key}")
+    elif isinstance(wanted, list) and isinstance(known, list) and len(wanted) == len(known):
+        for index, (one, other) in enumerate(zip(wanted, known, strict=True)):
+            yield from _differences(one, other, f"{path}[{index}]")
+    elif wanted != known and (wanted or known):
+        yield path, known

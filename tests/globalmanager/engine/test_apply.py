@@ -24,6 +24,7 @@ from globalmanager.contract import (
     WorkerSettings,
 )
 from globalmanager.engine.apply import Applier, NameConflict, StillThere, refusal_of
+from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import EVENTS, Recorder
 from globalmanager.engine.live import Live
 from globalmanager.engine.owners import Owners
@@ -51,7 +52,10 @@ class Bench:
         self.owners = Owners(live, lambda: datetime.now(UTC))
         self.owners.changed(None, made)
         status = StatusWriter(client, self.store)
-        self.applier = Applier(live, self.owners, status, self.recorder)
+        self.now_s = 0.0
+        self.children: dict[ObjectRef, Object] = {}
+        drift = Drift(lambda: self.now_s)
+        self.applier = Applier(live, self.owners, drift, status, self.recorder)
 
     def store(self, type_: ResourceType) -> Store:
         return self.stores.setdefault(type_, Store(type_))
@@ -61,7 +65,7 @@ class Bench:
             type=GADGETS,
             object=self.made,
             spec=read(self.made),
-            children={},
+            children=self.children,
             pods=(),
             references={},
             contacts=NO_CONTACTS,
@@ -71,8 +75,8 @@ class Bench:
     def config(self, **changes: Any) -> Object:
         return {**wanted_config(self.observed()), **changes}
 
-    async def apply(self, *actions: Create | Replace | Delete, **plan: Any) -> None:
-        await self.applier.apply(
+    async def apply(self, *actions: Create | Replace | Delete, **plan: Any) -> float | None:
+        return await self.applier.apply(
             self.observed(), Plan(stages=tuple((action,) for action in actions), **plan)
         )
 
@@ -193,6 +197,24 @@ async def test_what_is_replaced_is_seen_in_the_store(bench: Bench, user: User) -
     seen = bench.store(CONFIGMAPS).get(CONFIG)
     assert seen is not None
     assert seen["data"] == {"data": "mine"}
+
+
+async def test_who_changes_a_child_again_and_again_is_told_of(bench: Bench, user: User) -> None:
+    await bench.apply(Create(CONFIGMAPS, bench.config()))
+    for _ in range(3):
+        current = await user.get(CONFIGMAPS, "a-config")
+        assert current is not None
+        foreign = await bench.client.replace(CONFIGMAPS, {**current, "data": {"data": "theirs"}})
+        bench.children = {CONFIG: foreign}
+        wish = {**foreign, "data": bench.config()["data"]}
+        assert await bench.apply(Replace(CONFIGMAPS, wish, True)) is None
+        wait_s = await bench.apply(Replace(CONFIGMAPS, wish, True))
+        assert wait_s is not None
+        bench.now_s += wait_s
+    seen = bench.store(CONFIGMAPS).get(CONFIG)
+    assert seen is not None
+    assert seen["data"] == bench.config()["data"]
+    assert sorted(set(await bench.recorded())) == ["Created", "Drift", "Restored"]
 
 
 async def test_deleting_what_is_gone_is_success(bench: Bench) -> None:

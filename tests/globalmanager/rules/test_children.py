@@ -1,5 +1,9 @@
 """Desired against observed: what is created, replaced, deleted and left alone."""
 
+import copy
+import re
+from typing import Any
+
 import pytest
 
 from globalmanager.contract import DEPLOYMENTS, SERVICES, Create, Delete, Plan, Replace, UpdateRule
@@ -159,3 +163,76 @@ def test_what_is_being_deleted_is_left_alone() -> None:
 def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
     assert objects.content_hash({"a": 1, "b": 2}) == objects.content_hash({"b": 2, "a": 1})
     assert objects.content_hash({"a": 1}) != objects.content_hash({"a": 2})
+
+
+# ---- what others change -------------------------------------------------------------------------
+
+
+def changed(world: World, kind: str, name: str, path: str, value: Any) -> None:
+    """Somebody sets a field of a child: "spec.ports[0].port"."""
+    *parents, last = [int(key) if key.isdecimal() else key for key in re.split(r"[.\[\]]+", path)]
+    target: Any = world.child(kind, name)
+    for key in parents:
+        target = target[key]
+    target[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        pytest.param("spec.ports.0.port", 6000, id="a port"),
+        pytest.param("spec.selector", {"app": "x"}, id="the selector"),
+        pytest.param("metadata.labels", {}, id="the labels"),
+    ],
+)
+def test_what_others_changed_is_put_back(path: str, value: Any) -> None:
+    here = world()
+    (made,) = applied(here, service(here))
+    before = copy.deepcopy(here.child("Service", "digits-cloud"))
+    changed(here, "Service", "digits-cloud", path, value)
+    (action,) = applied(here, service(here))
+    assert isinstance(action, Replace)
+    assert action.is_drift
+    assert here.child("Service", "digits-cloud") == before
+    assert isinstance(made, Create)
+
+
+def test_a_changed_wish_is_no_drift() -> None:
+    here = world()
+    applied(here, service(here))
+    (action,) = applied(here, service(here, port=6000))
+    assert isinstance(action, Replace)
+    assert not action.is_drift
+
+
+def test_what_the_server_filled_in_is_no_drift() -> None:
+    here = world()
+    applied(here, service(here), deployment(here))
+    changed(here, "Service", "digits-cloud", "spec.clusterIP", "10.0.0.7")
+    changed(here, "Service", "digits-cloud", "spec.ports.0.nodePort", 30000)
+    container = "spec.template.spec.containers.0"
+    changed(here, "Deployment", "digits-x", f"{container}.imagePullPolicy", "Always")
+    changed(here, "Deployment", "digits-x", "metadata.annotations.revision", "3")
+    assert applied(here, service(here), deployment(here)) == []
+
+
+def test_putting_back_leaves_the_number_of_replicas_to_others() -> None:
+    here = world()
+    applied(here, deployment(here))
+    changed(here, "Deployment", "digits-x", "spec.replicas", 3)
+    changed(here, "Deployment", "digits-x", "spec.template.spec.containers.0.image", "evil")
+    applied(here, deployment(here))
+    spec = here.child("Deployment", "digits-x")["spec"]
+    assert spec["template"]["spec"]["containers"][0]["image"] == "a"
+    assert spec["replicas"] == 3
+
+
+def test_an_empty_value_that_the_server_drops_is_no_difference() -> None:
+    wish = {"spec": {"env": [{"name": "A", "value": ""}], "volumes": []}}
+    assert objects.differences(wish, {"spec": {"env": [{"name": "A"}]}}) == {}
+
+
+def test_a_difference_names_its_path_and_what_is_there() -> None:
+    wish = {"spec": {"ports": [{"port": 1}, {"port": 2}]}, "data": {"a": "b"}}
+    existing = {"spec": {"ports": [{"port": 1}, {"port": 3}]}, "data": {"a": "b", "c": "d"}}
+    assert objects.differences(wish, existing) == {"spec.ports[1].port": 3}
