@@ -17,10 +17,10 @@ from globalmanager.edge.sessions.registry import SessionInfo, Sessions
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
+from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import Presence
 from globalmanager.ha.roster import Roster
 from globalmanager.kube.client import ClientSettings, KubeClient
-from globalmanager.kube.fence import Fence
 from globalmanager.settings import Settings
 
 _QPS: Final = 20.0  # of heartbeats and claims, which need about two
@@ -75,7 +75,7 @@ class Replica:
         )
         self._roster = Roster(
             apart,
-            leading_client=apart.fenced(self.fence),
+            leading_client=apart.guarded(self.fence),
             namespace=namespace,
             me=identity.process,
             duration_s=timing.duration_s,

@@ -51,9 +51,9 @@ from globalmanager.engine.owners import Owners
 from globalmanager.engine.ports import AssignmentSink, ContactBook, Health
 from globalmanager.engine.queue import QueueClosed, WorkQueue
 from globalmanager.engine.status import StatusWriter
+from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotLeading
-from globalmanager.kube.fence import Fence
 from globalmanager.kube.objects import Unreadable
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
 
@@ -134,7 +134,7 @@ class Engine:
         self.initially_reconciled = asyncio.Event()
         """Set once every job resource that was there at the start was given to the sink: before
         that, what a node must hold is not known, so no session may be admitted."""
-        leading = client if fence is None else client.fenced(fence)
+        leading = client if fence is None else client.guarded(fence)
         self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
         """Records Events; also for others, e.g. two LocalControllers of one name."""
         self.status_writer = StatusWriter(client, self._informers.all_of)
@@ -163,7 +163,7 @@ class Engine:
 
     @property
     def leads(self) -> bool:
-        return self._fence is None or self._fence.left_s() > 0
+        return self._fence is None or self._fence.is_open
 
     def lead(self) -> None:
         """This replica leads from now on: plan for every job resource."""

@@ -19,9 +19,9 @@ import msgspec
 from common import logs
 from common.errors import EdgeAIError
 from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.ha.fence import Clock, Fence, elapsed
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
-from globalmanager.kube.fence import Clock, Fence, elapsed
 
 log = logs.get_logger(__name__)
 

@@ -22,10 +22,10 @@ from globalmanager.contract import Contact, Object, ObjectRef, ResourceType
 from globalmanager.ha import claims
 from globalmanager.ha.claims import NOTHING, Claim, Claims
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
+from globalmanager.ha.fence import Clock, elapsed
 from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
-from globalmanager.kube.fence import Clock, elapsed
 
 log = logs.get_logger(__name__)
 

@@ -19,7 +19,7 @@ from common.ids import Uid
 from common.ratelimit import TokenBucket
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors
-from globalmanager.kube.fence import Fence, Shut
+from globalmanager.kube.guard import Guard, Shut
 from globalmanager.kube.lines import LineSplitter
 from globalmanager.kube.objects import (
     NotReadable,
@@ -103,7 +103,7 @@ class KubeClient:
         self._settings = settings
         self._on_request = on_request
         self._bucket = TokenBucket(qps=settings.qps, burst=settings.burst)
-        self._fence: Fence | None = None
+        self._guard: Guard | None = None  # of writes; None: every write is sent
 
     @classmethod
     async def from_kubeconfig(
@@ -119,14 +119,15 @@ class KubeClient:
         """
         return cls(await open_transport(path), settings, on_request=on_request)
 
-    def fenced(self, fence: Fence) -> Self:
-        """The same client, connections and rate; but its writes pass `fence`, or raise NotLeading.
+    def guarded(self, guard: Guard) -> Self:
+        """The same connections and rate, but `guard` decides on each write; reads always pass.
 
-        It is looked at immediately before a request is sent, after all waiting for the rate.
+        The guard is asked immediately before a write is sent, after all waiting for the rate. A
+        write that it does not let pass raises NotLeading.
         """
-        fenced = copy.copy(self)
-        fenced._fence = fence
-        return fenced
+        guarded = copy.copy(self)
+        guarded._guard = guard
+        return guarded
 
     def apart(self, settings: ClientSettings) -> Self:
         """The same connections, with a rate of its own: heartbeats do not queue behind work."""
@@ -330,7 +331,7 @@ class KubeClient:
 
     def _passage(self, attempt: Attempt) -> AbstractAsyncContextManager[None]:
         is_read = attempt.method == "GET"
-        return nullcontext() if self._fence is None or is_read else self._fence.passage()
+        return nullcontext() if self._guard is None or is_read else self._guard.passage()
 
     @asynccontextmanager
     async def _send(self, attempt: Attempt) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -22,9 +22,9 @@ from globalmanager.contract import (
 )
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
-from globalmanager.kube.fence import Fence
 from localcluster.api.server import Server, serve
 from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.objects.store import Store

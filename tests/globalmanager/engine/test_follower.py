@@ -9,7 +9,7 @@ import pytest
 from common.ids import Uid
 from globalmanager.contract import Event, ObjectRef, Observed, Plan, Severity
 from globalmanager.ha.elector import LEASES
-from globalmanager.kube.fence import Fence
+from globalmanager.ha.fence import Fence
 from tests.globalmanager.cluster import Cluster, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, gadget, plan
 from tests.globalmanager.objects import GADGETS

@@ -9,8 +9,8 @@ import pytest
 
 from common.ids import Uid
 from globalmanager.contract import Object, ObjectRef
+from globalmanager.ha.fence import Fence
 from globalmanager.kube.errors import NotFound
-from globalmanager.kube.fence import Fence
 from tests.globalmanager.cluster import (
     TOKEN,
     Cluster,

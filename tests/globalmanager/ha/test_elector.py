@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
+from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import ClientSettings, KubeClient
-from globalmanager.kube.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.globalmanager.waiting import until
 

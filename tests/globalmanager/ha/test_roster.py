@@ -14,11 +14,11 @@ from globalmanager.contract import Object, ObjectRef
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
+from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
 from globalmanager.ha.roster import Roster
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
-from globalmanager.kube.fence import Fence
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.waiting import until
 
@@ -58,7 +58,7 @@ class Replica:
         )
         self.roster = Roster(
             client,
-            leading_client=client.fenced(self.fence),
+            leading_client=client.guarded(self.fence),
             namespace=NAMESPACE,
             me=name,
             duration_s=DURATION_S,

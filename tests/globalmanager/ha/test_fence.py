@@ -1,4 +1,4 @@
-"""A fenced client: reads pass, writes pass only while the fence is open, and end when it shuts."""
+"""A guarded client: reads pass, writes pass only while the fence is open, and end when it shuts."""
 
 import asyncio
 import sys
@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 
 from globalmanager.contract import PODS, ObjectRef
-from globalmanager.kube import fence as module
+from globalmanager.ha import fence as module
+from globalmanager.ha.fence import Fence, elapsed
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotLeading
-from globalmanager.kube.fence import Fence, elapsed
+from globalmanager.kube.guard import Shut
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
 
@@ -38,7 +39,7 @@ async def test_a_shut_fence_lets_no_write_out(
     assert callable(write)
     scripted.others = [scripted.json({"metadata": {"name": "p"}})]
     fence = Fence()
-    client = scripted_client.fenced(fence)
+    client = scripted_client.guarded(fence)
     with pytest.raises(NotLeading, match="not the leader"):
         await write(client)
     assert scripted.seen == []
@@ -55,7 +56,7 @@ async def test_it_shuts_by_the_clock_alone(
     clock = Clock()
     fence = Fence(clock)
     fence.open_until(60.0)
-    client = scripted_client.fenced(fence)
+    client = scripted_client.guarded(fence)
     await client.create(PODS, {"metadata": {"name": "p"}})
     clock.now = 60.0
     with pytest.raises(NotLeading):
@@ -69,7 +70,7 @@ async def test_what_is_under_way_ends_when_it_is_shut(
     fence = Fence()
     fence.open_until(elapsed() + 100)
     writing = asyncio.create_task(
-        scripted_client.fenced(fence).create(PODS, {"metadata": {"name": "p"}}), name="write"
+        scripted_client.guarded(fence).create(PODS, {"metadata": {"name": "p"}}), name="write"
     )
     await until(lambda: scripted.seen)
     fence.close()
@@ -77,28 +78,17 @@ async def test_what_is_under_way_ends_when_it_is_shut(
         await writing
 
 
-async def test_a_longer_reign_holds_for_what_is_under_way(
-    scripted: ScriptedApi, scripted_client: KubeClient
-) -> None:
-    released = asyncio.Event()
-    answered = scripted.json({"metadata": {"name": "p"}})
-
-    async def late(request: object) -> object:
-        await released.wait()
-        return await answered(request)  # type: ignore[arg-type]
-
-    scripted.others = [late]  # type: ignore[list-item]
-    clock = Clock()
-    fence = Fence(clock)
-    fence.open_until(clock.now + 0.05)
-    writing = asyncio.create_task(
-        scripted_client.fenced(fence).create(PODS, {"metadata": {"name": "p"}}), name="write"
-    )
-    await until(lambda: scripted.seen)
-    fence.open_until(clock.now + 100)
-    await asyncio.sleep(0.1)
-    released.set()
-    assert await writing
+@pytest.mark.looptime
+async def test_a_longer_reign_holds_for_what_is_under_way() -> None:
+    fence = Fence(asyncio.get_running_loop().time)
+    fence.open_until(10.0)
+    async with fence.passage():
+        fence.open_until(100.0)
+        await asyncio.sleep(99.0)
+        assert fence.is_open
+    with pytest.raises(Shut):
+        async with fence.passage():
+            await asyncio.sleep(2.0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the clock")
