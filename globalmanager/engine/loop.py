@@ -23,13 +23,12 @@ from common.tasks import TaskGroup
 from globalmanager.cache.index import Relation
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.cache.informers import ALL, MANAGED, Informers, Scope
-from globalmanager.cache.store import Store, by_controller, controller_of
+from globalmanager.cache.store import Store, controller_of
 from globalmanager.contract import (
     NODES,
     POD_CONTROLLERS,
     Assignment,
     Event,
-    Job,
     Kind,
     Object,
     ObjectRef,
@@ -46,7 +45,7 @@ from globalmanager.engine.events import Recorder
 from globalmanager.engine.health import health_of
 from globalmanager.engine.live import Live
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.observe import find_owned, observe
+from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.ports import AssignmentSink, ContactBook, Health
 from globalmanager.engine.queue import QueueClosed, WorkQueue
@@ -111,13 +110,9 @@ class Engine:
         self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
         self._sink = sink
-        self._contacts = contacts
-        self._workers = workers
         self._now = now
         self._kinds = served_types(kinds, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
-        self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> what it refers to
-        self._controllers: Relation[ObjectRef, str] = Relation()  # job -> `Owned.controllers`
         self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> where it is assigned
         self._parked: set[ObjectRef] = set()  # wait for an informer to settle
         self._unseen: set[ObjectRef] = set()  # jobs not yet given to the sink; until all were
@@ -130,6 +125,13 @@ class Engine:
             on_settled=self._settled,
             on_open=self._metrics.watch,
             on_set_aside=self._tell_set_aside,
+        )
+        self._observer = Observer(
+            self._kinds,
+            all_of=self._informers.all_of,
+            managed=self._informers.managed,
+            contacts=contacts,
+            settings=workers,
         )
         self.initially_reconciled = asyncio.Event()
         """Set once every job resource that was there at the start was given to the sink: before
@@ -225,19 +227,16 @@ class Engine:
             self._informers.get(type_)
             for watched in kind.watched:
                 self._informers.get(watched, MANAGED)
+            for scaler in kind.scalers:
+                self._informers.get(scaler)
         self._informers.get(NODES)
 
     def _changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
             return
         self._tell_owners(scope, old, new)
-        for object_ in (old, new):
-            if object_ is None:
-                continue
-            if scope.label_selector == ALL:
-                self._resource_changed(ref_of(scope.type, object_))
-            else:
-                self._managed_changed(object_)
+        for ref in self._concerned(scope, old, new):
+            self._queue.add(ref)
 
     def _tell_owners(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.label_selector == ALL:
@@ -246,19 +245,17 @@ class Engine:
         elif old is not None and new is None and (owner := controller_of(old)) is not None:
             self._owners.lost_child(owner["uid"])
 
-    def _resource_changed(self, ref: ObjectRef) -> None:
-        if ref.type in self._kinds:
-            if not self.initially_reconciled.is_set():
-                self._unseen.add(ref)
-            self._queue.add(ref)
-        for referrer in self._references.of(ref):
-            self._queue.add(referrer)
-
-    def _managed_changed(self, object_: Object) -> None:
-        """Look at the job whose pods or children it changes. Both are of one namespace."""
-        owners = {ref for key in by_controller(object_) for ref in self._controllers.of(key)}
-        for ref in owners or self._namesake(object_):
-            self._queue.add(ref)
+    def _concerned(self, scope: Scope, old: Object | None, new: Object | None) -> set[ObjectRef]:
+        """The jobs to look at."""
+        states = [object_ for object_ in (old, new) if object_ is not None]
+        if scope.label_selector != ALL:
+            owners = (self._observer.controllers(each) or self._namesake(each) for each in states)
+            return {ref for refs in owners for ref in refs}
+        ref = ref_of(scope.type, states[0])
+        itself = {ref} if scope.type in self._kinds else set()
+        if not self.initially_reconciled.is_set():
+            self._unseen |= itself
+        return itself | self._observer.referrers(ref) | self._observer.scaled(ref, new)
 
     def _namesake(self, object_: Object) -> set[ObjectRef]:
         """The job that the labels name. It may wait until this object frees a name."""
@@ -332,17 +329,14 @@ class Engine:
     async def _reconcile(self, ref: ObjectRef) -> float | None:
         """Returns: after how many seconds to come again, though nothing may have changed."""
         kind = self._kinds[ref.type]
-        object_ = self._store(ref.type).get(ref)
-        if object_ is None:
-            self._forget(ref)
-            return None
-        if not self._can_observe(kind):
+        if not self._can_observe(kind) and self._store(ref.type).get(ref) is not None:
             self._parked.add(ref)
             return None
         try:
-            job = kind.decode(ref.type, object_)
-            self._references.set(ref, kind.references(job))
-            observed = self._observe(kind, job)
+            observed = self._observer.observe(ref)
+            if observed is None:
+                self._forget(ref)
+                return None
             self._assign(ref, kind.assignments(observed))
         finally:
             self._seen(ref)  # even if the kind failed: one resource must not shut out all edges
@@ -379,33 +373,22 @@ class Engine:
             await self._applier.tell(refused, kind.plan(refused, self._now()))
 
     def _can_observe(self, kind: Kind) -> bool:
-        """Whether what the kind owns is known; a child that is not seen would be made twice."""
-        return all(self._informers.get(type_, MANAGED).settled for type_ in kind.watched)
+        """Whether what the kind owns is known; a child that is not seen would be made twice. And
+        whether its scalers are: a job without them has another size."""
+        owned = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
+        scalers = (self._informers.get(type_) for type_ in kind.scalers)
+        return all(informer.settled for informer in (*owned, *scalers))
 
     def _can_plan(self, ref: ObjectRef) -> bool:
         """Whether what the resource refers to is known, be it present or not."""
-        types = {reference.type for reference in self._references.targets(ref)}
+        types = {reference.type for reference in self._observer.references(ref)}
         return all(self._informers.get(type_).settled for type_ in types)
-
-    def _observe(self, kind: Kind, job: Job) -> Observed:
-        owned = find_owned(kind, job, self._informers.managed)
-        self._controllers.set(job.ref, owned.controllers)
-        return observe(
-            job,
-            owned,
-            references=self._references.targets(job.ref),
-            all_of=self._informers.all_of,
-            contacts=self._contacts.contacts(),
-            settings=self._workers,
-        )
 
     def _assign(self, ref: ObjectRef, by_node: Mapping[NodeName, Assignment]) -> None:
         self._nodes.set(ref, by_node)
         self._sink.assign(task_key(ref), by_node)
 
     def _forget(self, ref: ObjectRef) -> None:
-        self._references.drop(ref)
-        self._controllers.drop(ref)
         self._nodes.drop(ref)
         self._sink.forget(task_key(ref))
         self._seen(ref)
@@ -417,7 +400,8 @@ class Engine:
 
     def _written_to(self, type_: ResourceType) -> Store:
         """The store that takes in what the API answers to a write of a plan."""
-        return self._store(type_) if type_ in self._kinds else self._informers.managed(type_)
+        is_whole = type_ in self._kinds or any(type_ in k.scalers for k in self._kinds.values())
+        return self._store(type_) if is_whole else self._informers.managed(type_)
 
     def _store(self, type_: ResourceType) -> Store:
         return self._informers.all_of(type_)

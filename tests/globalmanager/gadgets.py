@@ -54,7 +54,7 @@ def read(object_: Object) -> GadgetSpec:
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    part = job.spec.part
+    part = job.spec.part if job.spec else ""
     return frozenset({ObjectRef(PARTS, job.ref.namespace, part)} if part else ())
 
 

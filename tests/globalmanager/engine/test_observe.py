@@ -1,7 +1,11 @@
-"""What a job resource is seen to own: its namespace and its controllers count, labels do not."""
+"""What a job resource is seen to own, and how seldom its spec is decoded.
+
+Of what it owns its namespace and its controllers are proof, labels are not.
+"""
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from globalmanager.cache.store import Store
@@ -12,11 +16,16 @@ from globalmanager.contract import (
     SERVICES,
     Job,
     Object,
+    Observed,
     ResourceType,
+    WorkerSettings,
+    ref_of,
 )
-from globalmanager.engine.observe import Owned, find_owned
+from globalmanager.engine.observe import Observer, Owned, find_owned
 from globalmanager.kinds.jointinferenceservice import KIND
-from tests.globalmanager.objects import make
+from tests.globalmanager.cluster import Edge
+from tests.globalmanager.gadgets import GADGET, GadgetSpec, read
+from tests.globalmanager.objects import GADGETS, make
 
 JOBS = KIND.resources[0]
 JOB = make("digits", uid="uid-job", type_=JOBS, spec={})
@@ -159,3 +168,84 @@ def test_what_another_namespace_says_to_be_a_child_is_none(cache: Cache) -> None
     cache.put(SERVICES, owned(SERVICES, "loose", "uid-job", controller=False))
     cache.put(SERVICES, owned(SERVICES, "own", "uid-job"))
     assert cache.children() == ["deployments.apps ns/edge", "services ns/own"]
+
+
+# ---- a spec is decoded once for each change ------------------------------------------------------
+
+
+class Counted:
+    """An observer of one gadget, whose kind counts how often it decodes a spec."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.jobs = Store(GADGETS)
+        others = Cache()
+        self.observer = Observer(
+            {GADGETS: msgspec.structs.replace(GADGET, read=self._read)},
+            all_of=lambda type_: self.jobs if type_ == GADGETS else others.store(type_),
+            managed=others.store,
+            contacts=Edge(),
+            settings=WorkerSettings(root_key=bytes(32)),
+        )
+
+    def _read(self, object_: Object) -> GadgetSpec:
+        self.reads += 1
+        return read(object_)
+
+    def see(self, job: Object) -> Observed | None:
+        self.jobs.upsert(job)
+        return self.observer.observe(ref_of(GADGETS, job))
+
+
+def seen(version: int, data: object = "x", **metadata: Any) -> Object:
+    spec, status = {"data": data}, {"seen": version}
+    return make("a", version=version, spec=spec, metadata=metadata, status=status)
+
+
+def test_a_status_that_changes_is_shown_but_the_spec_is_not_decoded_again() -> None:
+    counted = Counted()
+    for version in range(1, 20):
+        observed = counted.see(seen(version, generation=1))
+        assert observed is not None
+        assert observed.object["status"] == {"seen": version}
+        assert observed.spec.data == "x"
+    assert counted.reads == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        seen(2, "y", generation=2),
+        seen(2, generation=1, annotations={"tune": "yes"}),
+        seen(2, generation=1, uid="uid-of-another"),
+        seen(2, "restored from a backup", generation=1),
+    ],
+    ids=["spec", "annotations", "uid", "history"],
+)
+def test_a_spec_is_decoded_anew_after_a_change_of(change: Object) -> None:
+    counted = Counted()
+    counted.see(seen(1, generation=1))
+    observed = counted.see(change)
+    assert observed is not None
+    assert observed.spec.data == change["spec"]["data"]
+    assert counted.reads == 2
+
+
+def test_a_spec_that_is_not_accepted_is_not_decoded_again_either() -> None:
+    counted = Counted()
+    for version in (1, 2):
+        observed = counted.see(seen(version, data=["no text"], generation=1))
+        assert observed is not None
+        assert observed.invalid is not None
+    assert counted.reads == 1
+
+
+def test_of_a_job_that_is_gone_nothing_is_kept() -> None:
+    counted = Counted()
+    job = seen(1, generation=1)
+    counted.see(job)
+    counted.jobs.remove(job)
+    assert counted.observer.observe(ref_of(GADGETS, job)) is None
+    counted.jobs.replace([job], "9", asked=0, rewound=True)
+    assert counted.observer.observe(ref_of(GADGETS, job)) is not None
+    assert counted.reads == 2
