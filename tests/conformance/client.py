@@ -1,4 +1,4 @@
-"""A blocking client of a Kubernetes API that shows answers as they are, refusals included."""
+"""A blocking client of a Kubernetes API. It returns every answer, error answers too."""
 
 import http.client
 import json
@@ -93,7 +93,7 @@ class Client:
         accept: str = JSON,
         **query: Any,
     ) -> Answer:
-        """Bytes are sent as they are, anything else as JSON."""
+        """Send a request. A body of bytes is sent unchanged, any other body as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body)
         headers = {"Content-Type": content_type, "Accept": accept}
         connection = self._send(method, _target(path, query), data, headers)

@@ -1,4 +1,4 @@
-"""The two clusters that the suite runs on, behind one face."""
+"""The two clusters that the suite runs on, with one interface."""
 
 import re
 import shutil
@@ -21,14 +21,14 @@ LOCAL_MINOR_VERSION: Final = 32
 
 
 class Cluster(Protocol):
-    """What the tests may know of a cluster, beside what its API says."""
+    """What the tests know of a cluster, besides its API."""
 
     name: str
     client: Client
     minor_version: int
     """Of Kubernetes 1.x."""
     has_kubelet: bool
-    """Somebody runs the containers of pods."""
+    """Whether a kubelet runs the containers of pods."""
     has_service_accounts: bool
     """A namespace is ready for pods when its default ServiceAccount is there."""
 
@@ -93,7 +93,7 @@ def _minor_version(api_server: Path) -> int:
 
 @contextmanager
 def local_cluster(directory: Path) -> Iterator[Cluster]:
-    """Started a second time: a cluster that has a past can refuse what is too old."""
+    """The second start of its state, so that resource versions before it are too old."""
     state = directory / "state"
     process.start(state, nodes=["edge0"])
     process.stop(state)

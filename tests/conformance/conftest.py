@@ -46,7 +46,7 @@ def _is_real(config: pytest.Config) -> bool:
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Running, with our CRDs, that of widgets, and a node that nobody serves."""
+    """A running cluster with our CRDs, that of widgets, and a node without a kubelet."""
     run = real_cluster if _is_real(request.config) else local_cluster
     with run(tmp_path_factory.mktemp("cluster")) as cluster:
         crds = [widget_crd(), *(yaml.safe_load(file.read_text()) for file in CRDS.iterdir())]

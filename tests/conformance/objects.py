@@ -33,7 +33,7 @@ def configmap(name: str = "one", **metadata: Any) -> Object:
 
 
 def pod_spec(**spec: Any) -> Object:
-    """Of a pod that no scheduler places, and that waits for no token."""
+    """The spec of a pod that fits no node and needs no token."""
     return {
         "automountServiceAccountToken": False,
         "nodeSelector": _NOWHERE,
@@ -52,12 +52,12 @@ def pod(name: str = "one", *, labels: dict[str, str] | None = None, **spec: Any)
 
 
 def bound_pod(name: str = "one", **spec: Any) -> Object:
-    """Of a node whose kubelet never comes: it is deleted only by force."""
+    """A pod of a node without a kubelet: only deletion by force removes it."""
     return pod(name, nodeName=UNSERVED_NODE, **spec)
 
 
 def deployment(replicas: int = 2, **spec: Any) -> Object:
-    """Of pods that stay pending."""
+    """A Deployment whose pods stay pending."""
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": pod_spec()}
     return {

@@ -1,4 +1,4 @@
-"""Built-in kinds: their defaults, and the mistakes that their API names."""
+"""Built-in kinds: defaults, and validation errors."""
 
 import base64
 from typing import Any

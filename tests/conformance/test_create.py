@@ -178,7 +178,7 @@ def test_create_refuses(space: Space, case: str) -> None:
 
 
 def test_no_object_is_made_with_a_version(space: Space) -> None:
-    """Kubernetes answers 500 without a reason, which is nothing to imitate."""
+    """Kubernetes answers 500 without a reason; the local cluster does better."""
     answer = space.post("configmaps", configmap(resourceVersion="1"))
     assert answer.status in (400, 500)
     assert answer.body["message"] == "resourceVersion should not be set on objects to be created"

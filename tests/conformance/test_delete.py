@@ -1,4 +1,4 @@
-"""Deletion: grace, finalizers, preconditions, and what goes with what."""
+"""Deletion: grace, finalizers, preconditions, dependents, namespaces."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""kubectl as a user calls it. Its words differ by version: only what all say is asserted."""
+"""kubectl as a user calls it. Its messages differ by version; the tests assert what they share."""
 
 import json
 import subprocess

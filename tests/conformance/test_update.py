@@ -147,7 +147,7 @@ def test_a_replaced_status_is_checked_against_the_version(space: Space) -> None:
 
 
 def test_no_metadata_is_written_with_the_status_of_a_custom_resource(space: Space) -> None:
-    """Not even refused: a uid in such a patch is no precondition."""
+    """The patch is accepted: a uid in it is no precondition."""
     created = space.create("widgets", widget())
     patch = {"metadata": {"uid": "another", "labels": {"a": "b"}}, "status": {"a": 1}}
     metadata = space.patch("widgets", "one", patch, subresource="status").ok()["metadata"]

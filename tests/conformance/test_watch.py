@@ -160,7 +160,7 @@ def test_a_watch_ends_at_its_timeout_without_bookmarks_for_who_does_not_ask(spac
 
 
 def test_a_version_that_is_too_old_is_told_to_list_again(space: Space) -> None:
-    """In the stream, where clients look for it."""
+    """The error is an event of the stream, since clients expect it there."""
     with space.watch("widgets", resourceVersion=TOO_OLD) as watch:
         assert watch.status == 200
         event = watch.read()

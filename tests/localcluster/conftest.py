@@ -1,4 +1,4 @@
-"""A real API server on a real socket over a real SQLite file, for each test its own."""
+"""Fixtures: a real API server on a socket and a SQLite file, one for each test."""
 
 import asyncio
 import io
@@ -24,7 +24,7 @@ TOKEN = "token-of-a-test"
 
 
 class FakeClock:
-    """UTC time that passes only when told."""
+    """UTC time that passes only by `advance`."""
 
     def __init__(self) -> None:
         self.moment = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)

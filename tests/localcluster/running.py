@@ -75,7 +75,7 @@ async def running_cluster(tmp_path: Path, **settings: Any) -> AsyncIterator[Runn
 
 
 def is_gone(pid: int) -> bool:
-    """No process has that pid, or one that has ended and nobody has noticed yet."""
+    """No process has that pid, or only a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -85,7 +85,7 @@ def test_secrets_of_the_state_directory_are_the_owners_alone(state_dir: Path) ->
 
 
 def test_a_killed_cluster_leaves_no_process(state_dir: Path) -> None:
-    """Neither containers nor what they started, nor the process that kills them."""
+    """No container, no child of one, no reaper."""
     cluster = process.start(state_dir, nodes=NODE)
     pid = run_pod(cluster, "trap '' TERM HUP; sleep 300 & sleep 300; wait")
     group = eventually("a child", lambda: found if len(found := group_of(pid)) >= 2 else None)
@@ -174,7 +174,7 @@ def test_a_bad_node_name_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_stop_never_signals_a_process_that_only_has_the_pid(tmp_path: Path) -> None:
-    """The recorded process is long gone and its pid belongs to somebody else."""
+    """The recorded process has ended, and another process has its pid."""
     state = StateDirectory(tmp_path)
     other = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
     try:
@@ -230,7 +230,7 @@ async def test_nodes_come_and_go_with_the_settings(tmp_path: Path) -> None:
 
 
 async def test_a_network_that_is_taken_is_left_to_its_owner(tmp_path: Path) -> None:
-    """The cluster takes another one, and its nodes and pods move along."""
+    """The cluster takes another network, and its nodes and pods get addresses there."""
     async with running_cluster(tmp_path) as cluster:
         number = int(cluster.running.network.removeprefix("127."))
         cluster.store.create(PODS, new_pod("p", container("exec sleep 60")))

@@ -1,4 +1,4 @@
-"""kubectl while something happens that only the local cluster can be made to do at that moment.
+"""kubectl while a test changes the store at the right moment.
 
 What it says of a cluster at rest is asserted in tests/conformance.
 """

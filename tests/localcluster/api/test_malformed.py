@@ -1,4 +1,4 @@
-"""What does not belong in a request is refused; nothing of it makes an internal error."""
+"""Malformed requests are refused; none makes an internal error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +27,7 @@ WRONG: tuple[Any, ...] = (None, "x", -5, True, [], [1], {}, {"x": 1})
 
 
 def spoiled(object_: Any) -> Iterator[Any]:
-    """The object with each of its parts replaced by what does not belong there."""
+    """The object with each of its values replaced by values of wrong types."""
     yield from WRONG
     if isinstance(object_, dict):
         for key, part in object_.items():
@@ -124,7 +124,7 @@ SEEDS: dict[str, tuple[str, Object]] = {
 async def test_no_malformed_object_makes_an_internal_error(
     client: Client, store: Store, case: str
 ) -> None:
-    """Neither when it is sent, nor, where it is accepted, when it is shown or deleted."""
+    """Neither its creation nor, if it is accepted, listing, patching or deleting it."""
     store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd())
     path, seed = SEEDS[case]
     assert (await client("POST", f"{path}?dryRun=All", seed)).status == 201

@@ -1,4 +1,4 @@
-"""The API over HTTP: who gets in, what comes back, how streams end."""
+"""The API over HTTP: authentication, timeouts, errors, tables, streams."""
 
 import asyncio
 import json
@@ -65,12 +65,12 @@ async def test_only_loopback_is_served(store: Store) -> None:
         await serve(store, token=TOKEN, host="0.0.0.0")
 
 
-# What a client may keep us waiting for
+# Timeouts
 
 
 @asynccontextmanager
 async def connection(url: str, sent: str) -> AsyncIterator[asyncio.StreamReader]:
-    """What comes back on a connection on which `sent`, and nothing more, is written."""
+    """The reader of a connection on which only `sent` is written."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(sent.encode())
     try:
@@ -81,7 +81,7 @@ async def connection(url: str, sent: str) -> AsyncIterator[asyncio.StreamReader]
 
 @pytest.fixture
 async def impatient(store: Store) -> AsyncIterator[str]:
-    """URL of a server that waits for nobody."""
+    """URL of a server with short timeouts."""
     timeouts = ClientTimeouts(idle_s=0.05, body_s=0.05, linger_s=0.05)
     server = await serve(store, token=TOKEN, timeouts=timeouts)
     yield server.url
@@ -279,7 +279,7 @@ async def test_the_table_says_how_a_pod_is(client: Client, store: Store, case: s
 
 @asynccontextmanager
 async def watching(client: Client, query: str, **headers: str) -> AsyncIterator[Any]:
-    """Opens a watch of ConfigMaps; what it yields reads the next event, or None at the end."""
+    """Open a watch of ConfigMaps. Yields a function that reads the next event; None: the end."""
     sent = {"Authorization": f"Bearer {TOKEN}"} | headers
     url = f"{client.url}{CONFIGMAPS_PATH}?watch=1&{query}"
     async with client.session.get(url, headers=sent) as response:

@@ -176,7 +176,7 @@ def test_nothing_new_is_no_other_status() -> None:
 
 @pytest.fixture
 async def controller(store: Store) -> AsyncIterator[None]:
-    """Runs, without anything that would run the pods."""
+    """The controller runs; no kubelet runs the pods."""
     task = asyncio.create_task(DeploymentController(store).run(), name="deployments")
     yield
     task.cancel()

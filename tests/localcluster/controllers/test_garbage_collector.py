@@ -1,5 +1,4 @@
-"""The collector: what it keeps of Events, and what it makes up for. What it collects is Kubernetes'
-word, so tests/conformance says it."""
+"""The garbage collector: the limit of Events, and its start. tests/conformance tests the rest."""
 
 from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.objects.resources import (

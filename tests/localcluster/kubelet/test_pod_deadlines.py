@@ -1,4 +1,4 @@
-"""activeDeadlineSeconds: a pod that is active for longer fails, and stays to be looked at."""
+"""activeDeadlineSeconds: a pod that is active for longer fails, and stays in the API."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""One container's process group, and whoever waits for its end."""
+"""One container's process group, and waiting for its end."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a pod is said to be, and whether and when its containers run again."""
+"""The status of pods, restart policies and back-off."""
 
 import pytest
 

@@ -197,7 +197,7 @@ async def test_without_a_ready_pod_connections_end_at_once(cluster: RunningClust
 
 
 async def test_a_pod_that_died_is_passed_over(cluster: RunningCluster) -> None:
-    """Ready by the API, but nobody listens there: the next one answers."""
+    """The pod is ready in the API, but no process listens: the next pod answers."""
     address = await create_service(cluster)
     await create_pod(cluster, "deaf", container("sleep 60"))
     await create_pod(cluster, "one")
