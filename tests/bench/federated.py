@@ -47,7 +47,12 @@ def _case(parameters: int, trainers: int) -> dict[str, Any]:
         _aggregator(directory, trainers) as (process, port),
     ):
         workers = [_start("trainer", directory, n, port, parameters) for n in range(trainers)]
-        told = [json.loads(worker.communicate(timeout=DEADLINE_S)[0]) for worker in workers]
+        try:
+            told = [json.loads(worker.communicate(timeout=DEADLINE_S)[0]) for worker in workers]
+        finally:
+            for worker in workers:  # one that failed leaves the others waiting for ever
+                worker.kill()
+                worker.wait()
         seconds, peak_kib = json.loads(process.communicate(timeout=DEADLINE_S)[0])
     # One of the trainers has also sent the weights that all started from.
     sent = min(each["sent"] for each in told)
