@@ -3,7 +3,7 @@
 import http.client
 import urllib.request
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from common import times
 from common.errors import EdgeAIError
 from edgeai.api import Object
 
@@ -50,7 +51,7 @@ def fetch(rest_url: str, path: str) -> list[Object]:
 
 def page(rest_url: str) -> Group:
     """Raises: RestUnavailable"""
-    now = datetime.now(UTC)
+    now = times.utc_now()
     jobs = [job for plural in JOB_PLURALS for job in fetch(rest_url, f"/api/v1/{plural}")]
     return Group(nodes_table(fetch(rest_url, "/api/v1/nodes"), now), jobs_table(jobs, now))
 
@@ -152,7 +153,7 @@ def _age(time: str | None, now: datetime) -> str:
     """How long ago, as kubectl writes it: 45s, 12m, 7h, 3d."""
     if not time:
         return "-"
-    seconds = max(0, int((now - datetime.fromisoformat(time)).total_seconds()))
+    seconds = max(0, int((now - times.parse(time)).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"

@@ -15,9 +15,9 @@ import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
+from common.times import Clock, utc_now
 from localcluster import kubeconfig
 from localcluster.api.server import Server, serve
-from localcluster.clock import Clock, utcnow
 from localcluster.controllers.deployment_controller import DeploymentController
 from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.controllers.scheduler import Scheduler
@@ -59,7 +59,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Cluster:
     """One local cluster: `run` runs it until `stop` is called."""
 
-    def __init__(self, settings: ClusterSettings, *, now: Clock = utcnow) -> None:
+    def __init__(self, settings: ClusterSettings, *, now: Clock = utc_now) -> None:
         self._settings = settings
         self._now = now
         self._stopping = asyncio.Event()

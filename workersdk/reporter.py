@@ -11,12 +11,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from common import times
 from common.backoff import Backoff
 from workersdk.deadline import Deadline
 from workersdk.environment import LCServer, ReportEnvironment
@@ -260,4 +260,4 @@ def reporter_from(
 
 
 def now_rfc3339() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return times.rfc3339(times.utc_now(), "milliseconds")

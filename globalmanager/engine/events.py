@@ -14,6 +14,7 @@ from typing import Final
 from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ratelimit import TokenBucket
+from common.times import rfc3339
 from globalmanager.contract import Event, Object, ObjectRef, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import AlreadyExists, NotFound
@@ -108,7 +109,7 @@ class Recorder:
                 return pending.times
         count = known + pending.times
         try:
-            patch = {"count": count, "lastTimestamp": _rfc3339(self._now())}
+            patch = {"count": count, "lastTimestamp": rfc3339(self._now())}
             await self._client.merge_patch(ref, patch)
         except NotFound:  # the API forgets Events after an hour
             await self._client.create(EVENTS, self._body(ref, pending))
@@ -117,7 +118,7 @@ class Recorder:
 
     def _body(self, ref: ObjectRef, pending: _Pending) -> Object:
         metadata = pending.about["metadata"]
-        now = _rfc3339(self._now())
+        now = rfc3339(self._now())
         return {
             "metadata": {"name": ref.name, "namespace": ref.namespace},
             "involvedObject": {
@@ -161,7 +162,3 @@ def event_ref(about: Object, event: Event) -> ObjectRef:
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]
     namespace = metadata.get("namespace") or "default"
     return ObjectRef(EVENTS, namespace, f"{metadata['name'][:230]}.{digest}")
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

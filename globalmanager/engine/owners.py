@@ -9,9 +9,10 @@ Called by apply, and told by loop what the stores say. Keeps one uid for each jo
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from common import times
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, Observed
 from globalmanager.engine.live import Live
@@ -73,10 +74,10 @@ class Owners:
 
     def _is_new(self, job: Object) -> bool:
         try:
-            created = datetime.fromisoformat(job["metadata"].get("creationTimestamp", ""))
+            created = times.parse(job["metadata"].get("creationTimestamp", ""))
         except ValueError:
             return False
-        return created.tzinfo is not None and abs(self._now() - created.astimezone(UTC)) <= _NEW
+        return abs(self._now() - created) <= _NEW
 
 
 def _changed_meanwhile(observed: Observed, why: str) -> Conflict:

@@ -18,6 +18,7 @@ import msgspec
 
 from common import logs
 from common.errors import EdgeAIError
+from common.times import micro_time
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha.fence import Clock, Fence, elapsed
 from globalmanager.kube.client import KubeClient
@@ -258,8 +259,3 @@ class Elector:
 
 def _epoch_of(spec: Object) -> int:
     return int(spec.get("leaseTransitions") or 0)
-
-
-def micro_time(moment: datetime) -> str:
-    """As a Lease wants it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

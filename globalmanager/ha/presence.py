@@ -19,11 +19,12 @@ from common.backoff import Backoff
 from common.errors import EdgeAIError
 from common.ids import Uid
 from common.tasks import TaskGroup
+from common.times import micro_time
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claims
-from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity, micro_time
+from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from common.ids import NodeName
+from common.times import rfc3339
 from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ref_of
 from globalmanager.rules import contacts, faults, status
 from globalmanager.rules.children import Stages
@@ -61,7 +62,7 @@ def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -
     known = status.of(observed).get(field)
     if status.parse_time(known):
         return known
-    return status.timestamp(now) if is_due else None
+    return rfc3339(now) if is_due else None
 
 
 def backoff_s(failures: int, *, base_s: float, max_s: float) -> float:

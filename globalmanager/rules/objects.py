@@ -9,13 +9,12 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from common.labels import LABEL_UID
 from globalmanager.contract import Create, Object, Observed, ResourceType
 
-LABEL_UID: Final = "edgeai.io/uid"
 LABEL_KIND: Final = "edgeai.io/kind"
 LABEL_NAME: Final = "edgeai.io/name"
 LABEL_ROLE: Final = "edgeai.io/role"
-LABEL_WORKER: Final = "edgeai.io/worker"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 SPEC_HASH: Final = "edgeai.io/spec-hash"
 

@@ -7,11 +7,12 @@ clock; a time that moves while nothing else does never causes a write.
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
+from common import times
 from common.ids import WorkerName
 from common.wire import TERMINAL
 from globalmanager.contract import Event, InvalidSpec, Object, Observed, Severity, WorkerReport
@@ -84,17 +85,11 @@ class Metric(msgspec.Struct, frozen=True):
 # ---- the reconciler's half ----------------------------------------------------------------------
 
 
-def timestamp(now: datetime) -> str:
-    """RFC 3339 in UTC with whole seconds, as Kubernetes writes times."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def parse_time(value: Any) -> datetime | None:
     """An RFC 3339 time of .status or a report, in UTC; None when it is none."""
     try:
-        time = datetime.fromisoformat(value)
-        return time.astimezone(UTC) if time.tzinfo else None
-    except (TypeError, ValueError, OverflowError):
+        return times.parse(value)
+    except (TypeError, ValueError):
         return None
 
 
@@ -146,7 +141,7 @@ def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str,
         "status": str(finding.truth),
         "reason": finding.reason,
         "message": finding.message[:MAX_MESSAGE_CHARS],
-        "lastTransitionTime": since if unmoved else timestamp(now),
+        "lastTransitionTime": since if unmoved else times.rfc3339(now),
         "observedGeneration": observed.generation,
     }
 

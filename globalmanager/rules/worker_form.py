@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from common.ids import WorkerName
+from common.labels import LABEL_WORKER
 from globalmanager.contract import InvalidSpec, Object, Observed, WorkerSettings
-from globalmanager.rules import objects, pods, storage
+from globalmanager.rules import pods, storage
 from globalmanager.rules.pods import EnvVar
 from globalmanager.rules.specs import NonEmpty, check_object_name, parse, shown
 
@@ -224,7 +225,7 @@ def build(observed: Observed, worker: Worker) -> Object:
         role=worker.role,
         env=worker.env,
         data=worker.data,
-        labels={objects.LABEL_WORKER: worker.name} if worker.name else {},
+        labels={LABEL_WORKER: worker.name} if worker.name else {},
         node=fixed_node(worker.form),
         restart_policy=worker.restart_policy,
         is_edge=worker.is_edge,

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from common.times import Clock
 from localcluster.api import requests, scale, tables
 from localcluster.api.requests import Body, Options, Target
 from localcluster.api.streams import StreamOptions, stream_log, stream_watch
-from localcluster.clock import Clock
 from localcluster.objects import errors, patches, podlogs, schemas, strategy
 from localcluster.objects.history import Watch
 from localcluster.objects.patches import PatchType

@@ -4,12 +4,12 @@ Pure; used by `tables`. Columns of priority 1 appear with `-o wide` only.
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from localcluster import clock
+from common import times
 from localcluster.objects.resources import Column, Object
 
 Cells = list[Any]
@@ -39,7 +39,7 @@ def age(timestamp: str | None, now: datetime) -> str:
     if not timestamp:
         return _UNKNOWN
     try:
-        seconds = int((now - clock.parse(timestamp).astimezone(UTC)).total_seconds())
+        seconds = int((now - times.parse(timestamp)).total_seconds())
     except ValueError:
         return "<invalid>"
     return duration(max(seconds, 0))

@@ -12,9 +12,9 @@ import msgspec
 from aiohttp import web
 
 from common.logs import get_logger
+from common.times import Clock, utc_now
 from localcluster.api import discovery, openapi
 from localcluster.api.handlers import API
-from localcluster.clock import Clock, utcnow
 from localcluster.errors import StateError
 from localcluster.objects import errors
 from localcluster.objects.podlogs import LogSource
@@ -82,7 +82,7 @@ async def serve(
     token: str,
     host: str = "127.0.0.1",
     port: int = 0,
-    now: Clock = utcnow,
+    now: Clock = utc_now,
     bookmark_interval_s: float = 60.0,
     timeouts: ClientTimeouts = CLIENT_TIMEOUTS,
 ) -> Server:

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from common.times import Clock
 from localcluster.api import jsonpath, printers
 from localcluster.api.printers import Cells, Printer
-from localcluster.clock import Clock
 from localcluster.objects.resources import Column, Object, Resource
 
 

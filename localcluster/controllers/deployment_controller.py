@@ -3,8 +3,8 @@
 Started by cluster. HorizontalPodAutoscalers are stored and have no effect.
 """
 
+from common import times
 from common.logs import get_logger
-from localcluster import clock
 from localcluster.controllers.deployments import (
     HASH_LABEL,
     Plan,
@@ -30,7 +30,7 @@ _Key = tuple[str, str]  # namespace, name
 class DeploymentController:
     """Acts on the `plan` of every Deployment."""
 
-    def __init__(self, store: Store, *, now: clock.Clock = clock.utcnow) -> None:
+    def __init__(self, store: Store, *, now: times.Clock = times.utc_now) -> None:
         self._store = store
         self._now = now
         self._events = EventRecorder(store, component="deployment-controller", now=now)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from localcluster import clock
+from common import times
 from localcluster.objects.pods import is_ended, is_ready
 from localcluster.objects.resources import DEPLOYMENTS, Object
 from localcluster.objects.selectors import from_label_selector
@@ -224,11 +224,11 @@ def _is_rolling(deployment: Object) -> bool:
 
 def _deadline(deployment: Object, progressing: Object) -> datetime:
     seconds = int(deployment["spec"].get("progressDeadlineSeconds") or 600)
-    return clock.parse(progressing["lastUpdateTime"]) + timedelta(seconds=seconds)
+    return times.parse(progressing["lastUpdateTime"]) + timedelta(seconds=seconds)
 
 
 def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: bool) -> Object:
-    stamp = clock.rfc3339(now)
+    stamp = times.rfc3339(now)
     is_same = old is not None and all(old.get(name) == value for name, value in condition.items())
     turned = old is None or old["status"] != condition["status"]
     is_fresh = not is_same or (progressed and condition["type"] == "Progressing")

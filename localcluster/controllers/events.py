@@ -8,7 +8,7 @@ written is dropped: no caller can do anything about it.
 import hashlib
 
 from common.logs import get_logger
-from localcluster.clock import Clock, rfc3339, utcnow
+from common.times import Clock, rfc3339, utc_now
 from localcluster.objects import errors
 from localcluster.objects.resources import EVENTS, Object
 from localcluster.objects.store import Store
@@ -20,7 +20,7 @@ class EventRecorder:
     """Args: component: the Event's source, e.g. "kubelet"; host: name of its node, or "" """
 
     def __init__(
-        self, store: Store, *, component: str, host: str = "", now: Clock = utcnow
+        self, store: Store, *, component: str, host: str = "", now: Clock = utc_now
     ) -> None:
         self._store = store
         self._source = {"component": component} | ({"host": host} if host else {})

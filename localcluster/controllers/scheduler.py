@@ -8,7 +8,7 @@ one machine. Started by cluster.
 from collections.abc import Iterable, Sequence
 
 from common.logs import get_logger
-from localcluster.clock import Clock, rfc3339, utcnow
+from common.times import Clock, rfc3339, utc_now
 from localcluster.controllers.events import EventRecorder
 from localcluster.controllers.workqueue import WorkQueue
 from localcluster.objects import errors
@@ -58,7 +58,7 @@ def _labels(node: Object) -> dict[str, str]:
 class Scheduler:
     """Reconciles pods that have no node yet."""
 
-    def __init__(self, store: Store, *, now: Clock = utcnow) -> None:
+    def __init__(self, store: Store, *, now: Clock = utc_now) -> None:
         self._store = store
         self._now = now
         self._events = EventRecorder(store, component="default-scheduler", now=now)

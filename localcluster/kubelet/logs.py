@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from common import times
 from common.logs import get_logger
-from localcluster import clock
 from localcluster.objects.podlogs import LogQuery
 
 log = get_logger(__name__)
@@ -35,7 +35,7 @@ class LogWriter:
     """
 
     def __init__(
-        self, path: Path, *, limit_bytes: int = LOG_LIMIT_BYTES, stamp: clock.Clock = clock.utcnow
+        self, path: Path, *, limit_bytes: int = LOG_LIMIT_BYTES, stamp: times.Clock = times.utc_now
     ) -> None:
         self.path = path
         self._limit_bytes = limit_bytes
@@ -72,7 +72,7 @@ class LogWriter:
     def _append(self, entries: list[tuple[bytes, bytes]]) -> None:
         if not entries:
             return
-        time = self._stamp().strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+        time = times.micro_time(self._stamp()).encode()
         block = b"".join(b"%s %s %s\n" % (time, flag, text) for flag, text in entries)
         try:
             self._write_block(block)
@@ -115,7 +115,7 @@ async def read_log(
     Args: writer: returns the run's writer; None: the run began before the cluster's last start
     Raises: FileNotFoundError when that run has no log
     """
-    since = clock.utcnow() - timedelta(seconds=query.since_s) if query.since_s else None
+    since = times.utc_now() - timedelta(seconds=query.since_s) if query.since_s else None
     with contextlib.ExitStack() as stack:
         opened = [_open(rotated(path)), _open(path)]
         files = [stack.enter_context(file) for file in opened if file]
@@ -191,7 +191,7 @@ def _is_partial(line: bytes) -> bool:
 
 
 def _is_wanted(line: bytes, since: datetime | None) -> bool:
-    return since is None or clock.parse(line.split(b" ", 1)[0].decode()) >= since
+    return since is None or times.parse(line.split(b" ", 1)[0].decode()) >= since
 
 
 def _formatted(line: bytes, *, timestamps: bool) -> bytes:

@@ -14,7 +14,7 @@ import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from localcluster.clock import Clock, parse, rfc3339, utcnow
+from common.times import Clock, parse, rfc3339, utc_now
 from localcluster.controllers.events import EventRecorder
 from localcluster.kubelet.container import Container, ContainerSettings, PodContext
 from localcluster.kubelet.launch import (
@@ -59,7 +59,7 @@ class PodHost(msgspec.Struct, frozen=True, kw_only=True):
     base_env: Mapping[str, str]
     images: Mapping[str, Image]
     settings: ContainerSettings = ContainerSettings()
-    now: Clock = utcnow
+    now: Clock = utc_now
 
 
 class Pod:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from localcluster import clock
+from common import times
 from localcluster.objects import errors
 from localcluster.objects.errors import FieldError
 from localcluster.objects.resources import Object
@@ -274,7 +274,7 @@ def _full_match(expression: str) -> Callable[[str], object]:
 
 _FORMATS: dict[str, Callable[[str], object]] = {
     "byte": lambda value: base64.b64decode(value, validate=True),
-    "date-time": clock.parse,
+    "date-time": times.parse,
     "duration": _full_match(r"[-+]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h|d|w))+"),
     "ipv4": ipaddress.IPv4Address,
     "ipv6": ipaddress.IPv6Address,

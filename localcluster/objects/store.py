@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from localcluster.clock import Clock, utcnow
+from common.times import Clock, utc_now
 from localcluster.errors import StateError
 from localcluster.objects import errors, patches, selectors, strategy
 from localcluster.objects.database import Database, Row
@@ -55,7 +55,7 @@ class Store:
         self,
         path: Path,
         *,
-        now: Clock = utcnow,
+        now: Clock = utc_now,
         history: int = 10_000,
         max_bytes: int = 1 << 30,
     ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from localcluster import clock
+from common import times
 from localcluster.objects import crds, defaults, errors, schemas, validation
 from localcluster.objects.defaults import DEFAULT_GRACE_S
 from localcluster.objects.errors import FieldError
@@ -67,7 +67,7 @@ def prepare_create(
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         metadata.pop(field, None)
     metadata["uid"] = str(uuid.uuid4())
-    metadata["creationTimestamp"] = clock.rfc3339(now)
+    metadata["creationTimestamp"] = times.rfc3339(now)
     metadata.pop("generation", None)
     if resource.has_generation:
         metadata["generation"] = 1
@@ -159,11 +159,11 @@ def prepare_delete(
     grace_s = _grace_period_s(resource, current, grace_period_s)
     if "deletionTimestamp" not in metadata:
         _count_change(resource, metadata)
-        metadata["deletionTimestamp"] = clock.rfc3339(now + timedelta(seconds=grace_s))
+        metadata["deletionTimestamp"] = times.rfc3339(now + timedelta(seconds=grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
         _propagate(metadata, PROPAGATION_FINALIZERS[propagation])
     elif grace_s < metadata.get("deletionGracePeriodSeconds", 0):
-        metadata["deletionTimestamp"] = clock.rfc3339(now + timedelta(seconds=grace_s))
+        metadata["deletionTimestamp"] = times.rfc3339(now + timedelta(seconds=grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
     if resource is NAMESPACES:
         marked["status"] = {**current.get("status", {}), "phase": "Terminating"}

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from common import wire
+from common import times, wire
 from common.errors import EdgeAIError, ProtocolError, Unavailable
 from common.ids import TaskKey, WorkerName, parse_task_key
 from common.logs import get_logger
@@ -29,7 +29,7 @@ from localcontroller.hooks.samples import NotUtf8
 from localcontroller.hooks.sources import Source, SourceError, Threads, format_of
 from localcontroller.hooks.web import WebSource, new_session
 from localcontroller.ledger.attempts import UPDATE_TIME, Message
-from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger, utc_now
+from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
 from localcontroller.ledger.tables import NotGranted, TaskRow
 
 log = get_logger(__name__)
@@ -223,7 +223,7 @@ class Dataset:
 
     def message(self) -> Message:
         """What the last look says. Its updateTime alone is no news to the ledger."""
-        now = utc_now().isoformat(timespec="seconds").replace("+00:00", "Z")
+        now = times.rfc3339(times.utc_now())
         details = {"generation": str(self._task.held.version), UPDATE_TIME: now}
         if self._problem is None:
             return Message(phase=PHASE, numbers={SAMPLES: self._samples}, details=details)

@@ -7,14 +7,13 @@ from here to the network.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from common import wire
+from common import times, wire
 from common.edge_session import Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
 from common.wire import WorkerStatus
@@ -31,10 +30,6 @@ DEFAULT_RESERVE_BYTES: Final = 1024 * 1024
 MAX_REASON_CHARS: Final = 1024
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Recorded(msgspec.Struct, frozen=True):
     """What became of a message: the worker as it is now, and whether its process is the newest."""
 
@@ -45,7 +40,7 @@ class Recorded(msgspec.Struct, frozen=True):
 class Ledger:
     """Use `open`; a ledger belongs to the event loop on which it was opened."""
 
-    def __init__(self, file: LedgerFile, view: View, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, file: LedgerFile, view: View, *, now: times.Clock) -> None:
         self.view = view  # as of the newest commit
         self.on_commit: Callable[[Commit], None] | None = None  # for metrics
         self._file = file
@@ -60,7 +55,7 @@ class Ledger:
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
         reserve_bytes: int = DEFAULT_RESERVE_BYTES,
-        now: Callable[[], datetime] = utc_now,
+        now: times.Clock = times.utc_now,
     ) -> "Ledger":
         """Raises: StateError, NoSpace"""
 
@@ -152,7 +147,7 @@ class Ledger:
     # ---------------------------------------------------------------------------------------------
 
     def _observed_at(self) -> str:
-        return self._now().isoformat(timespec="seconds").replace("+00:00", "Z")
+        return times.rfc3339(self._now())
 
     def _on_commit(self, commit: Commit) -> None:
         if self.on_commit is not None:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from common import times
 from common.errors import EdgeAIError
 
 TOKEN: Final = re.compile(r"[!-~]+")
@@ -141,7 +142,7 @@ class Credentials:
         expiry = None if token is None else _expiry(token)
         if expiry is None or now < expiry:
             return None
-        text = f"token file {self._token_file}: its token expired at {expiry:%Y-%m-%dT%H:%M:%SZ}"
+        text = f"token file {self._token_file}: its token expired at {times.rfc3339(expiry)}"
         return Defect(text, is_by_clock=True)
 
 

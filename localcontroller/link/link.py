@@ -10,7 +10,6 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from common import wire
+from common import times, wire
 from common.backoff import Backoff
 from common.edge_session import ReportAcked, Welcomed
 from common.errors import EdgeAIError
@@ -27,7 +26,7 @@ from common.logs import get_logger
 from common.session import Timing
 from common.settings import is_loopback
 from common.tasks import TaskGroup
-from localcontroller.ledger.ledger import Ledger, utc_now
+from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.conversation import CLOSE_S, Conversation, HungUp
 from localcontroller.link.credentials import (
     CredentialError,
@@ -123,7 +122,7 @@ class Link:
         delays: Delays,
         credential_check_s: float = 30.0,
         credential_lost_s: float = 300.0,
-        now: Callable[[], datetime] = utc_now,
+        now: times.Clock = times.utc_now,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._endpoint = endpoint
@@ -139,7 +138,7 @@ class Link:
         self._is_rejected = False  # since then no session came about
         self._is_in_reach = False  # the last dial was answered, by a session or a rejection
         self.lost = ""  # why the credential is lost for good; "" while it is not
-        self.state = LinkState(connected=False, since=self._timestamp())
+        self.state = LinkState(connected=False, since=times.rfc3339(self._now()))
 
     async def run(self) -> None:
         """Dial, talk, wait, again. Raises: CredentialLost"""
@@ -337,7 +336,7 @@ class Link:
         self.state = msgspec.structs.replace(
             self.state,
             connected=True,
-            since=self._timestamp(),
+            since=times.rfc3339(self._now()),
             session=welcomed.session,
             epoch=welcomed.epoch,
             protocol_version=welcomed.version,
@@ -377,13 +376,10 @@ class Link:
         self.state = msgspec.structs.replace(
             self.state,
             connected=False,
-            since=self._timestamp() if self.state.connected else self.state.since,
+            since=times.rfc3339(self._now()) if self.state.connected else self.state.since,
             session="",
             protocol_version=0,
         )
-
-    def _timestamp(self) -> str:
-        return self._now().isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _tls_problem(url: str, error: ssl.SSLError) -> str:

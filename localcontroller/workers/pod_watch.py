@@ -21,14 +21,13 @@ import msgspec
 from common.backoff import Backoff
 from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid, parse_task_key
+from common.labels import LABEL_UID, LABEL_WORKER
 from common.logs import get_logger
 from common.wire import Held
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import NotGranted
 from localcontroller.workers.heartbeats import Heartbeats
 from localcontroller.workers.pods import (
-    UID_LABEL,
-    WORKER_LABEL,
     Pod,
     Verdict,
     WorkerKey,
@@ -38,7 +37,7 @@ from localcontroller.workers.pods import (
 
 log = get_logger(__name__)
 
-_WORKERS: Final = {"labelSelector": f"{UID_LABEL},{WORKER_LABEL}"}
+_WORKERS: Final = {"labelSelector": f"{LABEL_UID},{LABEL_WORKER}"}
 WATCH_S: Final = 300  # then everything is listed again, so what was missed is found
 MIN_ROUND_S: Final = 5.0  # from one list to the next
 CONNECT_S: Final = 10.0

@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from common.ids import Uid, WorkerName
+from common.labels import LABEL_UID, LABEL_WORKER
 from common.wire import WorkerStatus
 
-UID_LABEL: Final = "edgeai.io/uid"
-WORKER_LABEL: Final = "edgeai.io/worker"
 APPS: Final = "apps"
 POD_OWNERS: Final = frozenset({"ReplicaSet", "Deployment"})  # the latter in the local cluster
 
@@ -76,9 +75,9 @@ class Pod(msgspec.Struct, frozen=True):
     def worker_key(self) -> "WorkerKey | None":
         """The worker that its labels name, which bind nothing by themselves."""
         labels = self.metadata.labels or {}
-        if UID_LABEL not in labels or WORKER_LABEL not in labels:
+        if LABEL_UID not in labels or LABEL_WORKER not in labels:
             return None
-        return WorkerKey(Uid(labels[UID_LABEL]), WorkerName(labels[WORKER_LABEL]))
+        return WorkerKey(Uid(labels[LABEL_UID]), WorkerName(labels[LABEL_WORKER]))
 
     def may_be_controlled_by(self, job: Uid) -> bool:
         """Whether its controller is the job, or what a Deployment of the job's may have made.

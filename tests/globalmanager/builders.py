@@ -12,6 +12,8 @@ from typing import Any, Self
 import yaml
 
 from common.ids import NodeName, WorkerName
+from common.labels import LABEL_UID, LABEL_WORKER
+from common.times import rfc3339
 from common.wire import ReportBody, WorkerStatus
 from globalmanager.contract import (
     DEPLOYMENTS,
@@ -34,7 +36,6 @@ from globalmanager.contract import (
     ref_of,
 )
 from globalmanager.rules import objects
-from globalmanager.rules.status import timestamp
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SETTINGS = WorkerSettings(
@@ -172,7 +173,7 @@ class World:
         return int(self.object["metadata"]["generation"])
 
     def delete(self) -> Self:
-        metadata = {**self.object["metadata"], "deletionTimestamp": timestamp(NOW)}
+        metadata = {**self.object["metadata"], "deletionTimestamp": rfc3339(NOW)}
         self.object = {**self.object, "metadata": metadata}
         return self
 
@@ -194,9 +195,9 @@ class World:
     def pod(
         self, role: str, node: str = "", *, worker: str = "", name: str = "", **state: Any
     ) -> Self:
-        labels = {objects.LABEL_UID: "uid-1", objects.LABEL_ROLE: role}
+        labels = {LABEL_UID: "uid-1", objects.LABEL_ROLE: role}
         if worker:
-            labels[objects.LABEL_WORKER] = worker
+            labels[LABEL_WORKER] = worker
         metadata = {"name": name or f"{role}-{len(self.pods)}", "labels": labels}
         spec = {"nodeName": node} if node else {}
         self.pods.append(
@@ -208,7 +209,7 @@ class World:
         """These pods of the job, or all of them; created at NOW."""
         for ref, child in self.children.items():
             if ref.type == PODS and (not names or ref.name in names):
-                metadata = {"creationTimestamp": timestamp(NOW), **child["metadata"]}
+                metadata = {"creationTimestamp": rfc3339(NOW), **child["metadata"]}
                 became = {"metadata": metadata, "status": {"phase": phase, **state}}
                 self.children[ref] = {**child, **became}
         return self

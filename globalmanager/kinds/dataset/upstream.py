@@ -6,6 +6,7 @@ Called by the edge side. Unlike a worker's counts this one may shrink, whichever
 from collections.abc import Mapping
 from typing import Any, Final
 
+from common.times import rfc3339
 from globalmanager.contract import WorkerReport
 from globalmanager.rules import status as rules
 
@@ -28,4 +29,4 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
 def _counted_at(report: WorkerReport) -> str | None:
     told = report.body.details.get("updateTime") or report.body.observed_at
     time = rules.parse_time(told)
-    return rules.timestamp(time) if time else None
+    return rfc3339(time) if time else None

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from common.ids import Uid
+from common.times import rfc3339
 from globalmanager.contract import ObjectRef, Observed, PatchStatus
 from globalmanager.rules import status as rules
 
@@ -49,7 +50,7 @@ def model_status(
     current = rules.mapping(known.get("status"))
     if all(current.get(key) == value for key, value in wanted.items()):
         return ()
-    patch = {**wanted, "updateTime": rules.timestamp(now)}
+    patch = {**wanted, "updateTime": rfc3339(now)}
     return (PatchStatus(model, Uid(known["metadata"].get("uid", "")), patch),)
 
 

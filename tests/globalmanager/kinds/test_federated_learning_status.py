@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from common.times import rfc3339
 from common.wire import WorkerStatus
 from globalmanager.contract import Create, Refusal, Severity
 from globalmanager.kinds.federatedlearningjob.main import LEFT_WAITING_S, REPLACED_AFTER_S
-from globalmanager.rules.status import timestamp
 from tests.globalmanager.builders import NOW, World, at, report
 from tests.globalmanager.kinds.samples import federated, federation
 from tests.globalmanager.kinds.test_federated_learning_plan import ALL, acts, pods
@@ -338,7 +338,7 @@ def test_of_failed_pods_the_oldest_is_the_next_to_be_replaced() -> None:
     world = federation().contact("edge0").contact("edge1").settle()
     world.pods_become("Failed", "digits-train-0", "digits-train-1", reason="Evicted")
     younger = world.child("Pod", "digits-train-1")["metadata"]
-    younger["creationTimestamp"] = timestamp(at(10))
+    younger["creationTimestamp"] = rfc3339(at(10))
     assert world.plan(at(11)).requeue_after_s == REPLACED_AFTER_S - 11
 
 

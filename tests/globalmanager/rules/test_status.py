@@ -11,7 +11,7 @@ from globalmanager.contract import Event, Severity, WorkerReport
 from globalmanager.kinds.model import KIND as MODEL
 from globalmanager.rules import status
 from globalmanager.rules.status import Finding, Truth
-from tests.globalmanager.builders import NOW, World, at, job, merged, report
+from tests.globalmanager.builders import NOW, World, job, merged, report
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -309,7 +309,3 @@ def test_totals_add_up_over_workers() -> None:
         report(worker="b", counts={"uploaded": 3.0}),
     )
     assert status.total(known, "uploaded") == 5
-
-
-def test_times_are_utc_without_fractions() -> None:
-    assert status.timestamp(at(0.9)) == "2026-01-02T03:04:05Z"
