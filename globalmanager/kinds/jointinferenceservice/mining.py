@@ -6,7 +6,7 @@ passed on all the same, since its class may be the user's; the Accepted conditio
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -14,24 +14,26 @@ from globalmanager.contract import InvalidSpec
 from globalmanager.rules.specs import NonEmpty, shown
 from globalmanager.rules.worker_form import Parameter
 
-NUMBERS: Final[Mapping[str, frozenset[str]]] = {
-    "BertRouter": frozenset({"threshold"}),
-    "CloudOnly": frozenset(),
-    "CrossEntropy": frozenset({"threshold_cross_entropy"}),
-    "EdgeOnly": frozenset(),
-    "IBT": frozenset({"threshold_box", "threshold_img"}),
-    "Random": frozenset({"random_ratio"}),
-    "Threshold": frozenset({"threshold"}),
-}
-"""Algorithm -> those of its parameters that are numbers."""
+_Form = Literal["number", "whole number", "text"]
 
-_TEXTS: Final[Mapping[str, frozenset[str]]] = {"BertRouter": frozenset({"model"})}
+PARAMETERS: Final[Mapping[str, Mapping[str, _Form]]] = {
+    "BertRouter": {"threshold": "number", "model": "text"},
+    "CloudOnly": {},
+    "CrossEntropy": {"threshold_cross_entropy": "number"},
+    "EdgeOnly": {},
+    "IBT": {"threshold_box": "number", "threshold_img": "number"},
+    "Random": {"random_ratio": "number", "seed": "whole number"},
+    "Threshold": {"threshold": "number"},
+}
+"""Algorithm -> its parameters, and what the worker reads each of them as."""
+
+_EXAMPLES: Final[Mapping[_Form, str]] = {"number": "0.5", "whole number": "7"}
 
 
 class Mining(msgspec.Struct, frozen=True):
     """Which samples are hard."""
 
-    name: Annotated[NonEmpty, msgspec.Meta(extra_json_schema={"enum": sorted(NUMBERS)})]
+    name: Annotated[NonEmpty, msgspec.Meta(extra_json_schema={"enum": sorted(PARAMETERS)})]
     parameters: list[Parameter] = []
 
 
@@ -49,20 +51,26 @@ def check(
 
 
 def _check(mining: Mining, path: str) -> None:
-    if mining.name not in NUMBERS:
-        remedy = f"use one of {', '.join(sorted(NUMBERS))}"
+    known = PARAMETERS.get(mining.name)
+    if known is None:
+        remedy = f"use one of {', '.join(sorted(PARAMETERS))}"
         raise InvalidSpec(f"{path}.name", f"{shown(mining.name)} is no known algorithm", remedy)
     for index, parameter in enumerate(mining.parameters):
-        if parameter.key in NUMBERS[mining.name] and not _is_number(parameter.value):
+        form = known.get(parameter.key, "text")
+        if not _has_form(parameter.value, form):
             where = f"{path}.parameters[{index}].value"
-            problem = f"{shown(parameter.value)} is no number, as {parameter.key} must be"
-            raise InvalidSpec(where, problem, 'write it like "0.5"')
+            problem = f"{shown(parameter.value)} is no {form}, as {parameter.key} must be"
+            raise InvalidSpec(where, problem, f'write it like "{_EXAMPLES[form]}"')
 
 
-def _is_number(text: str) -> bool:
+def _has_form(text: str, form: _Form) -> bool:
+    if form == "text":
+        return True
     try:
+        if form == "whole number":
+            int(text)
         return math.isfinite(float(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
 
 
@@ -70,7 +78,7 @@ def unknown_parameters(mining: Mining | None) -> str:
     """A sentence on the parameters that the algorithm does not know; "" when it knows all."""
     if mining is None:
         return ""
-    known = NUMBERS[mining.name] | _TEXTS.get(mining.name, frozenset())
+    known = PARAMETERS[mining.name]
     unknown = [shown(item.key) for item in mining.parameters if item.key not in known]
     if not unknown:
         return ""

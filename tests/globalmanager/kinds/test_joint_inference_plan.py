@@ -286,6 +286,11 @@ INVALID = [
         id="threshold is text",
     ),
     pytest.param(
+        mined("Random", seed="0.5"),
+        "spec.edgeWorker.hardExampleMining.parameters[0].value: '0.5' is no whole number",
+        id="seed is a fraction",
+    ),
+    pytest.param(
         mined("IBT", threshold_img="0.5", threshold_box="nan"),
         "spec.edgeWorker.hardExampleMining.parameters[1].value: 'nan' is no number",
         id="threshold is not finite",

@@ -1,0 +1,23 @@
+"""The manager's list of mining algorithms, against the worker SDK that runs them."""
+
+import pytest
+
+from globalmanager.kinds.jointinferenceservice import mining
+from globalmanager.kinds.jointinferenceservice.mining import Mining
+from globalmanager.rules.worker_form import Parameter
+from workersdk import hard_example_mining
+
+
+def parameter(key: str) -> Parameter:
+    return Parameter(key=key, value="1")
+
+
+@pytest.mark.parametrize("name", hard_example_mining.ALGORITHMS)
+def test_the_manager_knows_each_algorithm_and_parameter_of_the_sdk(name: str) -> None:
+    given = Mining(name, [parameter(key) for key in hard_example_mining.PARAMETERS[name]])
+    assert mining.unknown_parameters(given) == ""
+
+
+def test_a_parameter_that_nobody_knows_is_told() -> None:
+    said = mining.unknown_parameters(Mining("Random", [parameter("sead")]))
+    assert said == "Random does not know 'sead' (it knows: random_ratio, seed); passed on as is"
