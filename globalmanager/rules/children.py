@@ -59,7 +59,7 @@ def service(
     selector: Mapping[str, str] | None = None,
     headless: bool = False,
 ) -> Create:
-    """In front of the pods of `role`, or of those that `selector` selects.
+    """A Service for the pods of `role`, or for the pods that `selector` selects.
 
     Args:
         ports: name -> number, the same in the Service and in its pods
@@ -105,14 +105,14 @@ def reconcile(
     *,
     settled: Collection[ObjectRef] = (),
 ) -> Stages:
-    """First what is owned and no longer desired is deleted; then each type in its order.
+    """Stages: first deletions of children that are no longer desired, then one stage for each type.
 
-    Children of one type are independent of each other, so they are one stage. What is being deleted
-    is left alone: once it is gone, the next plan creates it anew.
+    Children of one type are independent of each other, so they are one stage. A child that is being
+    deleted is left alone: once it is gone, the next plan creates it anew.
 
     Args:
         rules: what becomes of a child that is not as desired, by its type
-        settled: what is neither created, replaced nor deleted, whatever is desired
+        settled: children that are neither created, replaced nor deleted, whatever is desired
     """
     wanted = {ref_of(wish.type, wish.object): wish for wish in desired}
     wanted = {ref: wish for ref, wish in wanted.items() if ref not in settled}
@@ -165,8 +165,8 @@ def _is_as_wished(existing: Object, wish: Object) -> bool:
 
 
 def _has_too_few(existing: Object, wish: Object) -> bool:
-    """A Deployment that was scaled to none has lost its worker. One that was scaled up, by hand or
-    by an autoscaler that somebody attached, stays: two who write in turn would never settle.
+    """Whether a Deployment has fewer replicas than the job needs. A Deployment that a person or an
+    autoscaler scaled up stays so: two writers with different numbers would never settle.
     """
     wanted = (wish.get("spec") or {}).get("replicas", 0)
     return bool((existing.get("spec") or {}).get("replicas", 1) < wanted)
@@ -181,7 +181,7 @@ def _spec_hash(object_: Object) -> str:
 
 
 def _replacement(wish: Create, existing: Object) -> Replace:
-    """The wish, with the identity, foreign labels and annotations of what exists."""
+    """The desired child with the identity and the foreign labels and annotations of `existing`."""
     is_drift = _has_hash_of(existing, wish.object) and not _has_too_few(existing, wish.object)
     old, new = existing["metadata"], wish.object["metadata"]
     metadata = {
@@ -195,6 +195,6 @@ def _replacement(wish: Create, existing: Object) -> Replace:
         known = existing.get("spec") or {}
         filled_in = {key: known[key] for key in _FILLED_IN.get(wish.type, ()) if key in known}
         content["spec"] = {**filled_in, **content["spec"]}
-        if is_drift:  # what others may set is not what is put back
+        if is_drift:  # others may set these fields, so they are not put back
             content["spec"] |= {key: known[key] for key in _LEFT_TO_OTHERS if key in known}
     return Replace(wish.type, {**existing, "metadata": metadata, **content}, is_drift)

@@ -1,6 +1,6 @@
 """Condition EdgeConnected: whether the LocalControllers that a job depends on are in contact.
 
-Called by the kinds with parts on the edge. It only tells; no action ever follows from it.
+Called by the kinds with parts on the edge. The condition informs people; no plan acts on it.
 """
 
 import math
@@ -49,7 +49,7 @@ def _grace_left_s(observed: Observed, node: NodeName, now: datetime) -> float:
 
 
 def _waiting_since(observed: Observed, now: datetime) -> datetime | None:
-    """Since when contact is awaited; None: it was given up."""
+    """Since when the job waits for contact; None when the grace time is over."""
     known = status.condition(observed, EDGE_CONNECTED)
     if known.get("status") == Truth.FALSE:
         return None
@@ -67,7 +67,7 @@ def _lost(nodes: list[NodeName]) -> Finding:
 
 
 def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
-    """Within the grace nothing changes, except that what nobody knows yet is Unknown."""
+    """The condition during the grace time: as before, or Unknown for a node never heard of."""
     known = status.condition(observed, EDGE_CONNECTED)
     is_unheard = any(node not in observed.contacts for node in nodes)
     if is_unheard or known.get("status") not in (Truth.TRUE, Truth.FALSE):

@@ -1,6 +1,7 @@
 """Why a pod does not run, in the words of its own status.
 
-Called by the kinds that start workers. Total: a status that lacks anything tells less.
+Called by the kinds that start workers. Total: a pod status with missing fields gives a shorter
+message, never an exception.
 """
 
 import re
@@ -15,12 +16,12 @@ from globalmanager.rules.status import mapping
 
 _COMING_UP: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
-_DELAY: Final = re.compile(r"\bback-off \S+ ")  # grows with each try, and would be news each time
+_DELAY: Final = re.compile(r"\bback-off \S+ ")  # grows with each try
 _MAX_MESSAGE_CHARS: Final = 400
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`reason` fits a condition; a pending fault may pass without anybody's doing."""
+    """`reason` fits a condition. A pending fault may end without anybody acting."""
 
     reason: str
     message: str
@@ -41,7 +42,7 @@ def node_of(pod: Object) -> str:
 
 
 def first_fault(pods: Iterable[Object]) -> Fault | None:
-    """The first fault of those pods that are not being deleted; a real one before a pending."""
+    """The first fault among the pods that are not being deleted; pending faults come last."""
     found = [fault for pod in pods if not is_being_deleted(pod) for fault in _faults(pod)]
     return min(found, key=lambda fault: fault.is_pending, default=None)
 

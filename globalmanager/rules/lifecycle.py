@@ -1,7 +1,7 @@
-"""The life of a job: which workers are done, what is replaced when, what ends it, what is left.
+"""The life of a job: finished workers, replaced pods, deadlines, clean-up and the end.
 
-Called by the kinds. Pure: the only clock is `now`, and whatever must happen later is a wait among
-`Timers`, which become `Plan.requeue_after_s`.
+Called by the kinds. Pure: the only clock is `now`. Whatever must happen later is a wait in a
+`Timers` value, which becomes `Plan.requeue_after_s`.
 """
 
 import enum
@@ -22,7 +22,7 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Finding, Truth
 
 MAX_FINISHED: Final = 2000
-"""Names in .status.finished that are believed; a status can hold anything."""
+"""More names in .status.finished are ignored: a user can write anything into a status."""
 
 
 class Timers(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Timers(msgspec.Struct, frozen=True):
     waits_s: tuple[float, ...] = ()
 
     def add(self, *waits_s: float | None) -> "Timers":
-        """With more waits; one that is over, infinite or None needs no timer."""
+        """A value with these waits too. A wait that is over, infinite or None is left out."""
         pending = (wait for wait in waits_s if wait is not None and 0 < wait < math.inf)
         return Timers((*self.waits_s, *pending))
 
@@ -58,7 +58,10 @@ def left_s(since: Any, limit_s: float | None, now: datetime, *, unknown: float =
 
 
 def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -> Any:
-    """Value of .status.<field>: the time that stands there, else now if it is due, else None."""
+    """The time of .status.<field>, which never changes once it is set.
+
+    Returns: the time in the status; if there is none, `now` when it is due, else None
+    """
     known = status.of(observed).get(field)
     if status.parse_time(known):
         return known
@@ -83,7 +86,7 @@ def finished(observed: Observed, *, among: Collection[str] | None = None) -> lis
 
     A worker that has succeeded once is never run again: `.status.finished` remembers it.
 
-    Args: among: names of the workers that the spec has; None: whoever was ever done
+    Args: among: names of the workers that the spec has; None: all workers that were ever done
     """
     known = status.of(observed).get("finished")
     names = [name for name in known if isinstance(name, str)] if isinstance(known, list) else []
@@ -101,9 +104,11 @@ def deletion(pod: Object) -> Delete:
 def replacement(
     pods: Iterable[Object], now: datetime, *, after_s: float
 ) -> tuple[tuple[Delete, ...], Timers]:
-    """Deletions of failed pods that are old enough, and when the next one will be.
+    """Deletions of the failed pods that are old enough, and the wait until the next one is.
 
-    Args: after_s: least age: a node that refuses a pod does so at once, again and again
+    Args:
+        after_s: least age of a pod that is replaced. A node that refuses a pod refuses it at once,
+            so replacing it at once would never end
     """
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     waits = {
@@ -126,7 +131,7 @@ class CleanPods(enum.StrEnum):
 
 
 def clean_up(pods: Sequence[Object], policy: CleanPods = CleanPods.RUNNING) -> tuple[Delete, ...]:
-    """Deletions at the end of a job."""
+    """The deletions that `policy` demands at the end of a job."""
     chosen = {
         CleanPods.ALL: [pod for pod in pods if not is_being_deleted(pod)],
         CleanPods.RUNNING: [pod for pod in pods if faults.is_active(pod)],
@@ -164,7 +169,7 @@ def conclude(
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
-    """The plan, with the status that every job has.
+    """The plan of a job with workers, with the status fields that all such jobs share.
 
     Args:
         findings: the conditions before EdgeConnected, Accepted first

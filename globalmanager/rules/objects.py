@@ -32,7 +32,9 @@ def job_labels(observed: Observed, role: str) -> dict[str, str]:
 
 
 def selector(observed: Observed, role: str) -> dict[str, str]:
-    """The labels that select a role's pods; immutable in a Deployment, so they never change."""
+    """The labels that select the pods of a role. A Deployment's selector is immutable, so these
+    labels stay the same for the life of the job.
+    """
     return {LABEL_UID: observed.uid, LABEL_ROLE: role}
 
 
@@ -56,14 +58,14 @@ def child(
     content: Mapping[str, Any],
     labels: Mapping[str, str] | None = None,
 ) -> Create:
-    """The wish for one object of the job.
+    """One child as the job wants it.
 
     Args:
         content: all but identity and metadata: {"spec": …}, {"data": …}, {"rules": …}
         labels: more labels than those of every child
     """
     marks = {**job_labels(observed, role), **(labels or {})}
-    # The hash of what has a spec is that of earlier releases: an upgrade replaces nothing.
+    # Earlier releases hashed only labels and spec. The same hash lets an upgrade replace nothing.
     hashed = content["spec"] if content.keys() == {"spec"} else content
     metadata = {
         "name": name,
@@ -97,14 +99,14 @@ def is_being_deleted(object_: Object) -> bool:
 # ---- drift --------------------------------------------------------------------------------------
 
 _METADATA: Final = ("labels", "annotations")
-"""Of .metadata what the job says; the rest is the API server's."""
+"""The fields of .metadata that are the job's; the others are the API server's."""
 
 
 def differences(wish: Object, existing: Object, *, leave: Collection[str] = ()) -> dict[str, Any]:
-    """Path -> what `existing` has there, of each field that the job says otherwise; {} for none.
+    """The fields in which `existing` is not as the job wants it: path -> the value there.
 
-    What the wish does not say is not looked at, and an empty value is as good as none: the API
-    server drops those.
+    Fields that `wish` does not have are ignored. An empty value equals a missing field, because the
+    API server drops empty values.
 
     Args: leave: fields of .spec that others may set
     """

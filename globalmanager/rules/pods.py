@@ -1,4 +1,4 @@
-"""Completing a pod template that a user gave: environment, data, labels, node.
+"""Completes a pod template that a user gave: environment, data, labels, node, tolerations.
 
 Called by `worker_form` and by the kinds whose users give whole templates.
 
@@ -17,8 +17,9 @@ EnvVar = dict[str, Any]
 
 _OMITTED_IF_EMPTY: Final = ("volumes", "initContainers", "nodeName", "tolerations")
 _NO_EXECUTE: Final = "NoExecute"
-# As the LocalController's own (deploy/base/localcontroller). A node out of contact is ordinary at
-# the edge: evicted after 300 s, a worker that runs well would be killed when its node is back.
+# The same as those of the LocalController (deploy/base/localcontroller). An edge node is often out
+# of contact. Without tolerations Kubernetes would evict its pods after 300 s, and a healthy worker
+# would be killed as soon as its node is back.
 _EDGE_TOLERATIONS: Final = (
     {"key": "node-role.kubernetes.io/edge", "operator": "Exists"},
     {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": _NO_EXECUTE},
@@ -36,7 +37,9 @@ def field(name: str, path: str) -> EnvVar:
 
 
 def worker_api(settings: WorkerSettings, secret: str) -> tuple[EnvVar, EnvVar]:
-    """LC_SERVER, and before it HOST_IP that it is made of: the worker API of the pod's node."""
+    """HOST_IP and LC_SERVER: the URL of the worker API on the pod's node. LC_SERVER refers to
+    HOST_IP, so HOST_IP comes first.
+    """
     base = f"http://$(HOST_IP):{settings.worker_api_port}/w/{secret}"
     return field("HOST_IP", "status.hostIP"), literal("LC_SERVER", base)
 
@@ -92,7 +95,9 @@ def build(
 
 
 def _tolerations(theirs: list[Object]) -> list[Object]:
-    """The user's, after ours of other keys; a toleration without a key is one of every key."""
+    """Our tolerations, then the user's. The user's toleration of the same key replaces ours, and
+    one without a key replaces all of ours, because it tolerates every key.
+    """
     keys = {each.get("key") or "" for each in theirs}
     return [*(one for one in _EDGE_TOLERATIONS if not keys & {"", one["key"]}), *theirs]
 
@@ -104,7 +109,7 @@ def _container(container: Object, env: Sequence[EnvVar], data: storage.Placement
 
 
 def _merged(ours: Iterable[Object], theirs: Iterable[Object] | None, key: str) -> list[Object]:
-    """Ours, then theirs; one of theirs with the same key takes the place of ours."""
+    """Our items, then the user's. A user's item with the same key takes the place of ours."""
     given = {item[key]: item for item in theirs or ()}
     own = [given.pop(item[key], item) for item in ours]
     return own + list(given.values())

@@ -1,7 +1,7 @@
-"""The objects that a job refers to: how they are named, and what is missing.
+"""The objects that a job refers to: how they are named, and which of them are missing.
 
-Called by the kinds. A job whose references are not there waits with a sentence that names them;
-it is never an error, since `kubectl apply` may bring them in any order.
+Called by the kinds. A job with missing references waits, and its status names them. A missing
+reference is not an error, because `kubectl apply` may create objects in any order.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What a job reads of a Model or Dataset; the first has no node."""
+    """The fields of a Model or Dataset that jobs read; a Model has no node."""
 
     url: str
     credential_name: str = ""
@@ -69,7 +69,7 @@ def named(
     datasets: Iterable[str] = (),
     forms: Iterable[WorkerForm],
 ) -> frozenset[ObjectRef]:
-    """What a job names: data of its namespace, and the nodes of its workers."""
+    """The objects that a job names: Models and Datasets of its namespace, Nodes of its workers."""
     type_, namespace = job.type, job.ref.namespace
     return frozenset(
         (
@@ -85,7 +85,7 @@ def missing_model(observed: Observed, name: str, path: str) -> Missing | None:
 
 
 def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> Missing | None:
-    """Args: node: of the worker that reads it; "" when it follows the Dataset"""
+    """Args: node: of the worker that reads the Dataset; "" when it runs where the Dataset is"""
     ref = dataset_ref(observed.type, observed.ref.namespace, name)
     missing = _missing_data(observed, ref, path)
     if missing:
@@ -101,7 +101,7 @@ def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> M
 
 
 def _unfit(dataset: Object, node: str, what: str) -> Missing | None:
-    """Why no worker can follow it. Whether its node exists, the Dataset's own status says."""
+    """Why no worker can run on the Dataset's node. The Dataset's status says if the node exists."""
     if not is_subdomain(node):
         return Missing("DatasetInvalid", f"{what}: spec.nodeName names no node: correct it")
     told = condition_of(dataset, RESOLVED_REFS)
@@ -125,17 +125,17 @@ def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | No
 
 
 def model_source(observed: Observed, name: str, env: str) -> storage.Source:
-    """Where the Model's data is; only for a Model that is not missing."""
+    """The data of a Model, which must not be missing."""
     return _source(observed, model_ref(observed.type, observed.ref.namespace, name), env)
 
 
 def dataset_source(observed: Observed, name: str, env: str) -> storage.Source:
-    """Where the Dataset's data is; only for a Dataset that is not missing."""
+    """The data of a Dataset, which must not be missing."""
     return _source(observed, dataset_ref(observed.type, observed.ref.namespace, name), env)
 
 
 def dataset_node(observed: Observed, name: str) -> str:
-    """The node that the Dataset names; "" while there is none that can be read."""
+    """The node that the Dataset names; "" when the Dataset is missing or not valid."""
     ref = dataset_ref(observed.type, observed.ref.namespace, name)
     try:
         return _data_of(observed.references[ref]).node_name

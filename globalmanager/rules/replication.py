@@ -1,8 +1,8 @@
-"""Replica type by index: the names, labels and Services of workers that come in numbers.
+"""Replicas: the names, labels and Services of the workers of one type, counted by an index.
 
-Called by the kinds whose workers are pods of their own. A replica is the worker of one index of one
-type ("train-0"); its pod has the same name in every attempt, so a second one can never exist beside
-it.
+Called by the kinds that create pods directly. A replica is the worker with one index of one type
+("train-0"). Its pod has the same name in every attempt, so two pods of one replica can never exist
+at the same time.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ _MAX_INDEX_DIGITS: Final = 4
 
 
 def replica_name(job: str, replica_type: str, index: int) -> WorkerName:
-    """Of the worker, its pod and its Service."""
+    """The name of the worker, of its pod and of its Service."""
     return WorkerName(f"{job}-{replica_type}-{index}")
 
 
 def replica_names(job: str, replica_type: str, replicas: int) -> list[WorkerName]:
-    """Of all indices, 0 to replicas - 1."""
+    """The names of the replicas 0 to replicas - 1."""
     return [replica_name(job, replica_type, index) for index in range(replicas)]
 
 
@@ -38,7 +38,7 @@ def index_of(job: str, replica_type: str, name: str) -> int | None:
 
 
 def replica_labels(replica_type: str, index: int) -> dict[str, str]:
-    """What tells the pods of one job apart, for its Services."""
+    """The labels by which a Service selects one replica among the pods of a job."""
     return {REPLICA_TYPE: replica_type, REPLICA_INDEX: str(index)}
 
 

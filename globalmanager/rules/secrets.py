@@ -1,7 +1,7 @@
 """Secrets by which workers prove to their node's LocalController who they are.
 
-Derived, so nothing is stored: the pod gets the secret, the edge only its hash. Called by the
-kinds. Never logs.
+A secret is derived from the root key, so nothing is stored. The pod gets the secret, the edge only
+its hash. Called by the kinds.
 """
 
 import hashlib

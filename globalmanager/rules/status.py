@@ -1,7 +1,7 @@
 """Rules for .status that all kinds share: conditions, events from them, and edge reports.
 
-Two writers share .status without reading each other's half: the reconciler owns everything but
-`workers`, where `fold` puts what the edges report. Called by the kinds. Nothing here reads a
+Two writers share .status. `fold` writes `workers`, which holds what the edges report; the
+reconciler writes everything else. Called by the kinds. Nothing here reads a
 clock; a time that moves while nothing else does never causes a write.
 """
 
@@ -20,11 +20,11 @@ from globalmanager.contract import Event, InvalidSpec, Object, Observed, Severit
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 ACCEPTED: Final = "Accepted"
-# Reasons of a False that is the normal course, or told by another condition: they make no event.
+# Reasons of a condition that is False in the normal course: they make no event.
 STARTING: Final = "Starting"
 WAITING: Final = "Waiting"
 SUCCEEDED: Final = "Succeeded"
-"""Reason of a False that is a good end: its event is no warning."""
+"""Reason of a condition that is False because the job ended well: its event is no warning."""
 
 MAX_MESSAGE_CHARS: Final = 1024
 MAX_WORKERS: Final = 2000  # in one object; keeps it well below etcd's 1.5 MiB
@@ -67,7 +67,7 @@ Conditions = Annotated[
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a plan found out: a condition without its history."""
+    """A condition as a plan computes it, without time and generation."""
 
     type: str
     truth: Truth
@@ -86,7 +86,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 def parse_time(value: Any) -> datetime | None:
-    """An RFC 3339 time of .status or a report, in UTC; None when it is none."""
+    """An RFC 3339 time of .status or a report, in UTC; None for anything else."""
     try:
         return times.parse(value)
     except (TypeError, ValueError):
@@ -128,7 +128,7 @@ def rejected(error: InvalidSpec) -> Finding:
 def conditions(
     observed: Observed, findings: Iterable[Finding], now: datetime
 ) -> list[dict[str, Any]]:
-    """The whole list to write: these findings and no others, so it cannot grow."""
+    """The whole list of conditions: exactly these findings, so the list cannot grow."""
     return [_condition(observed, finding, now) for finding in findings]
 
 
@@ -147,7 +147,7 @@ def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str,
 
 
 def events(observed: Observed, findings: Iterable[Finding]) -> tuple[Event, ...]:
-    """An event for each condition that turned false for a new reason, or true after it was not."""
+    """An event for each condition that became True, or is False for a new reason."""
     made = (_event(condition(observed, finding.type), finding) for finding in findings)
     return tuple(event for event in made if event is not None)
 
@@ -185,7 +185,7 @@ def described(
 
 
 def workers(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """What is known of each worker, by name."""
+    """Worker -> its entry in .status.workers."""
     return {name: mapping(entry) for name, entry in mapping(status.get("workers")).items()}
 
 
@@ -205,7 +205,7 @@ def _count(value: Any) -> int:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether JSON carries it unharmed: finite, and not beyond what a double holds exactly."""
+    """Whether JSON carries the number exactly: finite, and within the integers of a double."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and -_MAX_COUNT <= value <= _MAX_COUNT
 
@@ -241,7 +241,7 @@ def folded(
         return None
     counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
     ours = worker_entry(report, counted)
-    # Fields that only a newer GlobalManager writes stay: it may come back, and go on from them.
+    # A newer GlobalManager may have added fields. They stay, for the case that it comes back.
     theirs = {key: value for key, value in entry.items() if key not in ours}
     wanted = {**theirs, **_without_empty(ours)}
     return None if _without_clocks(wanted) == _without_clocks(entry) else wanted
@@ -255,12 +255,12 @@ def entry_patch(
 
 
 class Counted(NamedTuple):
-    """What ledgers other than the report's have counted of its worker."""
+    """What other ledgers than the report's counted for the same worker."""
 
     before: Mapping[str, Any]
-    """On the report's node, at least."""
+    """Counts of an earlier ledger of the report's node."""
     elsewhere: Mapping[str, Any]
-    """By node."""
+    """Counts of former nodes: node -> counts."""
 
 
 NOTHING_COUNTED: Final = Counted({}, {})
@@ -277,7 +277,7 @@ def _counted(entry: Mapping[str, Any], report: WorkerReport) -> Counted:
 
 
 def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
-    """At most MAX_FORMER_NODES: what more of them counted is added up in one entry."""
+    """At most MAX_FORMER_NODES entries; the counts of further nodes are summed in one entry."""
     while len(elsewhere) > MAX_FORMER_NODES:
         node = next(name for name in elsewhere if name != OTHER_NODES)
         counts, others = mapping(elsewhere.pop(node)), mapping(elsewhere.get(OTHER_NODES))
@@ -335,14 +335,14 @@ def _bounded(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry without the times that move with every report."""
+    """The entry without the times that change with every report."""
     details = {k: v for k, v in mapping(entry.get("details")).items() if k != "updateTime"}
     rest = {key: value for key, value in entry.items() if key not in ("observedAt", "details")}
     return {**rest, "details": details}
 
 
 def replacing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge patch that turns `known` into `wanted`: what is gone is set to null."""
+    """Merge patch that turns `known` into `wanted`; null removes a field."""
     patch: dict[str, Any] = {key: None for key in known if key not in wanted}
     for key, value in wanted.items():
         is_map = isinstance(value, dict)

@@ -1,10 +1,10 @@
-"""Where the data behind a URL is within a worker's pod, and what brings it there.
+"""Where a worker's pod has the data of a URL, and which volumes and containers bring it there.
 
 A URL without scheme is a path on the worker's node: its directory is mounted below /home/data.
-An s3, http or https URL is fetched by an init container into /downloads. Where a worker is to put
-a result, the directory is made, and a URL is left to the worker. Layout and environment are
-Sedna's, so its worker images find their models. Called by the kinds that start workers and
-by those that check a URL. Credentials are referred to, never read.
+An s3, http or https URL is fetched by an init container into /downloads. For an output, the
+directory on the node is created; an output URL is handed to the worker, which sends the data.
+Layout and environment are Sedna's, so that Sedna's worker images find their models. Called by the
+kinds. Credentials are references to Secrets; nothing here reads a Secret.
 """
 
 import posixpath
@@ -35,7 +35,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     credential: str = ""
     """Secret with ACCESS_KEY_ID, SECRET_ACCESS_KEY and, off AWS, S3_ENDPOINT_URL; "" for none."""
     is_output: bool = False
-    """The worker puts something there."""
+    """The worker writes to it."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _shown(url: str) -> str:
-    """A URL as it may stand in a message: without a password."""
+    """The URL for a message, without its password."""
     return shown(_USER_INFO.sub("//…@", url))
 
 
@@ -90,15 +90,15 @@ def _check_host_path(url: str, path: str) -> None:
 
 
 def _is_in_root(url: str) -> bool:
-    """Of /, or of what looks like a file in it."""
+    """Whether the path is / or a file directly in /."""
     path = _normal(url)
     return path == "/" or (mounted(url) == path and "." in path)
 
 
 def mounted(url: str) -> str:
-    """The node's directory that a pod gets for a path: its parent.
+    """The directory of the node that is mounted for a path: the parent of the path.
 
-    Not for a path right below /, which is taken for a directory, as in Sedna's examples.
+    A path directly below / is itself taken for a directory, as in Sedna's examples.
     """
     parent = posixpath.dirname(_normal(url))
     return _normal(url) if parent == "/" else parent
@@ -110,7 +110,7 @@ def _normal(path: str) -> str:
 
 
 def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
-    """What the pod needs in order to hold all `sources`; their URLs passed `check_url`."""
+    """The parts of a pod spec that bring `sources` into the pod. Their URLs passed `check_url`."""
     local = [source for source in sources if not urlsplit(source.url).scheme]
     remote = [source for source in sources if urlsplit(source.url).scheme]
     sent = [source for source in remote if source.is_output]
@@ -140,7 +140,7 @@ def joined(*placements: Placement) -> Placement:
 
 
 def credentials(secret: str) -> tuple[dict[str, Any], ...]:
-    """Environment of a worker that fetches or sends by itself; "" for no Secret."""
+    """Environment variables for a worker that uses a bucket itself; none for the name ""."""
     return tuple(
         {
             "name": key,
@@ -152,7 +152,9 @@ def credentials(secret: str) -> tuple[dict[str, Any], ...]:
 
 
 def secrets(sources: Iterable[Source]) -> list[str]:
-    """Names of the Secrets that `sources` need, each once: a container has the keys of one only."""
+    """The names of the Secrets that `sources` need. One container can use the keys of one Secret
+    only, so more than one name is a conflict for the caller to report.
+    """
     remote = (source for source in sources if urlsplit(source.url).scheme)
     return sorted({source.credential for source in remote if source.credential})
 
@@ -178,7 +180,7 @@ def _host_paths(sources: Sequence[Source]) -> Placement:
 
 
 def host_directory(name: str, path: str, *, make: bool = False) -> dict[str, Any]:
-    """A volume; a node without that directory keeps the pod waiting, or makes one if it is to."""
+    """A hostPath volume. A missing directory keeps the pod waiting, or is made with `make`."""
     type_ = "DirectoryOrCreate" if make else "Directory"
     return {"name": name, "hostPath": {"path": path, "type": type_}}
 

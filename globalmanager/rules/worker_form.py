@@ -24,8 +24,9 @@ _ENV_SCHEMA: Final = {
     **_KEEP_UNKNOWN,
     "properties": {"value": {"type": "string", "nullable": True}},
 }
-# Of a container only what YAML easily takes for a number or a boolean, so that it is refused at
-# once, by name, and not when the Deployment is made.
+# The schema describes only the fields of a container in which YAML easily reads a number or a
+# boolean instead of a text. The API server then refuses them at once and by name, and not only when
+# the Deployment is created.
 _CONTAINER_SCHEMA: Final = {
     **_KEEP_UNKNOWN,
     "properties": {
@@ -85,7 +86,7 @@ class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How a user gives one worker: exactly one of workerSpec and template."""
 
     name: str = ""
-    """For people; workers are named after their job, so that two jobs never collide."""
+    """For people. Workers are named after their job, so that two jobs never collide."""
     node_name: str = ""
     worker_spec: WorkerSpec | None = None
     template: Template | None = None
@@ -99,7 +100,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     env: Sequence[EnvVar]
     data: storage.Placement = storage.Placement()
     name: WorkerName | None = None
-    """None when each of its pods has a name of its own."""
+    """None when every pod of the worker has its own worker name."""
     restart_policy: str = "Always"
     is_edge: bool = False
     """It reports to the LocalController of its node, and stays there while the node is away."""
@@ -147,7 +148,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _TemplateShape(msgspec.Struct):
-    """As much of a pod template as this module touches; the rest is the API server's to judge."""
+    """The fields of a pod template that this module uses; the API server checks all others."""
 
     spec: _PodSpec
     metadata: _Metadata | None = None
@@ -206,7 +207,7 @@ def framework(worker_spec: WorkerSpec) -> str:
 
 
 def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
-    """Those of the environment variables `names` that a container of the template sets itself."""
+    """The names among `names` that a container of the template sets as environment variables."""
     if form.template is None:
         return []
     containers = form.template["spec"]["containers"]
@@ -235,7 +236,7 @@ def build(observed: Observed, worker: Worker) -> Object:
 def _given_template(form: WorkerForm, settings: WorkerSettings) -> Object:
     if form.template is not None:
         return form.template
-    assert form.worker_spec is not None  # `check` saw to it
+    assert form.worker_spec is not None  # `check` made sure
     return _template_of(form.worker_spec, settings)
 
 

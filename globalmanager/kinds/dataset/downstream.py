@@ -1,7 +1,7 @@
 """assignments of a Dataset: its node counts the samples.
 
-Called by the engine. The LocalController itself reports, as a worker with the Dataset's name;
-no secret gives the right to that, so nobody else on the node can.
+Called by the engine. The LocalController itself reports, as a worker with the Dataset's name. The
+grant of that worker has no secret, so no other process on the node can report in its place.
 """
 
 from collections.abc import Mapping

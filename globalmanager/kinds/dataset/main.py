@@ -1,4 +1,4 @@
-"""plan of a Dataset: whether it can be counted and was, and whether its node is in contact.
+"""plan of a Dataset: says whether its samples were counted and whether its node is in contact.
 
 Called by the engine when the Dataset, its Node or the contact to it changed. Pure and total.
 """
@@ -44,7 +44,11 @@ def _findings(observed: Observed) -> tuple[Finding, ...]:
 
 
 def _counted(observed: Observed, node: str) -> Finding:
-    """What the node said last of this spec. The number itself is not here: it would move."""
+    """Condition Counted, from the node's last report on this generation of the spec.
+
+    The message leaves the number out: a message that changes with every count would be written
+    with every count.
+    """
     entry = status.workers(status.of(observed)).get(WorkerName(observed.ref.name), {})
     details = status.mapping(entry.get("details"))
     if entry.get("node") != node or details.get("generation") != str(observed.generation):

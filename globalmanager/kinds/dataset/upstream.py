@@ -1,6 +1,6 @@
 """fold of a Dataset: the number of samples that its node counted.
 
-Called by the edge side. Unlike a worker's counts this one may shrink, whichever ledger it is of.
+Called by the edge side. A worker's counts only grow; the number of samples may also shrink.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """assignments: what each edge node must hold of a FederatedLearningJob.
 
-Called by the engine. A node is told of the job as long as a trainer belongs or still lives there.
+Called by the engine. A node holds the job as long as a trainer belongs there or still runs there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 
 def nodes(observed: Observed) -> list[NodeName]:
-    """Where trainers belong or live, in order."""
+    """The nodes where trainers belong or run, sorted."""
     named = {node for node in _named_nodes(observed) if is_subdomain(node)}
     return [NodeName(node) for node in sorted(named)]
 
@@ -42,10 +42,12 @@ def _named_nodes(observed: Observed) -> Iterator[str]:
 
 
 def _assignment(observed: Observed, node: NodeName) -> Assignment:
-    """A function of generation and node alone: while the version stands still nothing is sent.
+    """The assignment of one node.
 
-    So a trainer whose node only its Dataset names is granted on every node of the job; its
-    secret is known to its pod alone.
+    The body may depend on generation and node only, because the version is the generation: a body
+    that changed without a new version would never be sent. A trainer that takes its node from its
+    Dataset may move without a new generation, so it has a grant on every node of the job. Only its
+    own pod knows the secret of the grant.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
     trainers = _of_spec(spec, node) if spec else _of_pods(observed, node)
@@ -66,7 +68,7 @@ def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
 
 
 def _of_pods(observed: Observed, node: str) -> dict[int, str]:
-    """The same of trainers that run while the spec is not accepted."""
+    """Index -> "" of the trainers whose pods are on the node, for a spec that is not accepted."""
     there = (pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node)
     indices = (index_of(observed.ref.name, TRAIN, name) for name in there)
     return dict.fromkeys(sorted(index for index in indices if index is not None), "")

@@ -31,17 +31,18 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Finding, Truth
 
 REPLACED_AFTER_S: Final = 30.0
-"""Least age of a failed pod that is replaced: a node that refuses a pod does so at once."""
+"""Seconds. A younger failed pod is not replaced yet: a node that refuses a pod refuses it at once,
+and a replacement would be refused at once again."""
 LEFT_WAITING_S: Final = 300.0
-"""After the aggregator has succeeded: time for trainers to save what they have. One that came too
-late for the result never learns of it; it cannot be told apart from one that is slow."""
+"""Seconds that trainers have to save their models after the aggregator has succeeded. A trainer
+that missed the result would wait for ever, and nobody can tell it from a slow one."""
 MAX_NAMED: Final = 5  # workers in a message
 _DEADLINE: Final = "DeadlineExceeded"
 _END: Final = (COMPLETE, FAILED)
 
 
 class Outcome(NamedTuple):
-    """Condition Training, the phase that goes with it, and at the end one condition more."""
+    """Condition Training and the phase; `end` is the final condition once the job is over."""
 
     training: Finding
     phase: Phase
@@ -138,13 +139,15 @@ def _has_waited(observed: Observed, now: datetime) -> bool:
 
 
 def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
-    """Left to the trainers since the manager saw the result; clocks of nodes may be wrong."""
+    """Seconds that the trainers still have. They count from the moment at which the manager saw the
+    result, because the clocks of the nodes may be wrong.
+    """
     result_time = status.of(observed).get("resultTime")
     return lifecycle.left_s(result_time, LEFT_WAITING_S, now, unknown=LEFT_WAITING_S)
 
 
 def _timers(observed: Observed, now: datetime) -> Timers:
-    """Until the next pod is due: a failed one to be replaced, or one left waiting to be ended."""
+    """The next moment at which a failed pod is replaced or a waiting trainer is ended."""
     pods = own_pods(observed)
     _, timers = lifecycle.replacement(pods, now, after_s=REPLACED_AFTER_S)
     if _has_result(observed) and any(map(faults.is_active, pods)):
@@ -178,7 +181,9 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outco
 
 
 def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> progress.Entries:
-    """What those told who take part; an edit may have left others in the status."""
+    """The status entries of the trainers that the spec has. An edit of the spec leaves entries of
+    removed trainers behind, which no longer count.
+    """
     known = status.workers(status.of(observed))
     if spec is None or ended(observed):
         return known
@@ -239,16 +244,16 @@ def _fields(
 
 
 def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
-    """Removes what trainers told that an edit has left out."""
+    """A patch that removes the status entries of trainers that the spec no longer has."""
     counted = _trainers(observed, spec)
     gone = [name for name in status.workers(status.of(observed)) if name not in counted]
     return {"workers": dict.fromkeys(gone)} if gone else {}
 
 
 def _cleared(observed: Observed, now: datetime) -> Plan:
-    """Of a job that has ended: nothing is run again; pods that still run are ended.
+    """The plan of a job that has ended: pods that still run are deleted, nothing is created.
 
-    The last reports may come after the end, since edges may have been out of contact.
+    The numbers are still updated: an edge that was out of contact may report after the end.
     """
     wanted = {
         "observedGeneration": observed.generation,

@@ -16,10 +16,10 @@ from globalmanager.rules import status as rules
 MAX_METRICS: Final = 32
 ROUND: Final = "round"
 PREFIX: Final = "metrics."
-"""Of those numbers of a trainer's task info that are metrics."""
+"""Numbers of a trainer's task info with this prefix are metrics."""
 
 Entries = Mapping[str, Mapping[str, Any]]
-"""Of .status.workers, those that count."""
+"""The entries of .status.workers that count, by worker."""
 
 
 def of(trainers: Entries) -> dict[str, Any]:
@@ -35,9 +35,10 @@ def of(trainers: Entries) -> dict[str, Any]:
 def model_status(
     observed: Observed, trainers: Entries, model: ObjectRef, now: datetime
 ) -> tuple[PatchStatus, ...]:
-    """Round and metrics for the .status of the Model that the job makes, when they are news.
+    """A patch of the Model that the job makes, with round and metrics; empty when nothing is new.
 
-    Of several jobs that make one Model the newest tells: else they would write in turn for ever.
+    Several jobs may make one Model. Only the newest of them writes; otherwise the jobs would
+    overwrite each other in turn for ever.
     """
     known = observed.references.get(model)
     reached = of(trainers)
@@ -67,12 +68,12 @@ def _job(observed: Observed) -> dict[str, str]:
 
 
 def _made(job: Mapping[str, Any]) -> tuple[str, str]:
-    """Greater for the one that was made later, and different for any two."""
+    """Sort key: jobs in the order of their creation; the uid decides between equal times."""
     return str(job.get("creationTimestamp", "")), str(job.get("uid", ""))
 
 
 def metrics(workers: Any) -> Iterator[dict[str, str]]:
-    """Mean of each metric over the trainers that told it, weighted by samples; as text."""
+    """The mean of each metric over the trainers that reported it, weighted by samples, as text."""
     told = [(_samples(entry), _metrics(entry)) for entry in workers]
     for key in sorted({key for _, given in told for key in given})[:MAX_METRICS]:
         pairs = [(samples, given[key]) for samples, given in told if key in given]

@@ -51,7 +51,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class AggregationWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
-    """Joins what the trainers send, on port 7363. `model` is where the result goes."""
+    """Aggregates the trainers' updates; listens on port 7363. `model` receives the result."""
 
     model: Named
 
@@ -63,7 +63,7 @@ class TrainingWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
 
 
 class WebSocketTransmitter(msgspec.Struct, frozen=True):
-    """Trainers and aggregator speak to each other."""
+    """Weights go directly between trainers and aggregator."""
 
 
 class S3Transmitter(msgspec.Struct, frozen=True, rename="camel"):
@@ -74,7 +74,7 @@ class S3Transmitter(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Transmitter(msgspec.Struct, frozen=True):
-    """Exactly one of them; without any: ws."""
+    """Exactly one of the two; a job without a transmitter uses ws."""
 
     ws: WebSocketTransmitter | None = None
     s3: S3Transmitter | None = None
@@ -119,10 +119,10 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     finished: list[str] = []
     """Pods of workers that are done: they are not run again, whatever becomes of the pods."""
     round: int = 0
-    """The latest that a trainer takes part in."""
+    """The latest round that a trainer has reported."""
     rounds: int = 0
     metrics: list[Metric] = []
-    """Means of what the trainers last told, weighted by their samples."""
+    """Means of the trainers' last reports, weighted by their samples."""
     workers: dict[str, dict[str, Any]] = {}
     """Last report of each trainer; written by the edges."""
 
@@ -144,9 +144,10 @@ def read(object_: Object) -> FederatedLearningJobSpec:
 
 
 def _check_nodes(spec: FederatedLearningJobSpec) -> None:
-    """Two trainers of one job on one node would be two participants with one's data.
+    """Raises: InvalidSpec when the spec names one node for two trainers
 
-    Here of the nodes that the spec names; `_shared_nodes` looks at those of the Datasets.
+    Two trainers on one node would take part twice with the data of one participant. Nodes that
+    only the Datasets name are checked by `_shared_nodes`.
     """
     seen: dict[str, int] = {}
     for index, worker in enumerate(spec.training_workers):
@@ -193,7 +194,7 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 
 def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Missing, ...]:
-    """What the job waits for: models, datasets, then nodes and images; at last keys that clash."""
+    """What the job waits for: first missing objects and images, then Secrets whose keys clash."""
     found = tuple(entry for entry in _missing(observed, spec) if entry is not None)
     return found or tuple(_clashing_keys(observed, spec))
 
@@ -214,7 +215,7 @@ def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[ref
 
 
 def _shared_nodes(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
-    """What `_check_nodes` cannot see: nodes that Datasets name."""
+    """Trainers that share a node because of their Datasets, which `_check_nodes` cannot see."""
     first: dict[str, int] = {}
     for index, worker in enumerate(spec.training_workers):
         node = node_of(observed, worker)
@@ -226,7 +227,7 @@ def _shared_nodes(observed: Observed, spec: FederatedLearningJobSpec) -> Iterato
 
 
 def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
-    """A container has the keys of one Secret, whatever it sends to; so has one that fetches."""
+    """Trainers that need the keys of two Secrets in one container, which has room for one."""
     s3 = spec.transmitter.s3 if spec.transmitter else None
     transmitted = (
         [Source(env="", url=s3.agg_data_path, credential=s3.credential_name)] if s3 else []
@@ -253,5 +254,5 @@ def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:
 
 
 def node_of(observed: Observed, worker: TrainingWorker) -> str:
-    """The node that the worker names, or else that of its Dataset; "" while that is not there."""
+    """The node that the worker names, or the node of its Dataset; "" while there is no Dataset."""
     return fixed_node(worker) or refs.dataset_node(observed, worker.dataset.name)

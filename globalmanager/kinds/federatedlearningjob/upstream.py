@@ -1,7 +1,7 @@
 """fold: what a trainer's report means for a FederatedLearningJob.
 
-Called by the edge side. The report is kept whole under .status.workers; `plan` makes round and
-metrics of all of them. Rounds are no counts: a trainer that begins anew takes nothing back.
+Called by the edge side. The whole report is kept under .status.workers; `plan` computes round and
+metrics from all entries. A round is not a count, so the newest report replaces the older one.
 """
 
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ from globalmanager.rules.worker_form import Worker, build
 
 PORT: Final = 7363
 OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.RECREATE}
-_JOB: Final = "job"  # whose secret all workers of the job share
+_JOB: Final = "job"  # role of the secret that all workers of the job share
 _STATE_VOLUME: Final = "edgeai-federation"
 _STATE_DIRECTORY: Final = "/var/lib/edgeai-federation"
 
@@ -41,12 +41,12 @@ def trainer_name(job: str, index: int) -> WorkerName:
 
 
 def trainer_role(index: int) -> str:
-    """Of a trainer's secret: each has its own."""
+    """The role that a trainer's secret is derived from: each trainer has a secret of its own."""
     return f"{TRAIN}-{index}"
 
 
 def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create, ...]:
-    """In the order of creation: what is called before who calls it."""
+    """The children in the order of creation: the Service and the aggregator before the trainers."""
     name = observed.ref.name
     service = children.service(
         observed, name=aggregator_name(name), role=AGGREGATION, ports={"tcp": PORT}
@@ -68,7 +68,7 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
         form=spec.aggregation_worker,
         env=[
             *_common_env(observed, spec, name),
-            field("AGG_BIND_IP", "status.podIP"),  # else Sedna's aggregator guesses an address
+            field("AGG_BIND_IP", "status.podIP"),  # Sedna's would guess an address
             literal("AGG_BIND_PORT", str(PORT)),
         ],
         data=storage.joined(data, state),
@@ -79,7 +79,9 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
 
 
 def _state(observed: Observed, model_url: str) -> storage.Placement:
-    """Where rounds are kept: beside the model if that is on a node, so they outlive the pod."""
+    """Where the aggregator keeps its rounds: beside a model on a node, where they outlive the pod;
+    for a model in a bucket, in the pod.
+    """
     env = "FEDERATION_STATE_DIR"
     if model_url.startswith("/"):
         path = storage.HOST_DATA + storage.mounted(model_url)
@@ -151,5 +153,5 @@ def _transmitter_env(spec: FederatedLearningJobSpec) -> list[EnvVar]:
 
 
 def names(spec: FederatedLearningJobSpec, job: str) -> list[WorkerName]:
-    """Of the pods of all workers."""
+    """The names of the pods of all workers."""
     return [aggregator_name(job), *replica_names(job, TRAIN, len(spec.training_workers))]

@@ -1,7 +1,7 @@
 """assignments: what each edge node must hold of a JointInferenceService.
 
-Called by the engine. A node is told of the service as long as an edge worker belongs or still
-lives there, so a worker can report to its end, whatever became of the spec meanwhile.
+Called by the engine. A node holds the service as long as an edge worker belongs there or still runs
+there, so that a worker can report until its end, even after an edit of the spec.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from globalmanager.rules.worker_form import fixed_node
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> assignment, with a grant for each worker that may ever be there."""
+    """Node -> assignment, with a grant for each worker that may run there."""
     if is_being_deleted(observed.object):
         return {}
     excerpt = _excerpt(observed.spec) if observed.spec else {}
@@ -30,7 +30,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 
 def nodes(observed: Observed) -> list[NodeName]:
-    """Where edge workers belong or live, in order."""
+    """The nodes where edge workers belong or run, sorted."""
     named = {node for node in _named_nodes(observed) if is_subdomain(node)}
     return [NodeName(node) for node in sorted(named)]
 
@@ -61,9 +61,11 @@ def _template_node(deployment: Object) -> str:
 
 
 def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assignment:
-    """A function of generation and node alone: while the version stands still nothing is sent.
+    """The assignment of one node.
 
-    So both names are granted that the worker can have there, whether or not its node is fixed.
+    The body may depend on generation and node only, because the version is the generation: a body
+    that changed without a new version would never be sent. So it grants both names that the worker
+    can have on the node, whether or not the spec fixes the node.
     """
     name = observed.ref.name
     secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)

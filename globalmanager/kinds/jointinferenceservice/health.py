@@ -1,7 +1,7 @@
 """Condition Running, phase and numbers of a JointInferenceService.
 
-Called by `main`. Looks at what exists, never at the spec, so that it tells the truth about
-running workers while the spec is wrong.
+Called by `main`. Looks at the objects that exist and never at the spec, so that the status of
+running workers is right even while the spec is wrong.
 """
 
 from collections.abc import Mapping

@@ -70,7 +70,7 @@ def _running(observed: Observed, findings: tuple[Finding, Finding]) -> tuple[Fin
 
 
 def _refused(observed: Observed, running: Finding, phase: Phase) -> tuple[Finding, Phase]:
-    """What the API did not take is why there are no workers, or why they are the old ones."""
+    """With a refusal of the API added: it is the reason why workers are missing or out of date."""
     refusal = observed.refusal
     if refusal is None:
         return running, phase

@@ -1,4 +1,4 @@
-"""What the edges' samples add up to. Called by `upstream` with each report, by `health` always."""
+"""Sums over all edge workers. Called by `upstream` for each report, by `health` for each plan."""
 
 from collections.abc import Mapping
 from typing import Any, Final

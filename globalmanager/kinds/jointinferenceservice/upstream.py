@@ -1,9 +1,9 @@
 """fold: what an edge's report means for a JointInferenceService.
 
-Called by the edge side. The report of a worker is kept whole under .status.workers; the totals
-are added up from there, never from the report, so nothing is counted twice. They go into the
-same patch: that halves the requests of a running service. `plan` writes them too, if they ever
-differ.
+Called by the edge side. The whole report of a worker is kept under .status.workers. The totals are
+sums over these entries and never over reports, so that nothing is counted twice. Entry and totals
+are one patch, which halves the requests of a running service. `plan` corrects the totals if they
+ever differ.
 """
 
 from collections.abc import Mapping

@@ -35,7 +35,7 @@ OWNS: Final = {
     AUTOSCALERS: UpdateRule.REPLACE,
 }
 _OURS_TO_SAY: Final = ("LC_SERVER", "WORKER_NAME")
-"""Variables by which an edge worker's reports arrive, and arrive as its own."""
+"""Environment variables without which the reports of an edge worker would not reach .status."""
 
 
 def deployment_name(service: str, role: str) -> str:
@@ -43,12 +43,12 @@ def deployment_name(service: str, role: str) -> str:
 
 
 def worker_name(service: str, role: str, node: str = "") -> WorkerName:
-    """Of the one worker of `role`, or of the one on `node` where Kubernetes chooses the node."""
+    """The name of the worker of `role`; with the node in it where Kubernetes chooses the node."""
     return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
 
 
 def hints(spec: JointInferenceServiceSpec) -> str:
-    """Sentences on what is accepted and may not be meant; "" when there is none."""
+    """Warnings about fields that are valid but probably a mistake; "" for none."""
     told = [mining.unknown_parameters(spec.edge_worker.mining)]
     for name in set_by_user(spec.edge_worker, _OURS_TO_SAY):
         told.append(
@@ -59,7 +59,7 @@ def hints(spec: JointInferenceServiceSpec) -> str:
 
 
 def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
-    """In the order of creation: what is called before who calls it."""
+    """The children in the order of creation: a Service before the workers that call it."""
     name = observed.ref.name
     service = children.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, ports={"tcp": PORT})
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
@@ -102,7 +102,7 @@ def _cloud_env(observed: Observed) -> list[EnvVar]:
     return [
         *_common_env(observed),
         worker,
-        field("BIG_MODEL_BIND_IP", "status.podIP"),  # else Sedna's library guesses an address
+        field("BIG_MODEL_BIND_IP", "status.podIP"),  # without it Sedna's library guesses an address
         literal("BIG_MODEL_BIND_PORT", str(PORT)),
     ]
 
@@ -133,7 +133,7 @@ def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
 
 
 def _mining_env(given: Mining | None) -> list[EnvVar]:
-    """Without mining the worker's own code decides."""
+    """Variables of the mining algorithm; none when the worker's own code decides."""
     if given is None:
         return []
     parameters = json.dumps(msgspec.to_builtins(given.parameters))

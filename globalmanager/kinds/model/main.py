@@ -1,4 +1,4 @@
-"""plan of a Model: whether workers could get at it.
+"""plan of a Model: says whether workers can reach its URL's scheme and path.
 
 Called by the engine when the Model changed. Pure and total.
 """
