@@ -1,15 +1,15 @@
 """The engine: turns every change into a key, and every key into observe, plan, apply.
 
-Every replica has one that observes and says what each node must hold; only the leader's plans.
+Every replica has one. Each says what nodes must hold, on a path of its own (assign) that waits for
+no plan; only the leader's plans.
 
 Built by app; the edge server and REST ask it for objects and write status through it. One
 Engine serves all kinds. It keeps nothing that it could not see again after a restart, and no
 resource's fault reaches another: whatever a kind or the API raises ends in that key's backoff.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -20,14 +20,12 @@ from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
-from globalmanager.cache.index import Relation
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.cache.informers import ALL, MANAGED, Informers, Scope
 from globalmanager.cache.store import Store, controller_of
 from globalmanager.contract import (
     NODES,
     POD_CONTROLLERS,
-    Assignment,
     Event,
     Kind,
     Object,
@@ -40,6 +38,7 @@ from globalmanager.contract import (
     task_key,
 )
 from globalmanager.engine.apply import Applier, refusal_of
+from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.health import health_of
@@ -85,7 +84,7 @@ class Engine:
     """Reconciles all resources of `kinds`.
 
     Args:
-        sink: told what each node must hold, before the plan is carried out
+        sink: told what each node must hold
         contacts: asked for the sessions of the nodes
         workers: settings that shape workers; handed to the kinds
         fence: open while this replica leads; None: it is the only one, and always does
@@ -109,13 +108,10 @@ class Engine:
         self._settings = settings or EngineSettings()
         self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
-        self._sink = sink
         self._now = now
         self._kinds = served_types(kinds, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
-        self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> where it is assigned
         self._parked: set[ObjectRef] = set()  # wait for an informer to settle
-        self._unseen: set[ObjectRef] = set()  # jobs not yet given to the sink; until all were
         self._refused: dict[ObjectRef, str] = {}  # job -> what the log said why it is not done
         self._informers = Informers(
             client,
@@ -133,7 +129,15 @@ class Engine:
             contacts=contacts,
             settings=workers,
         )
-        self.initially_reconciled = asyncio.Event()
+        self._assigner = Assigner(
+            self._kinds,
+            self._observer,
+            sink,
+            can_observe=self._can_observe,
+            is_listed=lambda: all(self._informers.get(type_).settled for type_ in self._kinds),
+            metrics=self._metrics,
+        )
+        self.initially_reconciled = self._assigner.caught_up
         """Set once every job resource that was there at the start was given to the sink: before
         that, what a node must hold is not known, so no session may be admitted."""
         leading = client if fence is None else client.guarded(fence)
@@ -156,6 +160,7 @@ class Engine:
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
         try:
             async with TaskGroup() as tasks:
+                tasks.create_task(self._assigner.run(), name="assigner")
                 self._informers.start(tasks)
                 tasks.create_task(self.recorder.run(), name="events")
                 for number in range(self._settings.workers):
@@ -180,7 +185,7 @@ class Engine:
 
     def contact_changed(self, node: NodeName) -> None:
         """The contact book has news of `node`: look again at all that is assigned to it."""
-        for ref in self._nodes.of(node):
+        for ref in self._assigner.jobs_on(node):
             self._queue.add(ref)
 
     def find(self, key: TaskKey) -> Served | None:
@@ -235,7 +240,11 @@ class Engine:
         if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
             return
         self._tell_owners(scope, old, new)
-        for ref in self._concerned(scope, old, new):
+        concerned = self._concerned(scope, old, new)
+        if concerns_assignments(scope.type, old, new):
+            for ref in concerned:
+                self._assigner.changed(ref)
+        for ref in concerned:
             self._queue.add(ref)
 
     def _tell_owners(self, scope: Scope, old: Object | None, new: Object | None) -> None:
@@ -253,8 +262,6 @@ class Engine:
             return {ref for refs in owners for ref in refs}
         ref = ref_of(scope.type, states[0])
         itself = {ref} if scope.type in self._kinds else set()
-        if not self.initially_reconciled.is_set():
-            self._unseen |= itself
         return itself | self._observer.referrers(ref) | self._observer.scaled(ref, new)
 
     def _namesake(self, object_: Object) -> set[ObjectRef]:
@@ -268,11 +275,7 @@ class Engine:
         for ref in self._parked:
             self._queue.add(ref)
         self._parked.clear()
-        self._check_initial()
-
-    def _check_initial(self) -> None:
-        if not self._unseen and all(self._informers.get(type_).settled for type_ in self._kinds):
-            self.initially_reconciled.set()
+        self._assigner.settled()
 
     # ---- keys become effects --------------------------------------------------------------------
 
@@ -329,20 +332,15 @@ class Engine:
     async def _reconcile(self, ref: ObjectRef) -> float | None:
         """Returns: after how many seconds to come again, though nothing may have changed."""
         kind = self._kinds[ref.type]
-        if not self._can_observe(kind) and self._store(ref.type).get(ref) is not None:
-            self._parked.add(ref)
-            return None
-        try:
-            observed = self._observer.observe(ref)
-            if observed is None:
-                self._forget(ref)
-                return None
-            self._assign(ref, kind.assignments(observed))
-        finally:
-            self._seen(ref)  # even if the kind failed: one resource must not shut out all edges
         # Of an object that was readable once, what runs and what the nodes hold stays, but nothing
         # new is done: it may be terminating, and each child made then is one more to delete.
         if not self.leads or ref in self._informers.get(ref.type).set_aside:
+            return None
+        if not self._can_observe(kind):
+            self._parked.add(ref)
+            return None
+        observed = self._observer.observe(ref)
+        if observed is None:
             return None
         if not self._can_plan(ref):
             self._parked.add(ref)
@@ -383,20 +381,6 @@ class Engine:
         """Whether what the resource refers to is known, be it present or not."""
         types = {reference.type for reference in self._observer.references(ref)}
         return all(self._informers.get(type_).settled for type_ in types)
-
-    def _assign(self, ref: ObjectRef, by_node: Mapping[NodeName, Assignment]) -> None:
-        self._nodes.set(ref, by_node)
-        self._sink.assign(task_key(ref), by_node)
-
-    def _forget(self, ref: ObjectRef) -> None:
-        self._nodes.drop(ref)
-        self._sink.forget(task_key(ref))
-        self._seen(ref)
-
-    def _seen(self, ref: ObjectRef) -> None:
-        if not self.initially_reconciled.is_set():
-            self._unseen.discard(ref)
-            self._check_initial()
 
     def _written_to(self, type_: ResourceType) -> Store:
         """The store that takes in what the API answers to a write of a plan."""

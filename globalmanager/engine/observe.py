@@ -70,8 +70,9 @@ def find_owned(kind: Kind, job: Job, managed: StoreOf) -> Owned:
 class Observer:
     """What the stores say of each job resource, and which jobs a change of a store concerns.
 
-    Called by loop. Keeps, for each job that is there: the job with its spec decoded, what the job
-    refers to, and the keys of the job's controllers. Keeps for each scaler which job it names.
+    Called by loop and assign. Keeps, for each job that is there: the job with its spec decoded,
+    what the job refers to, and the keys of the job's controllers. Keeps for each scaler which job
+    it names.
 
     Args:
         kinds: the served job resources
@@ -105,7 +106,7 @@ class Observer:
 
         Raises: whatever the kind's `read` or `references` raises against the contract
         """
-        object_ = self._all_of(ref.type).get(ref)
+        object_ = self.find(ref)
         if object_ is None:
             self._forget(ref)
             return None
@@ -126,6 +127,10 @@ class Observer:
             settings=self._settings,
             scalers=self._scalers(ref),
         )
+
+    def find(self, ref: ObjectRef) -> Object | None:
+        """An object of which the stores have everything: a job resource or what one refers to."""
+        return self._all_of(ref.type).get(ref)
 
     def references(self, ref: ObjectRef) -> frozenset[ObjectRef]:
         """What the job referred to when it was observed last, present or not."""
@@ -175,7 +180,7 @@ class Observer:
         return job
 
     def _present(self, refs: Iterable[ObjectRef]) -> dict[ObjectRef, Object]:
-        found = ((ref, self._all_of(ref.type).get(ref)) for ref in refs)
+        found = ((ref, self.find(ref)) for ref in refs)
         return {ref: object_ for ref, object_ in found if object_ is not None}
 
     def _scalers(self, ref: ObjectRef) -> dict[ObjectRef, Object]:

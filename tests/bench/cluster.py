@@ -1,8 +1,8 @@
 """How the GlobalManager does on a real API server with many edges and many new objects.
 
-Everything runs on one machine: etcd, the API server, the GlobalManager, and the load, each in
-processes of its own. No controller manager and no scheduler: nobody runs the workers, and what
-is measured is the GlobalManager and the API server that it speaks to.
+Everything runs on one machine: etcd, the API server, its controller manager and scheduler, the
+GlobalManager, and the load, each in processes of its own. The controller manager makes ReplicaSets
+and pods of each Deployment that the GlobalManager creates; no kubelet runs the pods.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.bench.edges import node_name, token_of
-from tests.bench.samples import config_map
+from tests.bench.samples import MODEL, config_map, model
 from tests.bench.spread import spread
 from tests.certificates import Authority
 from tests.cluster import binaries
@@ -31,14 +31,14 @@ CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 SYSTEM_NAMESPACE: Final = "edgeai-system"
 NAMESPACE: Final = "default"
 SESSIONS: Final = 500
-OBJECTS: Final = 1000
+OBJECTS: Final = 500
 RATE: Final = 50  # objects created per second
-REPORTED: Final = 200
 REPORTS: Final = 5
 REPORT_EVERY_S: Final = 1.0
 SETTLE_S: Final = 10.0
 WATCHED_S: Final = 20.0  # that a settled system is watched for a write
 DEADLINE_S: Final = 120.0
+POLL_S: Final = 0.25  # a list of all objects is asked for so often
 # As deploy/containers sets it for the GlobalManager.
 AS_DEPLOYED: Final = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
@@ -91,7 +91,7 @@ def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
         control_plane = ControlPlane(binaries.obtain(), Path(directory))
         try:
-            control_plane.start(with_controllers=False)
+            control_plane.start()
             return _measure(control_plane, Path(directory))
         finally:
             control_plane.stop()
@@ -111,6 +111,7 @@ def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
         with _load(f"ws://{manager.edge_address}") as load:
             figures["kib_per_plain_session"] = _kib_per_session(manager, before_kib)
             figures |= _assignments(control_plane, load, directory)
+            figures["made_meanwhile"] = _made(control_plane)
             figures |= _reports(control_plane, load)
             figures["written_once_settled"] = _written_once_settled(control_plane)
     return figures
@@ -170,6 +171,9 @@ def _prepare(control_plane: ControlPlane) -> None:
     ]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(control_plane.client.create, nodes))
+    control_plane.client.create(model(MODEL, NAMESPACE))
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+    _wait(lambda: control_plane.client.find(account), "no pod can be made without its account")
 
 
 @contextlib.contextmanager
@@ -224,6 +228,7 @@ def _assignments(control_plane: ControlPlane, load: Load, directory: Path) -> di
     creation = [(answered - asked) * 1000 for asked, answered in created.values()]
     return {
         "objects": OBJECTS,
+        "lost": len(created.keys() - load.assigned.keys()),
         "created_per_s": RATE,
         "cr_to_edge_ms": spread(to_edge),
         "cr_create_ms": spread(creation),
@@ -244,18 +249,28 @@ def _bare_requests(
         time.sleep(0.2)
 
 
+def _made(control_plane: ControlPlane) -> dict[str, int]:
+    """How many objects there are by now of those that the controller manager sees or makes."""
+    paths = {
+        "deployments": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
+        "replicasets": f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets",
+        "pods": f"/api/v1/namespaces/{NAMESPACE}/pods",
+    }
+    return {name: len(control_plane.client.list(path)) for name, path in paths.items()}
+
+
 # ---- from edge to object ------------------------------------------------------------------------
 
 
 def _reports(control_plane: ControlPlane, load: Load) -> dict[str, Any]:
     """How long after the last report every last value stands in its object."""
-    chosen = sorted(load.assigned)[:REPORTED]
+    chosen = sorted(load.assigned)
     load.command(report=REPORTS, every=REPORT_EVERY_S, of=chosen)
     sent_s = load.answer("sent")
-    _wait(lambda: _all_visible(control_plane, set(chosen)), "not every value is visible")
+    _wait(lambda: _all_visible(control_plane, set(chosen)), "not every value is visible", POLL_S)
     visible_s = time.monotonic() - sent_s["sent"]
     return {
-        "reported_objects": REPORTED,
+        "reported_objects": len(chosen),
         "reports_each": REPORTS,
         "last_report_acked_s": round(sent_s["acked"] - sent_s["sent"], 2),
         "last_value_visible_s": round(visible_s, 2),
@@ -285,9 +300,9 @@ def _written_once_settled(control_plane: ControlPlane) -> list[str]:
     return sorted({key for key, _ in before.items() ^ control_plane.registry().items()})
 
 
-def _wait(is_so: Callable[[], bool], otherwise: str) -> None:
+def _wait(is_so: Callable[[], Any], otherwise: str, poll_s: float = 0.1) -> None:
     end_s = time.monotonic() + DEADLINE_S
     while not is_so():
         if time.monotonic() > end_s:
             raise SystemExit(f"{otherwise} after {DEADLINE_S:g} s")
-        time.sleep(0.1)
+        time.sleep(poll_s)

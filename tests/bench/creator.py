@@ -18,7 +18,7 @@ import aiohttp
 import uvloop
 
 from tests.bench.edges import node_name
-from tests.bench.samples import service
+from tests.bench.samples import MODEL, service
 
 PLURAL: Final = "jointinferenceservices"
 
@@ -28,7 +28,8 @@ async def create(
 ) -> tuple[str, float, float]:
     path = f"{url}/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
     asked_s = time.monotonic()
-    async with session.post(path, json=service(number, namespace, node)) as answer:
+    body = service(number, namespace, node, model=MODEL)
+    async with session.post(path, json=body) as answer:
         answered_s = time.monotonic()
         answer.raise_for_status()
         created = await answer.json()

@@ -1,6 +1,19 @@
 """Objects that the measurements create."""
 
+from typing import Final
+
 from edgeai.api import Object
+
+MODEL: Final = "bench"
+
+
+def model(name: str, namespace: str) -> Object:
+    return {
+        "apiVersion": "edgeai.io/v1alpha1",
+        "kind": "Model",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"url": f"/models/{name}.onnx", "format": "onnx"},
+    }
 
 
 def service(number: int, namespace: str, node: str, *, model: str = "none") -> Object:

@@ -23,7 +23,7 @@ from globalmanager.contract import (
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import KubeClient
+from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.errors import NotFound
 from localcluster.api.server import Server, serve
 from localcluster.controllers.garbage_collector import GarbageCollector
@@ -170,11 +170,12 @@ async def run_manager(
     kinds: Sequence[Kind] = (GADGET,),
     settings: EngineSettings | None = None,
     fence: Fence | None = None,
+    client_settings: ClientSettings = ClientSettings(),  # noqa: B008 - frozen
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[Manager]:
     requests: list[tuple[str, str]] = []
     async with await KubeClient.from_kubeconfig(
-        kubeconfig, on_request=lambda verb, code, _s: requests.append((verb, code))
+        kubeconfig, client_settings, on_request=lambda verb, code, _s: requests.append((verb, code))
     ) as client:
         edge = Edge()
         registry = CollectorRegistry()

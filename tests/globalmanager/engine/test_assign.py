@@ -1,0 +1,305 @@
+"""The edge first: what nodes must hold waits for no plan, no request and no rate limit."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from common.ids import NodeName, Uid
+from globalmanager.cache.store import Store
+from globalmanager.contract import (
+    PODS,
+    Assignment,
+    Kind,
+    Object,
+    ObjectRef,
+    Observed,
+    ResourceType,
+    WorkerSettings,
+    ref_of,
+)
+from globalmanager.engine.assign import Assigner, concerns_assignments
+from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.observe import Observer
+from globalmanager.kube.client import ClientSettings
+from tests.globalmanager.cluster import Cluster, Edge, Manager, User, key_of, run_manager
+from tests.globalmanager.gadgets import GADGET, assignments, gadget
+from tests.globalmanager.objects import GADGETS, make
+from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.waiting import until
+
+MANY = range(30)  # more than there are reconcilers
+
+
+# ---- nothing stands before it -------------------------------------------------------------------
+
+
+def watch_of_gadgets(scripted: ScriptedApi, events: asyncio.Queue[Object]) -> None:
+    """An empty cluster, of whose gadgets `events` are told; every write hangs."""
+
+    async def tell(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        if request.path != GADGETS.path():
+            await scripted.released.wait()
+        while not scripted.released.is_set():
+            await response.write(msgspec.json.encode(await events.get()) + b"\n")
+        return response
+
+    scripted.lists = [scripted.listing(version=1)]
+    scripted.watches = [tell]
+    scripted.others = [scripted.hang()]
+
+
+async def test_nodes_learn_of_jobs_and_of_their_end_while_every_write_hangs(
+    scripted: ScriptedApi, tmp_path: Path
+) -> None:
+    events: asyncio.Queue[Object] = asyncio.Queue()
+    watch_of_gadgets(scripted, events)
+    async with run_manager(write_kubeconfig(tmp_path / "kubeconfig", scripted.url)) as manager:
+        await manager.engine.initially_reconciled.wait()
+        jobs = [
+            make(f"g{n}", version=n + 2, namespace="default", spec={"node": "n1"}) for n in MANY
+        ]
+        for job in jobs:
+            events.put_nowait({"type": "ADDED", "object": job})
+        await until(lambda: len(manager.edge.desired) == len(MANY))
+        await until(lambda: scripted.paths("other"))
+        for n, job in enumerate(jobs):
+            ended = {**job, "metadata": {**job["metadata"], "resourceVersion": str(100 + n)}}
+            events.put_nowait({"type": "DELETED", "object": ended})
+        await until(lambda: len(manager.edge.forgotten) == len(MANY))
+        assert manager.writes == []
+        assert manager.edge.desired == {}
+        events.put_nowait({})  # ends the watch's answer
+
+
+async def test_nodes_learn_of_jobs_however_low_the_rate_of_requests_is(
+    cluster: Cluster, user: User
+) -> None:
+    at_start = 10  # lists and watches
+    rate = ClientSettings(qps=1, burst=at_start)
+    async with run_manager(cluster.kubeconfig, client_settings=rate) as manager:
+        await manager.engine.initially_reconciled.wait()
+        for n in MANY:
+            await user.create(GADGETS, gadget(f"g{n}", node="n1"))
+        await until(lambda: len(manager.edge.desired) == len(MANY))
+        for n in MANY:
+            await user.delete(GADGETS, f"g{n}")
+        await until(lambda: len(manager.edge.forgotten) == len(MANY))
+        assert len(manager.writes) < len(MANY)
+
+
+# ---- only what changed is computed --------------------------------------------------------------
+
+
+class Counting:
+    """GADGET, which counts for how many observations it computed assignments."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.kind = msgspec.structs.replace(GADGET, assignments=self._assignments)
+
+    def _assignments(self, observed: Observed) -> Mapping[NodeName, Assignment]:
+        self.calls += 1
+        return assignments(observed)
+
+
+async def test_a_status_that_changes_computes_no_assignment(cluster: Cluster, user: User) -> None:
+    counting = Counting()
+    async with run_manager(cluster.kubeconfig, kinds=[counting.kind]) as manager:
+        for name in "ab":
+            await user.create(GADGETS, gadget(name, node="n1"))
+        await until(lambda: manager.phase("a") == manager.phase("b") == "Ready")
+        before = counting.calls
+        ref, uid = ObjectRef(GADGETS, "default", "a"), uid_in(manager, "a")
+        for n in range(20):
+            report = {"workers": {"w": {"n": n}}}
+            await manager.engine.status_writer.update(ref, uid, partial(told, report))
+        await until(lambda: manager.status("a")["workers"]["w"] == {"n": 19})
+        assert counting.calls == before
+        await user.change_spec("a", node="n2")
+        await until(lambda: manager.edge.nodes_of("a") == ["n2"])
+        assert counting.calls == before + 1
+
+
+def told(report: Object, _status: Mapping[str, Any]) -> Object:
+    return report
+
+
+def uid_in(manager: Manager, name: str) -> Uid:
+    found = manager.engine.find(key_of(name))
+    assert found is not None
+    return Uid(found.object["metadata"]["uid"])
+
+
+def changed(old: Object, **metadata: Any) -> Object:
+    newer = {"resourceVersion": "2", "managedFields": [{"time": "now"}]}
+    return {**old, "metadata": {**old["metadata"], **newer, **metadata}}
+
+
+JOB = make("a", metadata={"generation": 1}, status={"phase": "Ready"})
+PLAIN = make("a", data={"a": "b"})
+
+CHANGES: dict[str, tuple[ResourceType, Object | None, Object | None, bool]] = {
+    "a new object": (GADGETS, None, JOB, True),
+    "an end": (GADGETS, JOB, None, True),
+    "a status": (GADGETS, JOB, {**changed(JOB), "status": {"phase": "Failed"}}, False),
+    "a spec": (GADGETS, JOB, changed(JOB, generation=2), True),
+    "the begin of an end": (GADGETS, JOB, changed(JOB, deletionTimestamp="now"), True),
+    "annotations": (GADGETS, JOB, changed(JOB, annotations={"a": "b"}), True),
+    "labels": (GADGETS, JOB, changed(JOB, labels={"a": "b"}), True),
+    "an owner": (GADGETS, JOB, changed(JOB, ownerReferences=[{"uid": "u"}]), True),
+    "another uid": (GADGETS, JOB, changed(JOB, uid="another"), True),
+    "an object without generations": (GADGETS, PLAIN, changed(PLAIN), True),
+    "the phase of a pod": (PODS, JOB, changed(JOB), True),
+}
+
+
+@pytest.mark.parametrize(("type_", "old", "new", "expected"), CHANGES.values(), ids=CHANGES)
+def test_what_may_change_an_assignment(
+    type_: ResourceType, old: Object | None, new: Object | None, expected: bool
+) -> None:
+    assert concerns_assignments(type_, old, new) is expected
+
+
+# ---- one job's trouble is its own ---------------------------------------------------------------
+
+
+class Assigning:
+    """An assigner over stores that the test fills."""
+
+    def __init__(self, kind: Kind = GADGET) -> None:
+        self.edge = Edge()
+        self.jobs = Store(GADGETS)
+        others: dict[ResourceType, Store] = {}
+
+        def store(type_: ResourceType) -> Store:
+            return self.jobs if type_ == GADGETS else others.setdefault(type_, Store(type_))
+
+        kinds = {GADGETS: kind}
+        observer = Observer(
+            kinds,
+            all_of=store,
+            managed=store,
+            contacts=self.edge,
+            settings=WorkerSettings(root_key=bytes(32)),
+        )
+        self.assigner = Assigner(
+            kinds,
+            observer,
+            self.edge,
+            can_observe=lambda _kind: True,
+            is_listed=lambda: True,
+            metrics=EngineMetrics(CollectorRegistry()),
+        )
+
+    def put(self, job: Object) -> None:
+        self.jobs.upsert(job)
+        self.assigner.changed(ref_of(GADGETS, job))
+
+    async def during(self, test: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.create_task(self.assigner.run(), name="assigner")
+        await test()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def job(name: str, *, version: int = 1, uid: str = "", **spec: str) -> Object:
+    return make(name, version=version, namespace="default", uid=uid or f"uid-{name}", spec=spec)
+
+
+async def test_what_nodes_hold_of_a_job_stays_when_its_kind_fails_and_the_others_go_on(
+    cluster: Cluster, user: User
+) -> None:
+    async with run_manager(cluster.kubeconfig) as manager:
+        await user.create(GADGETS, gadget("bad", node="n1"))
+        await until(lambda: manager.edge.nodes_of("bad") == ["n1"])
+        await user.change_spec("bad", bug="assignments", node="n2")
+        await user.create(GADGETS, gadget("good", node="n1"))
+        await until(lambda: manager.edge.nodes_of("good") == ["n1"])
+        await until(lambda: manager.phase("good") == "Ready")
+        assert manager.edge.nodes_of("bad") == ["n1"]
+        await user.change_spec("bad", bug="")
+        await until(lambda: manager.edge.nodes_of("bad") == ["n2"])
+
+
+@pytest.mark.looptime
+async def test_a_kind_that_failed_is_asked_again_though_nothing_changes() -> None:
+    failures = [RuntimeError("a bug in assignments")] * 3
+
+    def flaky(observed: Observed) -> Mapping[NodeName, Assignment]:
+        if failures:
+            raise failures.pop()
+        return assignments(observed)
+
+    assigning = Assigning(msgspec.structs.replace(GADGET, assignments=flaky))
+
+    async def test() -> None:
+        assigning.put(job("a", node="n1"))
+        await asyncio.sleep(60)
+        assert assigning.edge.nodes_of("a") == ["n1"]
+
+    await assigning.during(test)
+
+
+async def test_what_nodes_hold_of_an_earlier_job_of_the_name_goes_even_if_the_kind_fails() -> None:
+    assigning = Assigning()
+
+    async def test() -> None:
+        assigning.put(job("a", node="n1"))
+        await until(lambda: assigning.edge.nodes_of("a") == ["n1"])
+        assigning.put(job("a", version=2, uid="another", bug="assignments"))
+        await until(lambda: assigning.edge.nodes_of("a") == [])
+
+    await assigning.during(test)
+
+
+@pytest.mark.parametrize("answer", [None, {"n1": "no assignment"}], ids=["no mapping", "odd"])
+async def test_an_answer_that_the_sink_cannot_take_ends_nothing(answer: Any) -> None:
+    def wrong(observed: Observed) -> Mapping[NodeName, Assignment]:
+        return answer if observed.spec.bug else assignments(observed)
+
+    assigning = Assigning(msgspec.structs.replace(GADGET, assignments=wrong))
+
+    async def test() -> None:
+        assigning.put(job("bad", bug="odd"))
+        assigning.put(job("good", node="n1"))
+        await until(lambda: assigning.edge.nodes_of("good") == ["n1"])
+
+    await assigning.during(test)
+
+
+# ---- a start ------------------------------------------------------------------------------------
+
+
+async def test_a_start_with_many_jobs_leaves_time_to_others() -> None:
+    """Heartbeats and Leases go on while what nodes must hold is computed."""
+    each_s, jobs = 0.001, 300
+
+    def slow(observed: Observed) -> Mapping[NodeName, Assignment]:
+        end_s = time.monotonic() + each_s
+        while time.monotonic() < end_s:
+            pass
+        return assignments(observed)
+
+    assigning = Assigning(msgspec.structs.replace(GADGET, assignments=slow))
+
+    async def test() -> None:
+        for number in range(jobs):
+            assigning.put(job(f"g{number}", node="n1"))
+        turns = 0
+        while not assigning.assigner.caught_up.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= jobs / 10
+        assert len(assigning.edge.desired) == jobs
+
+    await assigning.during(test)
