@@ -7,54 +7,17 @@ form, those of Sedna.
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final
+from typing import Final
 
 import msgspec
 
 from common.ids import WorkerName
 from common.labels import LABEL_WORKER
 from globalmanager.contract import InvalidSpec, Object, Observed, WorkerSettings
-from globalmanager.rules import pods, storage
+from globalmanager.rules import pods, storage, templates
 from globalmanager.rules.pods import EnvVar
-from globalmanager.rules.specs import NonEmpty, check_object_name, parse, shown
-
-_KEEP_UNKNOWN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_TEXTS: Final = {"type": "array", "nullable": True, "items": {"type": "string"}}
-_ENV_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "properties": {"value": {"type": "string", "nullable": True}},
-}
-# The schema describes only the fields of a container in which YAML easily reads a number or a
-# boolean instead of a text. The API server then refuses them at once and by name, and not only when
-# the Deployment is created.
-_CONTAINER_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "properties": {
-        "command": _TEXTS,
-        "args": _TEXTS,
-        "env": {"type": "array", "nullable": True, "items": _ENV_SCHEMA},
-    },
-}
-_TEMPLATE_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "description": "pod template of the worker, as in a Deployment",
-    "required": ["spec"],
-    "properties": {
-        "spec": {
-            **_KEEP_UNKNOWN,
-            "required": ["containers"],
-            "properties": {
-                "containers": {"type": "array", "minItems": 1, "items": _CONTAINER_SCHEMA},
-                "initContainers": {
-                    "type": "array",
-                    "nullable": True,
-                    "items": _CONTAINER_SCHEMA,
-                },
-            },
-        },
-    },
-}
-Template = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_TEMPLATE_SCHEMA)]
+from globalmanager.rules.specs import NonEmpty, check_object_name, shown
+from globalmanager.rules.templates import Template
 
 _ENV_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _SCRIPTS_VOLUME: Final = "edgeai-scripts"
@@ -109,51 +72,6 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 # ---- checks -------------------------------------------------------------------------------------
 
 
-class _Named(msgspec.Struct):
-    name: NonEmpty
-
-
-class _EnvVar(_Named):
-    value: str | None = None
-
-
-class _Mount(msgspec.Struct, rename="camel"):
-    mount_path: NonEmpty
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    name: NonEmpty
-    image: NonEmpty
-    command: list[str] | None = None
-    args: list[str] | None = None
-    env: list[_EnvVar] | None = None
-    volume_mounts: list[_Mount] | None = None
-
-
-class _Toleration(msgspec.Struct):
-    key: str | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    containers: Annotated[list[_Container], msgspec.Meta(min_length=1)]
-    init_containers: list[_Named] | None = None
-    volumes: list[_Named] | None = None
-    node_name: str | None = None
-    tolerations: list[_Toleration] | None = None
-
-
-class _Metadata(msgspec.Struct):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _TemplateShape(msgspec.Struct):
-    """The fields of a pod template that this module uses; the API server checks all others."""
-
-    spec: _PodSpec
-    metadata: _Metadata | None = None
-
-
 def check(form: WorkerForm, path: str) -> None:
     """Raises: InvalidSpec unless a pod template can be built from `form` (at `path`)"""
     if (form.worker_spec is None) == (form.template is None):
@@ -169,8 +87,7 @@ def check(form: WorkerForm, path: str) -> None:
 
 
 def _check_template(form: WorkerForm, template: Object, path: str) -> None:
-    shape = parse(template, _TemplateShape, f"{path}.template")
-    named = shape.spec.node_name
+    named = templates.check(template, f"{path}.template").spec.node_name
     if form.node_name and named and named != form.node_name:
         problem = f"{shown(form.node_name)} is not {shown(named)} of template.spec.nodeName"
         raise InvalidSpec(f"{path}.nodeName", problem, "name the node once")
