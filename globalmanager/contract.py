@@ -320,7 +320,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     types: Mapping[ResourceType, Schema]
     """Every version of every resource that is served; same behaviour in all. Of several versions of
     one resource the first is the one that is stored and watched; the others are converted to it by
-    the API server, which changes nothing but apiVersion, so `read` understands them all."""
+    the API server, which changes nothing but apiVersion, so `read` understands them all. Each
+    version has the fields of all of them: what a version lacks is lost when it is written."""
     singular: str
     short_names: Mapping[str, tuple[str, ...]]
     """By API group. One name in two groups would make kubectl warn with each use of it."""
@@ -332,6 +333,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     scalers: Mapping[ResourceType, Callable[[Object], str]] = {}
     """Other job resources that act on one of this kind, and how they name it: object -> name of the
     job in the same namespace, "" for none. Total. The job's plan adopts and executes them."""
+    grants: tuple[Mapping[str, Any], ...] = ()
+    """Rules (apiGroups, resources, verbs) of the Roles that it creates. The API server lets nobody
+    grant what they may not do themselves, so the GlobalManager has these rights, too."""
     deletes_itself: bool = False
     """Whether a plan may delete the job, as a time to live demands."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()

@@ -15,6 +15,7 @@ from globalmanager.contract import (
     PODS,
     SERVICES,
     Action,
+    Adopt,
     Create,
     Delete,
     Object,
@@ -141,6 +142,25 @@ def refused(
         and (existing := observed.children.get(ref)) is not None
         and not _has_hash_of(existing, wish.object)
     )
+
+
+def adoptions(observed: Observed) -> tuple[Adopt, ...]:
+    """Of the scalers that nobody controls and that are not being deleted."""
+    return tuple(
+        Adopt(ref, scaler["metadata"]["uid"])
+        for ref, scaler in observed.scalers.items()
+        if not is_being_deleted(scaler) and not _controllers(scaler)
+    )
+
+
+def is_adopted(observed: Observed, scaler: Object) -> bool:
+    """Whether the job is its controller; a job of the same name may have been it before."""
+    return observed.uid in _controllers(scaler)
+
+
+def _controllers(object_: Object) -> list[str]:
+    owners = object_["metadata"].get("ownerReferences") or ()
+    return [owner["uid"] for owner in owners if owner.get("controller")]
 
 
 def _changes(observed: Observed, wishes: Iterator[Create], rule: UpdateRule) -> Iterator[Action]:

@@ -164,8 +164,9 @@ def conclude(
     findings: Sequence[Finding],
     end: Finding | None = None,
     phase: str,
-    nodes: Collection[NodeName],
+    nodes: Collection[NodeName] = (),
     fields: Mapping[str, Any],
+    keeps_conditions: bool = False,
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
@@ -176,14 +177,16 @@ def conclude(
         end: the final condition, once the job has ended
         nodes: where the job has workers that report
         fields: what else .status says
+        keeps_conditions: the order and the history of .status.conditions are part of the API
     """
     connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
     found = [*findings, *([connected] if connected else []), *([end] if end else [])]
     is_accepted = findings[0].truth is Truth.TRUE
+    listed = status.updated_conditions if keeps_conditions else status.conditions
     wanted = {
         "observedGeneration": observed.generation,
         "phase": phase,
-        "conditions": status.conditions(observed, found, now),
+        "conditions": listed(observed, found, now),
         "startTime": first_time(observed, "startTime", now, is_due=is_accepted),
         "edgeNodes": ",".join(sorted(nodes)) or None,
         **fields,

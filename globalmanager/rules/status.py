@@ -27,6 +27,7 @@ SUCCEEDED: Final = "Succeeded"
 """Reason of a condition that is False because the job ended well: its event is no warning."""
 
 MAX_MESSAGE_CHARS: Final = 1024
+MAX_CONDITIONS: Final = 16  # of a list that keeps its history
 MAX_WORKERS: Final = 2000  # in one object; keeps it well below etcd's 1.5 MiB
 MAX_FORMER_NODES: Final = 16  # of one worker whose counts are kept apart
 OTHER_NODES: Final = "others"
@@ -130,6 +131,24 @@ def conditions(
 ) -> list[dict[str, Any]]:
     """The whole list of conditions: exactly these findings, so the list cannot grow."""
     return [_condition(observed, finding, now) for finding in findings]
+
+
+def updated_conditions(
+    observed: Observed, findings: Iterable[Finding], now: datetime
+) -> list[dict[str, Any]]:
+    """The whole list to write, where its order and its history are part of the API.
+
+    A condition that is there is updated in its place, a new one is appended, and what was found
+    once stays as it was. Of more than MAX_CONDITIONS those go first of which nothing is found now.
+    """
+    found = {finding.type: _condition(observed, finding, now) for finding in findings}
+    listed = of(observed).get("conditions")
+    entries = map(mapping, listed) if isinstance(listed, list) else ()
+    known = {entry["type"]: dict(entry) for entry in entries if isinstance(entry.get("type"), str)}
+    history = [type_ for type_ in known if type_ not in found]
+    for type_ in history[: max(len({**known, **found}) - MAX_CONDITIONS, 0)]:
+        del known[type_]
+    return [*{**known, **found}.values()]
 
 
 def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """The CRDs in deploy/crds are those of the kinds, structural, and refuse what cannot work."""
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
 import yaml
 
-from globalmanager.contract import Kind
+from globalmanager.contract import Column, Kind, Plan, ResourceType, Schema
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.jointinferenceservice import KIND as JOINT
 from globalmanager.manifests import crds
@@ -128,3 +129,90 @@ class Union(msgspec.Struct):
 def test_a_field_of_several_types_is_refused_when_generating() -> None:
     with pytest.raises(ValueError, match="several types"):
         crds.structural(Union)
+
+
+# ---- several versions of one resource -----------------------------------------------------------
+
+
+class Status(msgspec.Struct):
+    phase: str = ""
+
+
+class OldSpec(msgspec.Struct, rename="camel"):
+    replicas: int = 0
+    """How many; `workers` in v1."""
+    workers: int | None = None
+    parts: Sequence[Status] = []
+
+
+class Spec(OldSpec, rename="camel"):
+    """The same fields, one of them with a limit."""
+
+    workers: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class LargerSpec(Spec, rename="camel"):
+    note: str = ""
+
+
+class NotedStatus(Status):
+    note: str = ""
+
+
+class DeeperSpec(Spec, rename="camel"):
+    parts: Sequence[NotedStatus] = []
+
+
+def versioned(**specs: type) -> Kind:
+    """A kind of one resource, in these versions."""
+    types = {
+        ResourceType("edgeai.io", version, "trains", "Train"): Schema(
+            spec=spec,
+            status=Status,
+            columns=(Column(f"Column of {version}", "string", ".spec.x"),),
+        )
+        for version, spec in specs.items()
+    }
+    return Kind(
+        types=types,
+        singular="train",
+        short_names={},
+        read=lambda _object: None,
+        plan=lambda _observed, _now: Plan(),
+    )
+
+
+def test_versions_of_one_resource_are_one_crd_and_the_first_is_stored() -> None:
+    kind = versioned(v1=Spec, v1alpha1=OldSpec)
+    document = crds.crd(kind, kind.resources[0])
+    first, second = document["spec"]["versions"]
+    assert document["metadata"]["name"] == "trains.edgeai.io"
+    assert [first[key] for key in ("name", "served", "storage")] == ["v1", True, True]
+    assert [second[key] for key in ("name", "served", "storage")] == ["v1alpha1", True, False]
+    for version, limits in ((first, {"minimum": 1}), (second, {})):
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        assert spec["properties"]["workers"] == {"type": "integer", **limits}
+        assert structural.check(version["schema"]["openAPIV3Schema"], "schema") == []
+        assert version["subresources"] == {"status": {}}
+        (column,) = version["additionalPrinterColumns"]
+        assert column["name"] == f"Column of {version['name']}"
+    assert all(crds.crd(kind, type_) == document for type_ in kind.types)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        pytest.param(
+            versioned(v1=Spec, v2=LargerSpec), r"v1 lacks .spec.note", id="the stored one"
+        ),
+        pytest.param(versioned(v1=LargerSpec, v2=Spec), r"v2 lacks .spec.note", id="another one"),
+        pytest.param(
+            versioned(v1=DeeperSpec, v2=Spec), r"v2 lacks .spec.parts\[\].note", id="deep"
+        ),
+    ],
+)
+def test_a_field_that_a_version_would_drop_is_refused_when_generating(
+    kind: Kind, told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        crds.crd(kind, kind.resources[0])

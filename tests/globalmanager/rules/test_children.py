@@ -4,9 +4,23 @@ import copy
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
-from globalmanager.contract import DEPLOYMENTS, SERVICES, Create, Delete, Plan, Replace, UpdateRule
+from globalmanager.contract import (
+    DEPLOYMENTS,
+    PODS,
+    SERVICES,
+    Action,
+    Create,
+    Delete,
+    Object,
+    Plan,
+    Replace,
+    ResourceType,
+    UpdateRule,
+    ref_of,
+)
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.rules import children, objects
 from tests.globalmanager.builders import World, job
@@ -236,3 +250,177 @@ def test_a_difference_names_its_path_and_what_is_there() -> None:
     wish = {"spec": {"ports": [{"port": 1}, {"port": 2}]}, "data": {"a": "b"}}
     existing = {"spec": {"ports": [{"port": 1}, {"port": 3}]}, "data": {"a": "b", "c": "d"}}
     assert objects.differences(wish, existing) == {"spec.ports[1].port": 3}
+
+
+# ---- update rules -------------------------------------------------------------------------------
+
+CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
+
+
+def pod(world: World, name: str = "digits-a", image: str = "a") -> Create:
+    template = {"metadata": {"labels": {}}, "spec": {"containers": [{"image": image}]}}
+    return children.pod(world.observed(), name=name, role="edge", template=template)
+
+
+def config(world: World, text: str = "a") -> Create:
+    content = {"data": {"hosts": text}}
+    return objects.child(
+        world.observed(), CONFIG_MAPS, name="digits-hosts", role="edge", content=content
+    )
+
+
+def reconciled(world: World, rules: Any, *desired: Create, **more: Any) -> list[Action]:
+    """As `applied`, under these rules."""
+    plan = Plan(stages=children.reconcile(world.observed(), desired, rules, **more))
+    world.apply(plan)
+    return list(plan.actions)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        pytest.param(UpdateRule.REPLACE, [Replace], id="replaced in place"),
+        pytest.param(UpdateRule.RECREATE, [Delete], id="deleted, then made anew"),
+        pytest.param(UpdateRule.KEEP, [], id="never touched"),
+        pytest.param(UpdateRule.REFUSE, [], id="never touched, and told"),
+    ],
+)
+def test_a_child_that_is_not_as_wished_is_updated_by_its_rule(
+    rule: UpdateRule, expected: list[type]
+) -> None:
+    here, rules = world(), {PODS: rule}
+    assert [type(each) for each in reconciled(here, rules, pod(here))] == [Create]
+    wish = pod(here, image="b")
+    assert [type(each) for each in reconciled(here, rules, wish)] == expected
+    told = [ref_of(PODS, wish.object)] if rule is UpdateRule.REFUSE else []
+    assert list(children.refused(here.observed(), [wish], rules)) == told
+
+
+@pytest.mark.parametrize("rule", UpdateRule)
+def test_under_every_rule_what_is_missing_is_made_and_what_is_too_much_is_deleted(
+    rule: UpdateRule,
+) -> None:
+    here, rules = world(), {PODS: rule}
+    reconciled(here, rules, pod(here, "digits-a"))
+    actions = reconciled(here, rules, pod(here, "digits-b"))
+    assert [type(each) for each in actions] == [Delete, Create]
+    assert here.names() == ["Pod/digits-b"]
+
+
+@pytest.mark.parametrize("rule", UpdateRule)
+def test_under_every_rule_what_is_as_wished_is_left_alone(rule: UpdateRule) -> None:
+    here, rules = world(), {PODS: rule}
+    reconciled(here, rules, pod(here))
+    assert reconciled(here, rules, pod(here)) == []
+    assert children.refused(here.observed(), [pod(here)], rules) == ()
+
+
+def test_what_is_refused_is_a_change_only() -> None:
+    """Not what is missing, nor what another rule is for."""
+    here = world()
+    rules = {PODS: UpdateRule.REFUSE, CONFIG_MAPS: UpdateRule.REPLACE}
+    assert children.refused(here.observed(), [pod(here)], rules) == ()
+    reconciled(here, rules, config(here))
+    assert children.refused(here.observed(), [config(here, "b")], rules) == ()
+
+
+def test_a_child_without_a_spec_is_replaced_with_all_its_content() -> None:
+    here, rules = world(), {CONFIG_MAPS: UpdateRule.REPLACE}
+    reconciled(here, rules, config(here))
+    here.child("ConfigMap", "digits-hosts")["metadata"]["resourceVersion"] = "5"
+    (action,) = reconciled(here, rules, config(here, "b"))
+    assert isinstance(action, Replace)
+    assert action.object["data"] == {"hosts": "b"}
+    assert action.object["metadata"]["resourceVersion"] == "5"
+    assert "spec" not in action.object
+    assert reconciled(here, rules, config(here, "b")) == []
+
+
+def test_what_is_settled_is_neither_made_nor_changed_nor_deleted() -> None:
+    here, rules = world(), {PODS: UpdateRule.RECREATE}
+    wishes = [pod(here, "digits-a"), pod(here, "digits-b")]
+    reconciled(here, rules, wishes[0])
+    settled = [ref_of(PODS, wish.object) for wish in wishes]
+    changed = [pod(here, "digits-a", "b"), pod(here, "digits-b", "b")]
+    assert reconciled(here, rules, *changed, settled=settled) == []
+    assert reconciled(here, rules, settled=settled) == []
+    assert here.names() == ["Pod/digits-a"]
+
+
+def test_what_is_independent_is_one_stage() -> None:
+    """First what is too much, then type after type."""
+    here = world()
+    rules = {PODS: UpdateRule.KEEP, CONFIG_MAPS: UpdateRule.REPLACE}
+    reconciled(here, rules, pod(here, "digits-x"), pod(here, "digits-y"))
+    desired = [config(here), pod(here, "digits-a"), pod(here, "digits-b")]
+    stages = children.reconcile(here.observed(), desired, rules)
+    assert [[type(action).__name__ for action in stage] for stage in stages] == [
+        ["Delete", "Delete"],
+        ["Create"],
+        ["Create", "Create"],
+    ]
+
+
+def test_a_pod_keeps_the_labels_and_annotations_of_its_template() -> None:
+    template = {
+        "metadata": {"labels": {"team": "vision"}, "annotations": {"note": "x"}},
+        "spec": {"containers": []},
+    }
+    made = children.pod(world().observed(), name="digits-a", role="edge", template=template)
+    metadata = made.object["metadata"]
+    assert metadata["labels"] == {
+        "team": "vision",
+        **objects.job_labels(world().observed(), "edge"),
+    }
+    assert metadata["annotations"] == {
+        "note": "x",
+        objects.SPEC_HASH: objects.content_hash(template),
+    }
+
+
+def test_a_headless_service_has_no_address_and_may_have_several_ports() -> None:
+    made = children.service(
+        world().observed(),
+        name="digits-a",
+        role="edge",
+        ports={"ssh": 22, "http": 80},
+        selector={"a": "b"},
+        headless=True,
+    )
+    spec = made.object["spec"]
+    assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
+    assert spec["selector"] == {"a": "b"}
+    assert [(port["name"], port["port"]) for port in spec["ports"]] == [("ssh", 22), ("http", 80)]
+
+
+# ---- scalers ------------------------------------------------------------------------------------
+
+SCALERS = ResourceType("edgeai.io", "v1", "scales", "Scale")
+
+
+def scaler(name: str, *owners: Object, **metadata: Any) -> Object:
+    known = {"name": name, "namespace": "default", "uid": f"uid-of-{name}", **metadata}
+    return {"metadata": {**known, **({"ownerReferences": [*owners]} if owners else {})}}
+
+
+def test_scalers_that_nobody_controls_are_adopted() -> None:
+    here = world()
+    mine = objects.owner_reference(here.observed())
+    other = {**mine, "uid": "uid-of-another"}
+    scalers = [
+        scaler("new"),
+        scaler("owned", {**other, "controller": False}),
+        scaler("adopted", mine),
+        scaler("others", other),
+        scaler("going", deletionTimestamp="2026-01-02T03:04:05Z"),
+    ]
+    observed = msgspec.structs.replace(
+        here.observed(), scalers={ref_of(SCALERS, each): each for each in scalers}
+    )
+    adoptions = children.adoptions(observed)
+    assert [(each.ref.name, each.uid) for each in adoptions] == [
+        ("new", "uid-of-new"),
+        ("owned", "uid-of-owned"),
+    ]
+    adopted = [each for each in scalers if children.is_adopted(observed, each)]
+    assert adopted == [scalers[2]]

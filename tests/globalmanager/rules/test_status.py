@@ -309,3 +309,66 @@ def test_totals_add_up_over_workers() -> None:
         report(worker="b", counts={"uploaded": 3.0}),
     )
     assert status.total(known, "uploaded") == 5
+
+
+# ---- conditions whose order and history are API -------------------------------------------------
+
+
+def entry(type_: Any, truth: str = "True", **more: Any) -> dict[str, Any]:
+    return condition(truth, type=type_, observedGeneration=1, **more)
+
+
+def updated(known: Any, *findings: Finding) -> list[dict[str, Any]]:
+    return status.updated_conditions(world(conditions=known).observed(), findings, NOW)
+
+
+def test_conditions_stay_in_their_place_and_new_ones_follow() -> None:
+    known = [entry("Created"), entry("Running"), entry("Restarting")]
+    stopped = Finding("Running", Truth.FALSE, "Done", "it has ended")
+    complete = Finding("Complete", Truth.TRUE, "Done", "it has ended")
+    found = updated(known, complete, stopped)
+    assert [each["type"] for each in found] == ["Created", "Running", "Restarting", "Complete"]
+    assert found[0] == known[0]
+    assert found[2] == known[2]
+    assert (found[1]["status"], found[1]["lastTransitionTime"]) == ("False", "2026-01-02T03:04:05Z")
+
+
+def test_what_is_found_again_changes_nothing() -> None:
+    known = [entry("Created"), entry("Running")]
+    assert updated(known, Finding("Running", Truth.TRUE, "Valid", "so")) == known
+    assert updated(known) == known
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        pytest.param("garbage", [], id="no list"),
+        pytest.param([7, None, {}, {"type": 1}], [], id="no conditions"),
+        pytest.param([entry("A"), entry("B"), entry("A", "False")], ["A", "B"], id="twice"),
+        pytest.param(
+            [entry(f"C{number}") for number in range(99)],
+            [f"C{number}" for number in range(99 - status.MAX_CONDITIONS, 99)],
+            id="too many: the oldest go",
+        ),
+    ],
+)
+def test_any_list_becomes_one_of_few_conditions(known: Any, expected: list[str]) -> None:
+    assert [each["type"] for each in updated(known)] == expected
+
+
+def test_what_is_found_now_is_never_left_out() -> None:
+    known = [entry(f"C{number}") for number in range(status.MAX_CONDITIONS)]
+    found = [each["type"] for each in updated(known, Finding("C0", Truth.TRUE, "Valid", "so"))]
+    assert found == [each["type"] for each in known]
+    more = updated(known, *(Finding(f"C{n}", Truth.TRUE, "Valid", "so") for n in (0, 99)))
+    types = [each["type"] for each in more]
+    assert (types[0], types[-1], len(types)) == ("C0", "C99", status.MAX_CONDITIONS)
+    assert "C1" not in types
+
+
+@given(JSON, st.lists(st.sampled_from("ABC")))
+def test_conditions_that_were_updated_are_settled(known: Any, types: list[str]) -> None:
+    findings = [Finding(type_, Truth.TRUE, "Valid", "so") for type_ in types]
+    once = updated(known, *findings)
+    assert updated(once, *findings) == once
+    assert {*types} <= {each["type"] for each in once}

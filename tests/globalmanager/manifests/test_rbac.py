@@ -1,0 +1,101 @@
+"""The rights that follow from what a kind declares: enough for that, and not more."""
+
+from typing import Any
+
+import pytest
+
+from globalmanager.contract import (
+    DEPLOYMENTS,
+    PODS,
+    SERVICES,
+    Kind,
+    Plan,
+    ResourceType,
+    Schema,
+    UpdateRule,
+)
+from globalmanager.manifests import rbac
+
+TRAINS = ResourceType("example.io", "v1", "trains", "Train")
+SCALES = ResourceType("example.io", "v1", "scales", "Scale")
+READ = {"get", "list", "watch"}
+
+
+def kind(*types: ResourceType, **fields: Any) -> Kind:
+    schema = Schema(spec=dict, status=dict, columns=())
+    return Kind(
+        types=dict.fromkeys(types or (TRAINS,), schema),
+        singular="train",
+        short_names={},
+        read=lambda _object: None,
+        plan=lambda _observed, _now: Plan(),
+        **fields,
+    )
+
+
+def verbs(rules: list[rbac.Rule], group: str, resource: str) -> set[str]:
+    return {
+        verb
+        for rule in rules
+        if group in rule["apiGroups"] and resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({}, READ, id="reads"),
+        pytest.param({"deletes_itself": True}, READ | {"delete"}, id="deletes itself"),
+    ],
+)
+def test_of_a_job_resource_only_the_status_is_written(
+    fields: dict[str, Any], expected: set[str]
+) -> None:
+    rules = rbac.cluster_rules([kind(**fields)])
+    assert verbs(rules, "example.io", "trains") == expected
+    assert verbs(rules, "example.io", "trains/status") == {"patch"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (UpdateRule.REPLACE, READ | {"create", "update", "delete"}),
+        (UpdateRule.RECREATE, READ | {"create", "delete"}),
+        (UpdateRule.KEEP, READ | {"create", "delete"}),
+        (UpdateRule.REFUSE, READ | {"create", "delete"}),
+    ],
+)
+def test_only_what_is_replaced_is_updated(rule: UpdateRule, expected: set[str]) -> None:
+    rules = rbac.cluster_rules([kind(owns={SERVICES: rule})])
+    assert verbs(rules, "", "services") == expected
+    assert verbs(rules, "", "pods") == {"list", "watch"}
+    assert verbs(rules, "example.io", "trains/finalizers") == {"update"}
+
+
+def test_two_kinds_that_own_a_type_have_the_rights_of_both() -> None:
+    one, other = kind(owns={PODS: UpdateRule.KEEP}), kind(SCALES, owns={PODS: UpdateRule.REPLACE})
+    assert "update" in verbs(rbac.cluster_rules([one, other]), "", "pods")
+    assert "update" not in verbs(rbac.cluster_rules([one]), "", "pods")
+
+
+def test_what_lies_between_a_child_and_its_pods_is_watched() -> None:
+    rules = rbac.cluster_rules([kind(owns={DEPLOYMENTS: UpdateRule.REPLACE})])
+    assert verbs(rules, "apps", "replicasets") == {"list", "watch"}
+
+
+def test_versions_of_one_resource_are_one_rule() -> None:
+    old = ResourceType("example.io", "v1alpha1", "trains", "Train")
+    assert rbac.cluster_rules([kind(TRAINS, old)]) == rbac.cluster_rules([kind(TRAINS)])
+
+
+def test_a_scaler_is_patched_to_adopt_it() -> None:
+    rules = rbac.cluster_rules([kind(scalers={SCALES: lambda _object: ""}), kind(SCALES)])
+    assert verbs(rules, "example.io", "scales") == READ | {"patch"}
+
+
+def test_what_a_kind_grants_to_its_workers_the_manager_may_do_itself() -> None:
+    granted = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
+    rules = rbac.cluster_rules([kind(grants=(granted,))])
+    assert granted in rules
+    assert granted not in rbac.cluster_rules([kind()])
