@@ -46,24 +46,26 @@ bench: $(USE) ## Measure; prints one JSON object
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .edgeai build dist
 
-lock: ## Resolve the dependencies anew (needs uv)
-	uv pip compile pyproject.toml -q --python-version 3.11 --universal --extra demo --extra build \
-	  --generate-hashes --no-emit-index-url --no-header -o requirements.lock
-	uv pip compile pyproject.toml -q --python-version 3.11 --universal -c requirements.lock \
-	  --generate-hashes --no-emit-index-url --no-header -o requirements-runtime.lock
-	uv pip compile pyproject.toml -q --python-version 3.11 --universal --extra demo --extra build \
-	  --extra dev -c requirements.lock --generate-hashes --no-emit-index-url --no-header \
-	  -o requirements-dev.lock
+# Every lock has the versions of dev.lock, which has them all; --upgrade in UV_FLAGS takes newer ones.
+COMPILE = uv pip compile pyproject.toml -q --python-version 3.11 --universal --generate-hashes \
+  --no-emit-index-url --no-header $(UV_FLAGS)
 
-$(USE): requirements.lock pyproject.toml
+lock: ## Resolve the dependencies anew (needs uv)
+	$(COMPILE) --extra cli --extra demo --extra build --extra dev -o requirements/dev.lock
+	$(COMPILE) --extra cli --extra demo --extra build -c requirements/dev.lock -o requirements/cli.lock
+	$(COMPILE) --extra manager -c requirements/dev.lock -o requirements/manager.lock
+	$(COMPILE) --extra edge -c requirements/dev.lock -o requirements/edge.lock
+	$(COMPILE) --extra worker -c requirements/dev.lock -o requirements/worker.lock
+
+$(USE): requirements/cli.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit("edgeai needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing what requirements.lock names into $(VENV) …"
-	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@echo "Installing what requirements/cli.lock names into $(VENV) …"
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/cli.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(DEVELOP): requirements-dev.lock $(USE)
-	@echo "Installing what requirements-dev.lock names into $(VENV) …"
-	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+$(DEVELOP): requirements/dev.lock $(USE)
+	@echo "Installing what requirements/dev.lock names into $(VENV) …"
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@

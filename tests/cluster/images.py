@@ -1,7 +1,7 @@
 """Container images for the nodes of the test cluster, made on this machine; no registry is used.
 
 A base image is made of Debian packages by debootstrap. Container files are built on it by buildah
-with the build argument BASE_IMAGE. While they are built, pip takes what requirements.lock names
+with the build argument BASE_IMAGE. While they are built, pip takes what requirements/cli.lock names
 from a directory, by /etc/pip.conf: the same files build against a package index elsewhere.
 All of it is kept outside the checkout; what has not changed is not made again.
 """
@@ -26,7 +26,7 @@ RELEASE: Final = "bookworm"
 BASE: Final = f"localhost/edgeai/base:{RELEASE}"
 SANDBOX: Final = "localhost/edgeai/sandbox:1"
 CHECKOUT: Final = Path(__file__).parents[2]
-REQUIREMENTS: Final = CHECKOUT / "requirements.lock"
+REQUIREMENTS: Final = CHECKOUT / "requirements" / "cli.lock"  # holds all that images need
 _PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 _LEFT_OUT: Final = (
     *("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"),
@@ -141,11 +141,11 @@ class Images:
         return [f"--volume={wheels}:/wheels:ro", f"--volume={config}:/etc/pip.conf:ro"]
 
     def _wheels(self, scratch: Path) -> Path:
-        """What requirements.lock names, from where this machine's pip is told to find it."""
+        """What requirements/cli.lock names, from where this machine's pip is told to find it."""
         lock = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
         target = self._cache / f"wheels-{platform.machine()}-{lock}"
         if not target.exists():
-            say("downloading what requirements.lock names")
+            say("downloading what requirements/cli.lock names")
             directory = scratch / "wheels"
             pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
             hashes = ("--require-hashes", "--requirement", str(REQUIREMENTS))
