@@ -1,6 +1,6 @@
-"""Credentials, TLS and one connection pool: the only file that imports kubernetes_asyncio.
+"""Credentials, TLS and one connection pool, with what `library` takes from kubernetes_asyncio.
 
-Called by `client`. That library reads kubeconfig and in-cluster credentials and builds the
+Called by `client`. kubernetes_asyncio reads kubeconfig and in-cluster credentials and builds the
 session; its typed API, watch and leader election are not used (docs/decisions). Never raises an
 aiohttp or kubernetes_asyncio error to the client: ConnectionError and TimeoutError only.
 """
@@ -13,10 +13,9 @@ from typing import Any, Final
 
 import aiohttp
 import yaml
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import ApiClient, Configuration
 
 from common.errors import SettingsError
+from globalmanager.kube.library import ApiClient, Configuration, config
 
 USER_AGENT: Final = "edgeai-globalmanager"
 _IN_CLUSTER: Final = "in-cluster configuration"

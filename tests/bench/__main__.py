@@ -1,6 +1,6 @@
 """`make bench`: measure, and print one JSON object.
 
-    python -m tests.bench [local] [cluster] [federated] [worker-http] [churn]
+    python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory] [churn]
 
 Without a name, all but `churn`, which takes 18 minutes.
 
@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from tests.bench import churn, cluster, federated, local, worker_http
+from tests.bench import churn, cluster, federated, local, manager_memory, worker_http
 from tests.cluster.binaries import Unavailable
 
 SECTIONS = {
@@ -20,9 +20,10 @@ SECTIONS = {
     "cluster": cluster.measure,
     "federated": federated.measure,
     "worker-http": worker_http.measure,
+    "manager-memory": manager_memory.measure,
     "churn": churn.measure,
 }
-USUAL = ("local", "cluster", "federated", "worker-http")
+USUAL = ("local", "cluster", "federated", "worker-http", "manager-memory")
 
 
 def figures_of(section: str) -> dict[str, Any]:

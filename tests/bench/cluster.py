@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.bench.edges import node_name, token_of
+from tests.bench.manager_memory import settled_kib
 from tests.bench.samples import MODEL, config_map, model
 from tests.bench.spread import spread
 from tests.certificates import Authority
@@ -103,11 +104,11 @@ def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
     # Both kinds of session are weighed while the API holds no object that they would be assigned.
     certificates = _Certificates(directory / "certificates")
     with _manager(control_plane, directory, *certificates.flags) as manager:
-        before_kib = _settled_kib(manager)
+        before_kib = settled_kib(manager)
         with _load(f"wss://{manager.edge_address}", *certificates.of_edges):
             figures["kib_per_mtls_session"] = _kib_per_session(manager, before_kib)
     with _manager(control_plane, directory) as manager:
-        before_kib = _settled_kib(manager)
+        before_kib = settled_kib(manager)
         with _load(f"ws://{manager.edge_address}") as load:
             figures["kib_per_plain_session"] = _kib_per_session(manager, before_kib)
             figures |= _assignments(control_plane, load, directory)
@@ -150,7 +151,7 @@ def _issue(authority: Authority, node: str) -> None:
 
 
 def _kib_per_session(manager: GlobalManager, before_kib: float) -> float:
-    return round((_settled_kib(manager) - before_kib) / SESSIONS, 1)
+    return round((settled_kib(manager) - before_kib) / SESSIONS, 1)
 
 
 def _prepare(control_plane: ControlPlane) -> None:
@@ -191,17 +192,6 @@ def _manager(control_plane: ControlPlane, directory: Path, *flags: str) -> Itera
         yield manager
     finally:
         manager.stop()
-
-
-def _settled_kib(manager: GlobalManager) -> float:
-    """Its resident memory, once that has not changed for a while."""
-    last, since_s = 0.0, time.monotonic()
-    while time.monotonic() - since_s < 3:
-        now = manager.resident_kib()
-        if abs(now - last) > 64:
-            last, since_s = now, time.monotonic()
-        time.sleep(0.2)
-    return last
 
 
 # ---- from object to edge ------------------------------------------------------------------------

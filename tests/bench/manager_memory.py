@@ -1,0 +1,60 @@
+"""What a GlobalManager has resident without a session: CRDs in place, nothing to do.
+
+A real process, against the local cluster's API in this one.
+"""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from globalmanager.kube.client import KubeClient
+from tests.cluster.manager import GlobalManager
+from tests.globalmanager.cluster import CRDS, Cluster
+
+DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "crds"
+UNCHANGED_S: Final = 3.0
+CHANGE_KIB: Final = 64.0
+
+
+def measure() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as directory:
+        return {"globalmanager_mib": round(asyncio.run(resident_kib(Path(directory))) / 1024, 1)}
+
+
+async def resident_kib(directory: Path) -> float:
+    """Args: directory: empty"""
+    cluster = Cluster(directory)
+    await cluster.start()
+    try:
+        async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
+            for file in DIRECTORY.glob("*.yaml"):
+                await client.create(CRDS, yaml.safe_load(file.read_text()))
+        manager = GlobalManager(
+            kubeconfig=cluster.kubeconfig, system_namespace="default", directory=directory
+        )
+        return await asyncio.to_thread(_resident_kib, manager)
+    finally:
+        await cluster.close()
+
+
+def _resident_kib(manager: GlobalManager) -> float:
+    manager.start()
+    try:
+        return settled_kib(manager)
+    finally:
+        manager.stop()
+
+
+def settled_kib(manager: GlobalManager) -> float:
+    """Its resident memory, once that has not changed for a while."""
+    last, since_s = 0.0, time.monotonic()
+    while time.monotonic() - since_s < UNCHANGED_S:
+        now = manager.resident_kib()
+        if abs(now - last) > CHANGE_KIB:
+            last, since_s = now, time.monotonic()
+        time.sleep(0.2)
+    return last
