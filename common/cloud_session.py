@@ -1,8 +1,8 @@
 """The GlobalManager's end of the channel to one LocalController. Sans-I/O.
 
-The desired set of the node goes in as (key -> Desired), in any order and as often as it changes;
-out come the fewest frames that bring the edge there. Events: HelloReceived, EdgeSynced, Held,
-Reported, and Closed.
+The caller gives the desired set of the node as (key -> Desired), in any order and as often as it
+changes. The session sends the fewest frames that bring the edge to this set. Events: HelloReceived,
+EdgeSynced, Held, Reported, and Closed.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from common.ids import TaskKey, Uid
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
 
-MAX_UNACKNOWLEDGED_REPORTS: Final = 4 * WINDOW  # a peer that ignores its own window is cut
+MAX_UNACKNOWLEDGED_REPORTS: Final = 4 * WINDOW  # beyond it the peer ignores its window
 
 
 class Desired(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class CloudSession(Session):
             self.desire(key, task)
 
     def desire(self, key: TaskKey, task: Desired | None) -> None:
-        """Change the desired set: the task as it should be held, None for not at all."""
+        """Change the desired set. None: the edge must not hold the task."""
         if task is None:
             self._desired.pop(key, None)
         else:
@@ -94,7 +94,7 @@ class CloudSession(Session):
         held = self._held_after_flight(key)
         if task is None:
             return None if held is None else wire.Withdraw(0, key, Uid(held.uid))
-        # The edge may hold a newer version than this replica has seen yet: never take it back.
+        # The edge may hold a newer version than this replica knows. Never send it an older one.
         if held is not None and held.uid == task.uid and held.version >= task.version:
             return None
         return wire.Assign(0, key, task.uid, task.version, task.body)

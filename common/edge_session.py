@@ -25,7 +25,7 @@ class Welcomed(msgspec.Struct, frozen=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A worker's latest state. `revision` is the ledger's: which state an Ack speaks of."""
+    """A worker's latest state. `revision` is the ledger's number of this state."""
 
     uid: Uid
     worker: WorkerName
@@ -49,7 +49,7 @@ class ReportKey(NamedTuple):
 
 
 class EdgeSession(Session):
-    """Args: `epoch` is the highest epoch ever seen: a deposed GlobalManager is refused."""
+    """Args: epoch: highest epoch ever seen. A GlobalManager with a lower one is refused."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ EdgeAIError
 ├── StateError          the state directory cannot be used; exit code 3
 ├── ProtocolError       the peer broke the wire protocol; carries the WebSocket close code
 └── Unavailable         a dependency is away for now; retry
-    └── Overloaded      … because it said so; carries after how many seconds to come back
+    └── Overloaded      the dependency refuses more requests now; carries seconds until the retry
 
 A text names the object, the field, what is wrong and what to do. Exceptions carry fields; the
 text is derived from them.
@@ -14,7 +14,7 @@ text is derived from them.
 
 
 class EdgeAIError(Exception):
-    """Root: whoever catches this catches what edgeai foresaw, and no bug."""
+    """Root of the errors that edgeai foresees. Code that catches this class hides no bug."""
 
 
 class InvalidName(EdgeAIError):

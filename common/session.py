@@ -1,9 +1,9 @@
-"""What both ends of the channel do alike: framing, liveness, closing. Sans-I/O.
+"""The part of a session that both ends share: framing, liveness, closing. Sans-I/O.
 
 A session takes the messages of one WebSocket and the time, and gives back events and messages;
 it never touches a socket, a clock or a log. CloudSession and EdgeSession are its two ends.
-The driver's duty: pass every message to `receive`, call `tick` no later than `next_tick`, send
-what `data_to_send` returns, and end the connection when an event is Closed.
+The driver passes every message to `receive`, calls `tick` no later than `next_tick`, sends what
+`data_to_send` returns, and ends the connection when an event is Closed.
 """
 
 import abc
@@ -23,9 +23,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     opening_s: float = 10.0
     """From the connection to a complete Hello/Welcome; a peer that stalls is cut."""
     beat_s: float = 15.0
-    """Something is sent at least so often; KubeEdge's own interval."""
+    """Longest time between two frames that this side sends. KubeEdge uses the same interval."""
     silence_s: float = 40.0
-    """A peer unheard for so long is gone: two beats may be lost on a bad line."""
+    """A peer that sends nothing for so long is gone. Two lost beats on a bad line are no harm."""
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Session(abc.ABC):
             return [self.close(error.code, str(error))]
 
     def tick(self, now: float) -> list[msgspec.Struct]:
-        """Events caused by the time alone: a silent peer ends the session, an idle one beats."""
+        """Events of the time alone. A silent peer ends the session; an idle side sends a Beat."""
         if self.closed is not None:
             return []
         if not self.is_open and now >= self._opened_at + self._timing.opening_s:
@@ -71,7 +71,7 @@ class Session(abc.ABC):
         return []
 
     def next_tick(self) -> float:
-        """When `tick` has something to do at the latest."""
+        """Latest time of the next call of `tick`."""
         silence = self._last_received + self._timing.silence_s
         if not self.is_open:
             return min(silence, self._opened_at + self._timing.opening_s)
@@ -110,4 +110,4 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def _flush(self) -> None:
-        """Encode what the window lets out now."""
+        """Send the frames that the window allows now."""

@@ -1,4 +1,4 @@
-"""The settings that both ends of the channel have alike; their settings structs inherit them."""
+"""The settings of a session, the same on both ends; both settings structs inherit them."""
 
 from typing import Annotated
 

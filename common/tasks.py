@@ -1,11 +1,10 @@
-"""asyncio.TaskGroup as it should be on every Python that edgeai runs on.
+"""asyncio.TaskGroup without a defect that Python has before 3.13.
 
-Used in place of asyncio's wherever tasks are joined. When a task of a group fails while the group
-waits for them, Python before 3.13 cancels the task that waits and never takes that back
-(`cancelling()` stays 1). With the asyncio.timeout of 3.11.0 to 3.11.3 the next timeout of that
-task then raises CancelledError instead of TimeoutError, and the task ends as if it had been
-cancelled: Debian 12 has 3.11.2. And where the waiting task really was cancelled in that moment,
-nobody hears of it any more.
+Used in place of asyncio's class everywhere. When a task of a group fails while the group waits for
+its tasks, Python before 3.13 cancels the waiting task and never takes this cancellation back
+(`cancelling()` stays 1). With the asyncio.timeout of 3.11.0 to 3.11.3 (Debian 12 has 3.11.2) the
+next timeout of that task raises CancelledError instead of TimeoutError, and the task ends as if
+somebody had cancelled it. A real cancellation of the waiting task in that moment is lost.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ _TAKES_IT_BACK: Final = sys.version_info >= (3, 13)
 
 
 class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
-    """Like asyncio's; a cancellation from outside is never lost, its own leaves no trace."""
+    """Like asyncio's. A cancellation from outside is never lost; the group's own is taken back."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -31,7 +30,7 @@ class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        # What was requested until now, asyncio's takes back itself.
+        # asyncio takes back a cancellation that the group requested before this line.
         in_body: bool = self._parent_cancel_requested  # type: ignore[attr-defined]
         try:
             await super().__aexit__(et, exc, tb)

@@ -50,7 +50,7 @@ class SendWindow(Generic[K, V]):
         return self._in_flight.get(key)
 
     def discard(self, key: K) -> None:
-        """Forget what waits for `key`; what is in flight is in flight."""
+        """Forget what waits for `key`. A frame that was sent already stays sent."""
         self._waiting.pop(key, None)
 
     def take(self) -> list[tuple[int, V]]:
@@ -66,7 +66,7 @@ class SendWindow(Generic[K, V]):
         return seq, value
 
     def acknowledge(self, seq: int) -> Sent[K, V] | None:
-        """What `seq` carried; None for a number that is not, or no longer, awaited."""
+        """What `seq` carried. None: no frame with this number waits for an acknowledgement."""
         sent = self._unacknowledged.pop(seq, None)
         if sent is not None:
             del self._in_flight[sent.key]

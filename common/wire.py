@@ -2,7 +2,7 @@
 
 WebSocket subprotocol `edgeai.v1`; one frame is one binary message, a msgpack map whose "frame"
 names its type. A frame beyond MAX_FRAME_BYTES travels as Chunks. `body` is msgpack inside `bin`:
-whoever routes a frame never decodes it. docs/protocol.md shows the frames in a conversation.
+a router of frames never decodes it. docs/protocol.md shows the frames in a conversation.
 
 Unknown fields are ignored, so a peer one version ahead can add some; everything else that is
 not exactly as declared here is a ProtocolError. Decoding is typed and single-pass, so a hostile
@@ -47,7 +47,7 @@ class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower):
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """What a LocalController holds of one task. `uid` tells a re-created object from its past."""
+    """What a LocalController holds of one task. A re-created object has another `uid`."""
 
     uid: ShortText
     version: Count
@@ -105,14 +105,14 @@ class Report(Frame, frozen=True):
 
 
 class Ack(Frame, frozen=True):
-    """Both ways: frame `seq` is durable here — or was refused for good, and why."""
+    """Both ways: frame `seq` is durable on this side, or `refused` says why it never will be."""
 
     seq: Seq
     refused: ShortText = ""
 
 
 class Beat(Frame, frozen=True):
-    """Both ways: still here."""
+    """Both ways: this side is alive."""
 
 
 class Chunk(Frame, frozen=True):
@@ -217,7 +217,7 @@ def unpack(body: bytes, type_: type) -> Any:
 class WorkerGrant(msgspec.Struct, frozen=True, rename="camel"):
     """Who may report as a worker: `secret_hash` = sha256 hex of the secret in its LC_SERVER.
 
-    "" is the hash of no secret: the LocalController itself is the worker, and nobody else.
+    "" is the hash of no secret: only the LocalController itself reports as this worker.
     """
 
     secret_hash: str
@@ -246,8 +246,8 @@ TERMINAL: Final = frozenset({"completed", "failed"})
 class ReportBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Body of Report: newest state of a worker, totals over all its incarnations.
 
-    `phase` is what the worker does ("inference"); `status` how it is; "lost" is said by the LC
-    for a worker that fell silent or died without a word, `reason` says which. `task_info` is the
+    `phase` is what the worker does ("inference"), `status` how it is. The LC says "lost" of one
+    that fell silent or died without a report; `reason` says which of these. `task_info` is the
     proposal's taskInfo: numbers by name; `details` any further text.
     """
 

@@ -28,7 +28,7 @@ app.add_typer(demo, name="demo")
 
 REFRESH_S = 1.0
 UNLIMITED_WIDTH = 10_000
-MAX_EDGES = 20  # each is a process and its timers
+MAX_EDGES = 20  # every edge is a process with timers
 
 
 def default_state_dir() -> Path:
@@ -98,7 +98,7 @@ def show_status(
     console = Console()
     if not watch:
         if not sys.stdout.isatty():
-            console.width = UNLIMITED_WIDTH  # who reads a file or a pipe wants whole lines
+            console.width = UNLIMITED_WIDTH  # a file or a pipe gets whole lines
         console.print(status.page(rest_url), crop=False)
         return
     with Live(console=console, auto_refresh=False) as live:
@@ -108,7 +108,7 @@ def show_status(
 
 
 def _page_or_reason(rest_url: str) -> status.RenderableType:
-    """A GlobalManager that restarts must not end somebody's watch."""
+    """The page, or why there is none: a restart of the GlobalManager must not end `status -w`."""
     try:
         return status.page(rest_url)
     except status.RestUnavailable as error:
@@ -123,7 +123,7 @@ def demo_joint_inference(
 ) -> None:
     """A small model at the edge, a large one in the cloud for the hard samples."""
     with _needs_extra():
-        # Not before: loading scikit-learn takes longer than all else that the command does.
+        # Imported late: scikit-learn takes longer to load than all the rest of the command.
         from edgeai.demo import joint_inference
     raise typer.Exit(joint_inference.run(Console(), keep=keep))
 
@@ -147,7 +147,7 @@ def _needs_extra() -> Iterator[None]:
 
 
 def main() -> None:
-    """Run the command; what edgeai foresaw becomes one line and exit status 1."""
+    """Run the command. An error that edgeai foresees gives one line and exit status 1."""
     interrupts.exit_on_signals()
     try:
         app()

@@ -1,7 +1,7 @@
 """A small blocking client of the Kubernetes API, for the `edgeai` command.
 
 Reads the kubeconfig that the local cluster wrote and speaks plain HTTP/JSON; the GlobalManager
-has a client of its own. One connection a request: the command makes few.
+has a client of its own. Every request opens a connection, because the command makes few.
 """
 
 import http.client
@@ -21,7 +21,7 @@ DEADLINE_S: Final = 10.0
 
 
 class ApiError(EdgeAIError):
-    """The API answered with something else than success; `code` is the HTTP status."""
+    """The API refused a request; `code` is the HTTP status."""
 
     def __init__(self, method: str, path: str, code: int, message: str) -> None:
         self.code = code
@@ -80,7 +80,7 @@ class Api:
         return self._request("PATCH", path, patch, "application/merge-patch+json")
 
     def delete(self, path: str, *, propagation: str = "") -> None:
-        """Gone already is success. Args: propagation: "Foreground", "Background" or "Orphan" """
+        """Args: propagation: "Foreground", "Background", "Orphan". No error where it is gone."""
         query = f"?propagationPolicy={propagation}" if propagation else ""
         try:
             self._request("DELETE", path + query)

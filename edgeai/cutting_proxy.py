@@ -2,7 +2,7 @@
 
 Demos and tests put it between an edge node and the cloud.
 
-`cut("silently")` lets connections hang, as a pulled cable does: nothing passes, nobody is told.
+`cut("silently")` lets connections hang, as a pulled cable does: no byte and no error passes.
 `cut("loudly")` resets them and refuses new ones. `mend()` restores the line.
 """
 
@@ -68,7 +68,7 @@ class CuttingProxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # sockets of what was aborted are closed in the loop's next round
+        await asyncio.sleep(0)  # the loop closes aborted sockets in its next round
 
     async def _cut(self, manner: Manner) -> None:
         self._passing.clear()

@@ -67,7 +67,7 @@ def up(
         on_api(environment)
         tokens = system.new_tokens(edges)
         _install_globalmanager(environment, tokens, tuning)
-        # Edges that find nobody would wait for their next attempt, for seconds by then.
+        # An edge that starts before the GlobalManager would wait for seconds before it dials again.
         wait_until(
             "start of the GlobalManager",
             lambda: missing_globalmanager(environment),
@@ -105,7 +105,7 @@ def find(state_dir: Path) -> Environment | None:
 def down(state_dir: Path) -> bool:
     """Stop everything and remove the state directory; False when there was nothing.
 
-    Raises: StateError for a directory that holds what is not edgeai's, and leaves it as it is
+    Raises: StateError for a directory with files that are not edgeai's; nothing is removed then
     """
     state_dir = _own(state_dir)
     if not state_dir.exists():

@@ -1,4 +1,4 @@
-"""What signals do to the `edgeai` command: they end it, and never half-way through its clean-up."""
+"""Signals end the `edgeai` command, but never in the middle of its clean-up."""
 
 import contextlib
 import signal
@@ -23,9 +23,9 @@ def _exit(number: int, _frame: FrameType | None) -> NoReturn:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Signals wait until the block is done; whoever sends one is told that it was seen."""
+    """Signals wait until the block is done. A line on the terminal says that a signal was seen."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals only ever interrupt the main thread
+        yield  # Python handles signals in the main thread only
         return
     received: list[int] = []
 

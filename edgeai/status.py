@@ -21,7 +21,7 @@ Row = tuple[str | Text, ...]
 JOB_PLURALS: Final = ("jointinferenceservices", "federatedlearningjobs")
 TIMEOUT_S: Final = 5.0
 MAX_SHOWN: Final = 6  # numbers of one job
-FOLDED: Final = ("PROGRESS", "")  # the columns that give way where there is no room
+FOLDED: Final = ("PROGRESS", "")  # these columns fold where the terminal is narrow
 FOLDED_WIDTH: Final = 12
 
 _PHASE_STYLE: Final = {
@@ -77,7 +77,7 @@ def _session_text(node: Object) -> Text:
     if node["connected"]:
         return Text("connected", style="green")
     if node["since"] is None and not node["tasksDesired"]:
-        return Text("-", style="dim")  # a cloud node needs none
+        return Text("-", style="dim")  # a cloud node needs no session
     return Text("no session", style="red")
 
 
@@ -101,7 +101,7 @@ def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
 
 
 class _UncutTable(Table):
-    """Never narrower than its columns allow: rather wider than the terminal than cut."""
+    """A table that is wider than the terminal where it needs to be, instead of being cut."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         _, right, _, left = self.padding
@@ -111,7 +111,7 @@ class _UncutTable(Table):
 
 
 def _table(title: str, headers: tuple[str, ...], rows: list[Row]) -> Table:
-    """Columns as wide as what they hold, whatever room there is; but for those that fold."""
+    """Every column is as wide as its content, except for the columns that fold."""
     table = _UncutTable(title=title, box=None)
     for header, *cells in zip(headers, *rows, strict=True):
         width = max(cell_len(str(cell)) for cell in (header, *cells))
@@ -125,7 +125,7 @@ def _table(title: str, headers: tuple[str, ...], rows: list[Row]) -> Table:
 
 
 def _progress(status: dict[str, Any]) -> str:
-    """What has come of it: a round where there are rounds, then the numbers that are counted."""
+    """How far a job is: its round, if it has rounds, and then its counts."""
     metrics = [f"{entry['key']} {entry['value']}" for entry in status.get("metrics") or ()]
     if status.get("rounds"):
         metrics.insert(0, f"round {status.get('round', 0)}/{status['rounds']}")

@@ -73,7 +73,7 @@ def localcontroller(
 
 
 def _renewed_with(credentials: Mapping[str, str], deployment: Object) -> Object:
-    """New credentials mean new pods: those that run have read the old ones."""
+    """New credentials need new pods, because running pods have read the old ones."""
     digest = _sha256(json.dumps(credentials, sort_keys=True))
     metadata = deployment["spec"]["template"]["metadata"]
     metadata["annotations"] = {"edgeai.io/credentials-sha256": digest}
@@ -103,7 +103,7 @@ def _deployment(name: str, pod_spec: Object, container: Object) -> Object:
         name,
         spec={
             "replicas": 1,
-            # Two at once would fight for the node's session, its ledger and its port.
+            # Two pods at once would compete for the node's session, ledger and port.
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod_spec},
@@ -136,10 +136,10 @@ def _globalmanager(tuning: Tuning) -> Object:
         ],
         "env": [
             _field("POD_IP", "status.podIP"),
-            _field("EDGEAI_REPLICA_NAME", "metadata.name"),  # a restart leads at once
+            _field("EDGEAI_REPLICA_NAME", "metadata.name"),  # a restarted one leads at once
         ],
         "ports": [{"containerPort": EDGE_PORT}, {"containerPort": HTTP_PORT}],
-        # The Service must reach it before it is ready: edges are told to wait by itself.
+        # The Service must reach it before it is ready: the pod itself tells edges to wait.
         "readinessProbe": {"tcpSocket": {"port": HTTP_PORT}, "periodSeconds": 1},
         "volumeMounts": [{"name": "credentials", "mountPath": "/etc/edgeai"}],
     }

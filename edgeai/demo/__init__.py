@@ -1,1 +1,1 @@
-"""One module for each demo: a whole story, from nothing to a table, and nothing left behind."""
+"""One module for each demo, from an empty machine to a table of results."""

@@ -1,7 +1,7 @@
-"""What befalls the trainers of a demo, each a script that is told of every new status of the job.
+"""The faults of a demo's trainers. Each fault is a script that gets every new status of the job.
 
-A script strikes when the job has reached a round, and ends when the trainer that it befell has
-told the CR of a round that began later: then it takes part again.
+A script strikes when the job has reached a round. It ends when the CR has a later round from the
+same trainer: then the trainer takes part again.
 """
 
 import copy
@@ -118,14 +118,14 @@ class EdgeLine:
         self._running = running
 
     def tuning(self, node: str) -> system.Tuning:
-        """With which the LocalController of `node` uses the line."""
+        """Settings by which the LocalController of `node` uses the line."""
         address = f"ws://{LOOPBACK}:{self._to_manager.port}"
         return system.Tuning(
             global_manager_of={node: address}, localcontroller_flags=("--reconnect-max-s", "2")
         )
 
     def lay_to(self, training_worker: Object) -> None:
-        """Change the training worker of a job so that it calls the aggregator by the line."""
+        """Change a job's training worker so that it calls the aggregator through the line."""
         template = copy.deepcopy(training_worker["template"])  # others may share it
         container = template["spec"]["containers"][0]
         address = {"AGG_IP": LOOPBACK, "AGG_PORT": str(self._to_aggregator.port)}
@@ -146,7 +146,7 @@ class EdgeLine:
                 raise ConnectionRefusedError(f"{service}: there is no cloud yet")
             try:
                 found = self._running.api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
-            except EdgeAIError as error:  # it is not there yet, or not any more
+            except EdgeAIError as error:  # the object is not there yet, or is gone
                 raise ConnectionRefusedError(str(error)) from error
             return found["spec"]["clusterIP"], port
 

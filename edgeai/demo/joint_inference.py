@@ -27,9 +27,9 @@ from examples.joint_inference.manifests import Placement, objects
 
 SERVICE: Final = "digits"
 EDGE_NODE: Final = "edge0"
-SILENCE_S: Final = 60.0  # the worker prints far more often; then something is broken
+SILENCE_S: Final = 60.0  # the worker prints far more often, so a longer silence is a failure
 STREAM_RATE: Final = 120.0  # images per second; slow enough to watch
-CLOUD_LATENCY_MS: Final = 5.0  # stands for the way to a cloud that is not on this machine
+CLOUD_LATENCY_MS: Final = 5.0  # plays the network's delay to a remote cloud
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """The live view of a federated job: rounds and accuracy, all of it read from its CR.
 
-Called by the demo of federated learning. What the trainers report goes the whole way: worker,
+Called by the demo of federated learning. A trainer's report takes the whole way: worker,
 ledger of the edge, GlobalManager, status.
 """
 
@@ -18,7 +18,7 @@ from edgeai.demo.faults import Fault, Status, round_of
 from edgeai.demo.stage import DemoFailed, Stage
 
 POLL_S: Final = 0.1
-STILL_S: Final = 60.0  # a job that tells nothing new for so long is stuck
+STILL_S: Final = 60.0  # a job without a new status for so long is stuck
 BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
@@ -34,7 +34,7 @@ class Course:
             self._by_round[round_of(status)] = float(told["accuracy"])
 
     def __str__(self) -> str:
-        """One character for each round, higher for better; as before where nothing was told."""
+        """A character for each round, higher for more accuracy; unknown rounds repeat the last."""
         shown, last = "", 0.0
         for number in range(1, max(self._by_round, default=0) + 1):
             last = self._by_round.get(number, last)

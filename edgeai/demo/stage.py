@@ -1,6 +1,6 @@
-"""What all demos have: a directory of their own, a last line of JSON, and nothing left behind.
+"""What all demos share: a directory, a last line of JSON, and a clean-up that leaves nothing.
 
-Each demo is a story told on a Stage; `perform` sees to its end, however it comes about.
+Each demo runs on a Stage; `perform` cleans up, whether the demo succeeds, fails or is interrupted.
 """
 
 import contextlib

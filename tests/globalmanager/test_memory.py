@@ -1,4 +1,4 @@
-"""A GlobalManager without sessions takes little memory, and loads a part of the Kubernetes client."""
+"""A GlobalManager without sessions takes little memory, for it loads little of its client."""
 
 import subprocess
 import sys
