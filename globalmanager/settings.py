@@ -72,7 +72,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         float,
         Setting(
             "longest watch of the Kubernetes API, seconds; one that was lost in silence is given "
-            "up after this and one request deadline"
+            "up after this and one request deadline, if no silence of the Leases told it before"
         ),
     ] = 80.0
     workers: Annotated[int, Setting("objects reconciled at the same time")] = 16

@@ -5,13 +5,15 @@ a new watch from the last resourceVersion or a new list, after a jittered backof
 task. Behaves like client-go's reflector; paged lists and bookmarks are used.
 
 A server has nothing to say in a watch of what does not change, not even bookmarks, so silence
-tells nothing. But each watch is asked to end soon, and one that does not is dead.
+tells nothing. But each watch is asked to end soon, and one that does not is dead. Sooner still a
+watch is begun anew when the client has dialled the API server anew (ha.heartbeat).
 
 An object that cannot be read is set aside and told; list and watch go on. Should the store have
 an earlier state of it, that stays: nobody's workers are torn down for one bad edit.
 """
 
 import asyncio
+import contextlib
 import math
 import random
 from collections.abc import Callable
@@ -124,10 +126,12 @@ class Informer:
         self._lost_at = _now()
         while True:
             retry_after_s = 0.0
+            redialled = self._client.redialled
             try:
                 await self._list_and_watch()
             except EdgeAIError as error:
-                self._failed(error)
+                if not redialled.is_set():  # else it says nothing of the line of now
+                    self._failed(error)
                 retry_after_s = getattr(error, "retry_after_s", 0.0)
             except Exception as error:
                 log.exception("informer failed, listing again", resource=str(self.type))
@@ -135,7 +139,15 @@ class Informer:
                 self._resource_version = ""
             # Also after a watch that ended early, without an error: a server that ends each at
             # once would otherwise be asked in a hot loop.
-            await asyncio.sleep(self._backoff.next_s(at_least_s=retry_after_s))
+            await self._pause(self._backoff.next_s(at_least_s=retry_after_s), redialled)
+
+    async def _pause(self, seconds: float, redialled: asyncio.Event) -> None:
+        """Until the next try. A new line is tried soon, by all informers with a jitter."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await redialled.wait()
+            self._backoff.reset()
+            await asyncio.sleep(self._backoff.next_s())
 
     async def _list_and_watch(self) -> None:
         if not self._resource_version:

@@ -23,12 +23,16 @@ from globalmanager.ha import claims
 from globalmanager.ha.claims import NOTHING, Claim, Claims
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.fence import Clock, elapsed
+from globalmanager.ha.heartbeat import Heartbeat
 from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 
 log = logs.get_logger(__name__)
 
+# A replica renews its Lease at least every third of the duration, the leader its own more often.
+_SILENCE: Final = 0.4  # of the duration, without any renewal
+_REDIAL_DEADLINE_S: Final = 2.0
 _LOOKS: Final = 4  # at the other replicas, within the duration of their Leases
 _BURIED_AFTER: Final = 4.0  # durations without a heartbeat, then what is left is deleted
 
@@ -90,6 +94,10 @@ class Roster:
         self._lost = lost
         self._clock = clock
         self._utcnow = utcnow
+        self._heartbeat = Heartbeat(
+            lambda: client.redial(deadline_s=_REDIAL_DEADLINE_S),
+            silence_s=_SILENCE * duration_s,
+        )
         self._replicas: dict[str, Replica] = {}
         self._contacts: dict[NodeName, Contact] = {}
         self._told: dict[tuple[str, NodeName], int] = {}  # clashes, by replica and node
@@ -115,6 +123,7 @@ class Roster:
         async with TaskGroup() as tasks:
             for informer in (self._leases, self._config_maps):
                 tasks.create_task(informer.run(), name=f"informer {informer.type} of replicas")
+            tasks.create_task(self._heartbeat.run(), name="heartbeat of the API server")
             tasks.create_task(self._watch_silence(), name="silent replicas")
             tasks.create_task(self._tidy_up(), name="dead replicas")
 
@@ -156,6 +165,7 @@ class Roster:
         object_ = new or old
         if object_ is None:
             return
+        self._heartbeat.heard()
         if object_["metadata"]["name"] == LEASE_NAME:
             self._leader_lease((new or {}).get("spec") or {})
             return

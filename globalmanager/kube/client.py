@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
-from common.errors import SettingsError
+from common.errors import SettingsError, Unavailable
 from common.ids import Uid
 from common.ratelimit import TokenBucket
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
@@ -135,6 +135,41 @@ class KubeClient:
         apart._settings = settings
         apart._bucket = TokenBucket(qps=settings.qps, burst=settings.burst)
         return apart
+
+    async def redial(self, *, deadline_s: float) -> None:
+        """Dial the API server anew; once it answers, give up all connections of before.
+
+        What is asked for over those, watches among it, ends as Unreachable.
+
+        Raises: ApiError, Overloaded, SettingsError: there is no answer, and the connections of
+            before stay
+        """
+        fresh = copy.copy(self)
+        fresh._transport = self._transport.anew()
+        # Served to everybody who is known, and without a look at what is stored.
+        attempt = Attempt(verb="get", target="version", method="GET", path="/version")
+        try:
+            await fresh._ask(attempt, deadline_s)
+        except BaseException:
+            await fresh.close()
+            raise
+        await self._transport.take_over(fresh._transport)
+
+    async def _ask(self, attempt: Attempt, deadline_s: float) -> None:
+        """A refusal is an answer, too. Raises: as every verb, but for what is such a refusal"""
+        try:
+            async with self._answered(attempt, deadline_s):
+                pass
+        except Unavailable:
+            raise
+        except errors.ApiError as error:
+            if not error.code:
+                raise
+
+    @property
+    def redialled(self) -> asyncio.Event:
+        """Of the connections of now: set once they have been given up for new ones."""
+        return self._transport.replaced
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import aiohttp
 import yaml
@@ -33,6 +33,8 @@ class Transport:
 
     Args:
         source: where the configuration was read from, for people
+
+    Raises: SettingsError: the TLS certificates that the configuration names cannot be used
     """
 
     def __init__(self, configuration: Configuration, load: Load, source: str) -> None:
@@ -40,8 +42,15 @@ class Transport:
         self._configuration = configuration
         self._server = (configuration.host or "").rstrip("/")
         self._load = load  # reads the credentials again, into the same configuration
-        self._api = ApiClient(configuration)
+        try:
+            self._api = ApiClient(configuration)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            problem = f"its TLS certificates cannot be used: {error}"
+            raise SettingsError(source, problem) from error
         self._renewed_at = -_RENEW_INTERVAL_S
+        self._under_way: set[asyncio.Timeout] = set()  # each ends one request
+        self.replaced = asyncio.Event()
+        """Set once the connections of now have been given up for new ones."""
 
     @asynccontextmanager
     async def request(
@@ -55,24 +64,28 @@ class Transport:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer, its body unread; whatever its status. The caller bounds the time.
 
-        Raises: ConnectionError, also for what goes wrong while the body of `with` reads on.
+        Raises: ConnectionError, also for what goes wrong while the body of `with` reads on, and
+            when the connections are given up meanwhile
         """
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         if body is not None:
             headers["Content-Type"] = content_type
         await self._api.update_params_for_auth(headers, [], ["BearerToken"])
         try:
-            async with self._session.request(
-                method,
-                self._server + path,
-                params=query,
-                data=body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=None),
-                # A redirect would carry the request, and its body, to another server.
-                allow_redirects=False,
-                **self._proxy_options(),
-            ) as response:
+            async with (
+                self._until_given_up(),
+                self._session.request(
+                    method,
+                    self._server + path,
+                    params=query,
+                    data=body,
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(total=None),
+                    # A redirect would carry the request, and its body, to another server.
+                    allow_redirects=False,
+                    **self._proxy_options(),
+                ) as response,
+            ):
                 yield response
         except aiohttp.ClientConnectorCertificateError as error:
             raise ConnectionError(self._distrust(error)) from error
@@ -80,6 +93,43 @@ class Transport:
             if isinstance(error, TimeoutError):
                 raise
             raise ConnectionError(str(error) or type(error).__name__) from error
+
+    @asynccontextmanager
+    async def _until_given_up(self) -> AsyncIterator[None]:
+        """Raises: ConnectionError when `take_over` gives up the connections."""
+        end = asyncio.timeout(None)
+        try:
+            async with end:
+                self._under_way.add(end)
+                try:
+                    yield
+                finally:
+                    self._under_way.discard(end)
+        except (TimeoutError, RuntimeError) as error:  # aiohttp's, of a connection that it closed
+            if end.when() is not None:
+                raise ConnectionError("its connection was given up for a new one") from error
+            raise
+
+    def anew(self) -> Self:
+        """The same server and credentials, with connections of its own. Close it, too.
+
+        Raises: SettingsError
+        """
+        return type(self)(self._configuration, self._load, self.source)
+
+    async def take_over(self, other: Self) -> None:
+        """Use the connections of `other`; give up those of before, and what is asked for on them.
+
+        A request on a dead connection would otherwise hang until its deadline.
+        """
+        given_up, self._api = self._api, other._api
+        now = asyncio.get_running_loop().time()
+        for end in self._under_way:
+            if not end.expired():
+                end.reschedule(now)
+        replaced, self.replaced = self.replaced, asyncio.Event()
+        replaced.set()
+        await given_up.close()
 
     def _distrust(self, error: aiohttp.ClientConnectorCertificateError) -> str:
         return (
@@ -131,10 +181,7 @@ async def open_transport(kubeconfig: Path | None) -> Transport:
             raise SettingsError(source, f"cannot be used: {_explain(error)}") from error
 
     await load(configuration)
-    try:
-        return Transport(configuration, load, source)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise SettingsError(source, f"its TLS certificates cannot be used: {error}") from error
+    return Transport(configuration, load, source)
 
 
 async def _load(kubeconfig: Path | None, target: Configuration) -> None:

@@ -46,8 +46,8 @@ FLAGS: Final = (
 )
 LEADING: Final = "edgeai_leading"
 ABSENT: Final = "horizontalpodautoscalers"  # of autoscaling/v2; asked for seldom
-# Beside the others: this one, the roster's two, elector, heartbeat, claims, job, report.
-UNTOLD_ASKERS: Final = 8
+# Beside the others: this one, the roster's two, elector, presence, claims, heartbeat, job, report.
+UNTOLD_ASKERS: Final = 9
 RETRY_AFTER_S: Final = 4
 OVERLOADED: Final = Refusal(http.HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=RETRY_AFTER_S)
 FAILURES: Final = (
@@ -190,8 +190,8 @@ class World:
             assert any("no contact for" in reason for reason in told.reasons), told
 
     def most_requests(self, replica: Replica, lasted_s: float) -> float:
-        """One at once and one a second of each that asks."""
-        return replica.askers() * (1 + lasted_s)
+        """Of each that asks one at once, one when the line was dialled anew, and one a second."""
+        return replica.askers() * (2 + lasted_s)
 
 
 @pytest.fixture(scope="module")

@@ -350,3 +350,41 @@ async def test_a_watch_that_ended_at_its_time_is_followed_at_once(
     slow = InformerSettings(watch_s=1.0, backoff_base_s=1000.0, backoff_max_s=1000.0)
     async with run(Running(scripted_client, slow)):
         await until(lambda: len(scripted.paths("watch")) == 2)
+
+
+# ---- a new line ----
+
+
+PATIENT = InformerSettings(watch_s=60, backoff_base_s=0.1, backoff_max_s=60)
+
+
+async def test_a_new_line_continues_the_watch_where_it_was(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """And what broke for it is no lost contact."""
+    scripted.lists = [scripted.listing(make("a", version=3), version=5)]
+    scripted.watches = [scripted.stream(added("b", 7), then="hang")]
+    scripted.others = [scripted.json({"major": "1"})]
+    running = Running(scripted_client, PATIENT)
+    async with run(running):
+        await until(lambda: running.names == ["a", "b"])
+        scripted.watches.append(scripted.stream(added("missed", 8), then="hang"))
+        await scripted_client.redial(deadline_s=5)
+        await until(lambda: "missed" in running.names)
+        assert versions(scripted) == ["5", "7"]
+        assert len(scripted.paths("list")) == 1
+        assert running.informer.problem == ""
+
+
+async def test_a_new_line_is_tried_at_once_by_who_waits_for_the_next_try(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.lists = [scripted.failure(503, "ServiceUnavailable", Retry_After="300")]
+    scripted.others = [scripted.json({"major": "1"})]
+    running = Running(scripted_client, PATIENT)
+    async with run(running):
+        await until(lambda: running.informer.problem)
+        scripted.lists.append(scripted.listing(make("a", version=3), version=5))
+        scripted.watches = [scripted.stream(then="hang")]
+        await scripted_client.redial(deadline_s=5)
+        await until(lambda: len(scripted.paths("list")) == 2)

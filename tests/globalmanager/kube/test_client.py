@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from common.errors import Unavailable
 from common.ids import Uid
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, ObjectRef
 from globalmanager.kube import errors
@@ -14,6 +15,7 @@ from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.lines import MAX_LINE_BYTES
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.waiting import until
 
 REF = ObjectRef(PODS, "ns", "a")
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}}
@@ -279,3 +281,67 @@ async def test_a_creation_is_checked_after_all_waiting_for_the_rate(
         with pytest.raises(errors.Conflict, match="not any more"):
             await waiting
     assert len(scripted.seen) == 1
+
+
+# ---- a new line ----
+
+
+async def test_a_new_line_ends_what_hangs_on_the_old_one(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.watches = [scripted.stream(then="hang")]
+    scripted.others = [scripted.hang(), scripted.json({"major": "1"}), scripted.json(POD)]
+    watch = asyncio.create_task(lines_of(scripted_client), name="watch")
+    patient = scripted_client.apart(ClientSettings(deadline_s=30))
+    get = asyncio.create_task(patient.get(REF), name="get")
+    await until(lambda: len(scripted.seen) == 2)
+    redialled = scripted_client.redialled
+    await scripted_client.redial(deadline_s=5)
+    for task in (watch, get):
+        with pytest.raises(errors.Unreachable, match="given up for a new one"):
+            await task
+    assert redialled.is_set()
+    assert not scripted_client.redialled.is_set()
+    assert scripted.seen[2].path == "/version"
+    assert await scripted_client.get(REF) == POD
+
+
+async def test_a_new_line_takes_no_connection_of_the_old_one(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.json(POD)]
+    for _ in range(2):
+        await scripted_client.get(REF)
+    await scripted_client.redial(deadline_s=5)
+    await scripted_client.get(REF)
+    before, again, asked, after = (request.transport for request in scripted.seen)
+    assert before is again
+    assert before is not asked
+    assert asked is after
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_server_that_cannot_answer_leaves_the_old_line(
+    scripted: ScriptedApi, scripted_client: KubeClient, code: int
+) -> None:
+    scripted.watches = [scripted.stream(then="hang")]
+    scripted.others = [scripted.failure(code, "Busy")]
+    watch = asyncio.create_task(lines_of(scripted_client), name="watch")
+    await until(lambda: scripted.seen)
+    redialled = scripted_client.redialled
+    with pytest.raises(Unavailable):
+        await scripted_client.redial(deadline_s=5)
+    assert not redialled.is_set()
+    assert not watch.done()
+    watch.cancel()
+    await asyncio.wait([watch])
+
+
+async def test_a_server_that_refuses_answers(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """Who may not ask for the version may be let do all that counts."""
+    scripted.others = [scripted.failure(403, "Forbidden")]
+    redialled = scripted_client.redialled
+    await scripted_client.redial(deadline_s=5)
+    assert redialled.is_set()
