@@ -63,8 +63,16 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             "edges come through one proxy or NAT"
         ),
     ] = 0.1
-    qps: Annotated[float, Setting("requests per second to the Kubernetes API")] = 200.0
-    burst: Annotated[int, Setting("requests to the Kubernetes API that may come at once")] = 400
+    qps: Annotated[
+        float,
+        Setting(
+            "requests per second to the Kubernetes API; plans and reports have at least 40 % each "
+            "of it, and what the other leaves"
+        ),
+    ] = 500.0
+    burst: Annotated[
+        int, Setting("requests to the Kubernetes API that may come at once after a quiet time")
+    ] = 1000
     request_deadline_s: Annotated[
         float, Setting("a request to the Kubernetes API that takes so many seconds has failed")
     ] = 10.0

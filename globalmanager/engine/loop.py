@@ -53,6 +53,7 @@ from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotLeading
 from globalmanager.kube.objects import Unreadable
+from globalmanager.kube.rate import Share
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
 
 log = logs.get_logger(__name__)
@@ -140,10 +141,12 @@ class Engine:
         self.initially_reconciled = self._assigner.caught_up
         """Set once every job resource that was there at the start was given to the sink: before
         that, what a node must hold is not known, so no session may be admitted."""
-        leading = client if fence is None else client.guarded(fence)
+        plans = client.on_share(Share.PLANS)
+        leading = plans if fence is None else plans.guarded(fence)
         self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
         """Records Events; also for others, e.g. two LocalControllers of one name."""
-        self.status_writer = StatusWriter(client, self._informers.all_of)
+        reports = client.on_share(Share.REPORTS)
+        self.status_writer = StatusWriter(reports, self._informers.all_of)
         """Writes .status by merge patch, of exactly one uid; what edges report, on any replica."""
         self._owners = Owners(Live(leading, self._informers.all_of), now)
         self._applier = Applier(

@@ -16,7 +16,6 @@ import msgspec
 
 from common.errors import SettingsError, Unavailable
 from common.ids import Uid
-from common.ratelimit import TokenBucket
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.guard import Guard, Shut
@@ -30,6 +29,7 @@ from globalmanager.kube.objects import (
     read_page,
     take_page_apart,
 )
+from globalmanager.kube.rate import Share, SharedRate
 from globalmanager.kube.transport import Transport, open_transport
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -47,9 +47,11 @@ def _no_check() -> None:
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the GlobalManager treats the API server."""
 
-    qps: float = 200.0
-    """Requests per second in the long run; a fleet's reports would otherwise crowd out kubectl."""
-    burst: int = 400
+    qps: float = 500.0
+    """Requests per second in the long run. A server with priority and fairness limits how many
+    requests it executes at once, not their rate, and this client has fewer under way than a
+    ServiceAccount may; so this spares the processors of server and etcd (docs/architecture.md)."""
+    burst: int = 1000
     """Requests that may pass at once after a quiet time."""
     deadline_s: float = 10.0
     """For one request, its answer included; and for a watch to end after its time."""
@@ -102,7 +104,8 @@ class KubeClient:
         self._transport = transport
         self._settings = settings
         self._on_request = on_request
-        self._bucket = TokenBucket(qps=settings.qps, burst=settings.burst)
+        self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
+        self._share = Share.OTHER
         self._guard: Guard | None = None  # of writes; None: every write is sent
 
     @classmethod
@@ -133,8 +136,14 @@ class KubeClient:
         """The same connections, with a rate of its own: heartbeats do not queue behind work."""
         apart = copy.copy(self)
         apart._settings = settings
-        apart._bucket = TokenBucket(qps=settings.qps, burst=settings.burst)
+        apart._rate = SharedRate(qps=settings.qps, burst=settings.burst)
         return apart
+
+    def on_share(self, share: Share) -> Self:
+        """The same connections and rate, of which what is asked for has this share."""
+        sharing = copy.copy(self)
+        sharing._share = share
+        return sharing
 
     async def redial(self, *, deadline_s: float) -> None:
         """Dial the API server anew; once it answers, give up all connections of before.
@@ -343,7 +352,7 @@ class KubeClient:
         Args:
             is_stream: the deadline ends with the headers; else it covers the whole `with` body
         """
-        await self._bucket.acquire()
+        await self._rate.acquire(self._share)
         check()
         try:
             async with (
@@ -397,7 +406,7 @@ class KubeClient:
             source=self._transport.source,
         )
         if isinstance(error, errors.TooManyRequests):
-            self._bucket.hold_for(error.retry_after_s)  # it is this client that asks too much
+            self._rate.hold_for(error.retry_after_s)  # it is this client that asks too much
         if isinstance(error, errors.Unauthorized):
             try:
                 await self._transport.renew()  # the caller's next try has the new token

@@ -12,7 +12,7 @@ from aiohttp import web
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Store
 from globalmanager.contract import AUTOSCALERS, Object, ResourceType
-from globalmanager.kube.client import KubeClient
+from globalmanager.kube.client import ClientSettings, KubeClient
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
@@ -365,11 +365,11 @@ async def test_a_new_line_continues_the_watch_where_it_was(
     scripted.lists = [scripted.listing(make("a", version=3), version=5)]
     scripted.watches = [scripted.stream(added("b", 7), then="hang")]
     scripted.others = [scripted.json({"major": "1"})]
-    running = Running(scripted_client, PATIENT)
+    running = Running(scripted_client.apart(ClientSettings()), PATIENT)
     async with run(running):
         await until(lambda: running.names == ["a", "b"])
         scripted.watches.append(scripted.stream(added("missed", 8), then="hang"))
-        await scripted_client.redial(deadline_s=5)
+        await scripted_client.redial(deadline_s=60)
         await until(lambda: "missed" in running.names)
         assert versions(scripted) == ["5", "7"]
         assert len(scripted.paths("list")) == 1
@@ -381,10 +381,10 @@ async def test_a_new_line_is_tried_at_once_by_who_waits_for_the_next_try(
 ) -> None:
     scripted.lists = [scripted.failure(503, "ServiceUnavailable", Retry_After="300")]
     scripted.others = [scripted.json({"major": "1"})]
-    running = Running(scripted_client, PATIENT)
+    running = Running(scripted_client.apart(ClientSettings()), PATIENT)
     async with run(running):
         await until(lambda: running.informer.problem)
         scripted.lists.append(scripted.listing(make("a", version=3), version=5))
         scripted.watches = [scripted.stream(then="hang")]
-        await scripted_client.redial(deadline_s=5)
+        await scripted_client.redial(deadline_s=60)
         await until(lambda: len(scripted.paths("list")) == 2)

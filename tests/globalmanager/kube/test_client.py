@@ -9,10 +9,12 @@ import pytest
 
 from common.errors import Unavailable
 from common.ids import Uid
+from common.tasks import TaskGroup
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, ObjectRef
 from globalmanager.kube import errors
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.lines import MAX_LINE_BYTES
+from globalmanager.kube.rate import Share
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.globalmanager.waiting import until
@@ -291,12 +293,12 @@ async def test_a_new_line_ends_what_hangs_on_the_old_one(
 ) -> None:
     scripted.watches = [scripted.stream(then="hang")]
     scripted.others = [scripted.hang(), scripted.json({"major": "1"}), scripted.json(POD)]
-    watch = asyncio.create_task(lines_of(scripted_client), name="watch")
-    patient = scripted_client.apart(ClientSettings(deadline_s=30))
+    patient = scripted_client.apart(ClientSettings(deadline_s=60))
+    watch = asyncio.create_task(lines_of(patient), name="watch")
     get = asyncio.create_task(patient.get(REF), name="get")
     await until(lambda: len(scripted.seen) == 2)
     redialled = scripted_client.redialled
-    await scripted_client.redial(deadline_s=5)
+    await scripted_client.redial(deadline_s=60)
     for task in (watch, get):
         with pytest.raises(errors.Unreachable, match="given up for a new one"):
             await task
@@ -312,7 +314,7 @@ async def test_a_new_line_takes_no_connection_of_the_old_one(
     scripted.others = [scripted.json(POD)]
     for _ in range(2):
         await scripted_client.get(REF)
-    await scripted_client.redial(deadline_s=5)
+    await scripted_client.redial(deadline_s=60)
     await scripted_client.get(REF)
     before, again, asked, after = (request.transport for request in scripted.seen)
     assert before is again
@@ -326,11 +328,12 @@ async def test_a_server_that_cannot_answer_leaves_the_old_line(
 ) -> None:
     scripted.watches = [scripted.stream(then="hang")]
     scripted.others = [scripted.failure(code, "Busy")]
-    watch = asyncio.create_task(lines_of(scripted_client), name="watch")
+    patient = scripted_client.apart(ClientSettings(deadline_s=60))
+    watch = asyncio.create_task(lines_of(patient), name="watch")
     await until(lambda: scripted.seen)
     redialled = scripted_client.redialled
     with pytest.raises(Unavailable):
-        await scripted_client.redial(deadline_s=5)
+        await scripted_client.redial(deadline_s=60)
     assert not redialled.is_set()
     assert not watch.done()
     watch.cancel()
@@ -343,5 +346,28 @@ async def test_a_server_that_refuses_answers(
     """Who may not ask for the version may be let do all that counts."""
     scripted.others = [scripted.failure(403, "Forbidden")]
     redialled = scripted_client.redialled
-    await scripted_client.redial(deadline_s=5)
+    await scripted_client.redial(deadline_s=60)
     assert redialled.is_set()
+
+
+# ---- shares of the rate ----
+
+
+async def test_a_report_passes_a_queue_of_plans(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.json(POD)]
+    client = scripted_client.apart(ClientSettings(qps=20, burst=1, deadline_s=60))
+    plans, reports = (client.on_share(share) for share in (Share.PLANS, Share.REPORTS))
+    answered: list[str] = []
+
+    async def ask(by: KubeClient, what: str) -> None:
+        await by.get(REF)
+        answered.append(what)
+
+    async with TaskGroup() as tasks:
+        for _ in range(30):
+            tasks.create_task(ask(plans, "plan"), name="plan")
+        await until(lambda: len(answered) == 5)
+        tasks.create_task(ask(reports, "report"), name="report")
+    assert answered.index("report") < 10
