@@ -11,7 +11,7 @@ keep counts as not written: it is tried again, but seldom.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -21,7 +21,7 @@ from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.live import Live
 from globalmanager.engine.observe import StoreOf
-from globalmanager.engine.patch import diff
+from globalmanager.engine.patch import between, diff, merged, overlap
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
 
@@ -30,6 +30,7 @@ PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 _ATTEMPTS: Final = 4
 _RETRY_S: Final = 10.0  # somebody has to apply the definition first
+_CONTENT_CODES: Final = (400, 413, 422)  # malformed, too large, against the schema
 _FORGET_S: Final = 180.0  # longer than whoever wants it written waits between two tries
 
 
@@ -82,14 +83,32 @@ class _Unkept:
             self._failures.popitem(last=False)
 
 
+class _Caller:
+    """Who waits for a patch to be written, and what became of it."""
+
+    def __init__(self, patch_of: PatchOf) -> None:
+        self.patch_of = patch_of
+        self.is_served = False
+        self.error: Exception | None = None
+
+    def serve(self, error: Exception | None = None) -> None:
+        self.is_served, self.error = True, error
+
+
 class StatusWriter:
-    """One writer per object at a time; the answer goes into the store."""
+    """One writer per object at a time; the answer goes into the store.
+
+    While a patch is under way, or waits for the rate, those who come meanwhile gather. The next
+    patch has what they all want, so many changes of one object at once are two requests, and the
+    first of them waits for nothing.
+    """
 
     def __init__(self, client: KubeClient, store_of: StoreOf) -> None:
         self._live = Live(client, store_of)
         self._store_of = store_of
         self._unkept = _Unkept()
         self._locks: WeakValueDictionary[ObjectRef, asyncio.Lock] = WeakValueDictionary()
+        self._waiting: dict[tuple[ObjectRef, Uid], list[_Caller]] = {}
 
     def through(self, client: KubeClient) -> "StatusWriter":
         """Another one that writes by `client`, but is the same writer of an object."""
@@ -122,8 +141,11 @@ class StatusWriter:
     async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
         """Merge a patch into the .status of the object that has `uid`; nothing new, no request.
 
+        Returns once the API has it, be it by a request with the patches of others.
+
         Args:
-            patch_of: called anew whenever someone else changed the object
+            patch_of: called anew whenever someone else changed the object; what it raises concerns
+                this caller alone
 
         Raises:
             NotFound: the object is gone, or its name was taken by another
@@ -131,48 +153,119 @@ class StatusWriter:
             Conflict: others change the object faster than it can be written
             ApiError, Overloaded: as of any request; Unavailable ones may be tried again
         """
+        caller, subject = _Caller(patch_of), (ref, uid)
         lock = self._locks.setdefault(ref, asyncio.Lock())
-        async with lock:
-            await self._update(ref, uid, patch_of)
+        self._waiting.setdefault(subject, []).append(caller)
+        try:
+            async with lock:
+                if not caller.is_served:
+                    await self._serve(ref, uid)
+        finally:
+            self._forget(subject, caller)
+        if caller.error is not None:
+            raise caller.error
 
-    async def _update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
+    def _forget(self, subject: tuple[ObjectRef, Uid], caller: _Caller) -> None:
+        waiting = [each for each in self._waiting.get(subject, ()) if each is not caller]
+        if waiting:
+            self._waiting[subject] = waiting
+        else:
+            self._waiting.pop(subject, None)
+
+    async def _serve(self, ref: ObjectRef, uid: Uid) -> None:
+        """All that wait now. Those that are not served when this is cancelled wait on: the next of
+        them that gets the lock goes on, and a patch that was written is not written again."""
+        callers = [each for each in self._waiting[ref, uid] if not each.is_served]
+        try:
+            await self._update(ref, uid, callers)
+        except EdgeAIError as error:
+            pending = [each for each in callers if not each.is_served]
+            if len(pending) == 1 or not _blames_content(error):
+                for caller in pending:
+                    caller.serve(error)
+                return
+            for caller in pending:  # one of them is refused, and the others are not to suffer
+                try:
+                    await self._update(ref, uid, [caller])
+                except EdgeAIError as its_error:
+                    caller.serve(its_error)
+
+    async def _update(self, ref: ObjectRef, uid: Uid, callers: Sequence[_Caller]) -> None:
+        """One patch for all. Raises: what then is not served failed with"""
         object_ = self._store_of(ref.type).get(ref)
         if object_ is None or uid_of(object_) != uid:
             object_ = await self._live.get(ref, uid=uid)
         for _ in range(_ATTEMPTS):
-            patch = patch_of(status_of(object_))
-            if patch is None:
-                return
-            subject = _Subject.of(ref, patch)
-            needed = diff(status_of(object_), patch)
-            if needed is None:
-                self._unkept.discard(subject)
-                return
+            status = status_of(object_)
+            wanted, patches = _fold(status, [each for each in callers if not each.is_served])
+            needed = between(status, wanted)
             try:
-                await self._send(ref, object_, needed)
+                kept = None if needed is None else await self._send(ref, object_, needed)
             except NotKept as error:
-                self._unkept.add(subject, error)
+                for patch in patches.values():
+                    self._unkept.add(_Subject.of(ref, patch), error)
                 raise
             except Conflict:
                 object_ = await self._live.get(ref, uid=uid)
-            else:
-                self._unkept.discard(subject)
-                return
+                continue
+            dropped = {} if kept is None or needed is None else diff(kept, needed) or {}
+            for caller, patch in patches.items():
+                self._conclude(ref, caller, patch, dropped)
+            return
         raise Conflict("patch", str(ref), code=409, message="it changes faster than it is written")
 
-    async def _send(self, ref: ObjectRef, object_: Object, patch: Mapping[str, Any]) -> None:
+    def _conclude(
+        self,
+        ref: ObjectRef,
+        caller: _Caller,
+        patch: Mapping[str, Any],
+        dropped: Mapping[str, Any],
+    ) -> None:
+        """Tell the caller whether the API has kept what it wanted."""
+        subject = _Subject.of(ref, patch)
+        lost = [key for key in sorted(dropped) if overlap({key: dropped[key]}, patch)]
+        if not lost:
+            self._unkept.discard(subject)
+            caller.serve()
+            return
+        error = NotKept(ref, "drops " + ", ".join(f"status.{key}" for key in lost))
+        self._unkept.add(subject, error)
+        caller.serve(error)
+
+    async def _send(
+        self, ref: ObjectRef, object_: Object, patch: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Returns: .status as the API has it then"""
         version = object_["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch}
         try:
-            answer = await self._live.patch_status(ref, body)
+            return status_of(await self._live.patch_status(ref, body))
         except NotFound as error:
             await self._live.get(ref, uid=uid_of(object_))  # NotFound when the object is gone
             raise NotKept(ref, "has no status subresource") from error
         except Invalid as error:
             raise NotKept(ref, "refuses status fields", f" ({error.message})") from error
-        dropped = diff(status_of(answer), patch)
-        if dropped is not None:
-            raise NotKept(ref, "drops " + ", ".join(f"status.{key}" for key in sorted(dropped)))
+
+
+def _fold(
+    status: Mapping[str, Any], callers: Iterable[_Caller]
+) -> tuple[Mapping[str, Any], dict[_Caller, Mapping[str, Any]]]:
+    """What all want together, and each one's patch; who wants what cannot be is told so."""
+    patches: dict[_Caller, Mapping[str, Any]] = {}
+    for caller in callers:
+        try:
+            patch = caller.patch_of(status)
+        except Exception as error:  # noqa: BLE001 - `update` raises it to its caller
+            caller.serve(error)
+            continue
+        patches[caller] = patch or {}
+        status = merged(status, patches[caller])
+    return status, patches
+
+
+def _blames_content(error: EdgeAIError) -> bool:
+    """Whether one patch of several may be the reason."""
+    return isinstance(error, NotKept) or getattr(error, "code", 0) in _CONTENT_CODES
 
 
 def _now() -> float:

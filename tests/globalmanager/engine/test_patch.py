@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from globalmanager.engine.patch import diff
+from globalmanager.engine.patch import between, diff, merged, overlap, without_nulls
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] = {
     "same": ({"a": 1}, {"a": 1}, None),
@@ -33,7 +33,7 @@ def test_diff(
     assert diff(observed, desired) == expected
 
 
-def merged(target: Any, patch: Any) -> Any:
+def oracle(target: Any, patch: Any) -> Any:
     """RFC 7386, section 2."""
     if not isinstance(patch, dict):
         return patch
@@ -42,7 +42,7 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(field, None)
         else:
-            result[field] = merged(result.get(field), value)
+            result[field] = oracle(result.get(field), value)
     return result
 
 
@@ -61,11 +61,48 @@ desires = st.dictionaries(
 def test_the_patch_does_what_the_desire_itself_would(
     observed: dict[str, Any], desired: dict[str, Any]
 ) -> None:
-    assert merged(observed, diff(observed, desired) or {}) == merged(observed, desired)
+    assert oracle(observed, diff(observed, desired) or {}) == oracle(observed, desired)
 
 
 @given(statuses, desires)
 def test_nothing_is_left_to_do_afterwards(
     observed: dict[str, Any], desired: dict[str, Any]
 ) -> None:
-    assert diff(merged(observed, diff(observed, desired) or {}), desired) is None
+    assert diff(oracle(observed, diff(observed, desired) or {}), desired) is None
+
+
+# ---- several patches of one status ----
+
+VALUES = st.recursive(
+    st.none() | st.integers(0, 3), lambda inner: st.dictionaries(st.sampled_from("abc"), inner)
+)
+PATCHES = st.dictionaries(st.sampled_from("abc"), VALUES)
+
+
+@given(PATCHES, PATCHES, PATCHES)
+def test_one_patch_does_what_several_in_turn_do(start: Any, first: Any, second: Any) -> None:
+    status = without_nulls(start)
+    wanted = merged(merged(status, first), second)
+    patch = between(status, wanted)
+    assert wanted == oracle(oracle(status, first), second)
+    assert oracle(status, patch or {}) == wanted
+    assert (patch is None) == (status == wanted)
+
+
+def test_what_a_patch_leaves_is_shared() -> None:
+    status = {"workers": {"w": {"n": 1}, "v": {"n": 2}}}
+    assert merged(status, {"workers": {"w": {"n": 3}}})["workers"]["v"] is status["workers"]["v"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "do"),
+    [
+        ({"a": 1}, {"a": 2}, True),
+        ({"a": 1}, {"b": 1}, False),
+        ({"a": {"x": 1}}, {"a": {"y": 1}}, False),
+        ({"a": {"x": 1}}, {"a": {"x": {"z": 1}}}, True),
+        ({"a": {"x": 1}}, {"a": None}, True),
+    ],
+)
+def test_patches_overlap_where_they_name_one_field(one: Any, other: Any, do: bool) -> None:
+    assert overlap(one, other) is do
