@@ -214,13 +214,17 @@ def _assignments(control_plane: ControlPlane, load: Load, directory: Path) -> di
     bare_ms = list(_bare_requests(control_plane, creator))
     created: dict[str, list[float]] = json.loads(answers.read_text())
     _wait(lambda: created.keys() <= load.assigned.keys(), "not every object was assigned")
-    to_edge = [(load.assigned[uid] - answered) * 1000 for uid, (_, answered) in created.items()]
-    creation = [(answered - asked) * 1000 for asked, answered in created.values()]
+    to_edge = [(load.assigned[uid] - told) * 1000 for uid, (_, told, _) in created.items()]
+    to_watch = [(seen - told) * 1000 for _, told, seen in created.values()]
+    own = [(load.assigned[uid] - seen) * 1000 for uid, (_, _, seen) in created.items()]
+    creation = [(told - asked) * 1000 for asked, told, _ in created.values()]
     return {
         "objects": OBJECTS,
         "lost": len(created.keys() - load.assigned.keys()),
         "created_per_s": RATE,
         "cr_to_edge_ms": spread(to_edge),
+        "cr_to_watch_ms": spread(to_watch),
+        "watch_to_edge_ms": spread(own),
         "cr_create_ms": spread(creation),
         "api_create_ms": spread(bare_ms),
     }

@@ -2,8 +2,9 @@
 
     python -m tests.bench.creator URL CA TOKEN_FILE NAMESPACE COUNT RATE NODES
 
-Each is sent at its time, whether the one before was answered or not. Prints one JSON object:
-uid -> [request, answer], seconds of the machine's monotonic clock.
+Each is sent at its time, whether the one before was answered or not. Meanwhile this process watches
+the resource, as any controller would: that is how late the API server and the machine alone are.
+Prints one JSON object: uid -> [request, answer, watch], seconds of the machine's monotonic clock.
 """
 
 import asyncio
@@ -21,12 +22,28 @@ from tests.bench.edges import node_name
 from tests.bench.samples import MODEL, service
 
 PLURAL: Final = "jointinferenceservices"
+WATCHED_S: Final = 120.0
+
+
+async def watch(session: aiohttp.ClientSession, path: str, count: int) -> dict[str, float]:
+    """When each of `count` new objects was seen: uid -> seconds."""
+    seen: dict[str, float] = {}
+    timeout = aiohttp.ClientTimeout(total=None)
+    query = {"watch": "true", "resourceVersion": "0"}
+    while len(seen) < count:  # a server that is behind may end a watch
+        async with session.get(path, params=query, timeout=timeout) as answer:
+            async for line in answer.content:
+                now_s = time.monotonic()
+                if line.startswith(b'{"type":"ADDED"'):
+                    seen.setdefault(json.loads(line)["object"]["metadata"]["uid"], now_s)
+                if len(seen) == count:
+                    break
+    return seen
 
 
 async def create(
-    session: aiohttp.ClientSession, url: str, namespace: str, number: int, node: str
+    session: aiohttp.ClientSession, path: str, namespace: str, number: int, node: str
 ) -> tuple[str, float, float]:
-    path = f"{url}/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
     asked_s = time.monotonic()
     body = service(number, namespace, node, model=MODEL)
     async with session.post(path, json=body) as answer:
@@ -42,14 +59,17 @@ async def run(
     connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca), limit=32)
     headers = {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        path = f"{url}/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
+        watching = asyncio.create_task(watch(session, path, count))
         begin_s = time.monotonic()
         asked = []
         for number in range(count):
             await asyncio.sleep(max(0.0, begin_s + number / rate - time.monotonic()))
             node = node_name(number % nodes)
-            asked.append(asyncio.create_task(create(session, url, namespace, number, node)))
+            asked.append(asyncio.create_task(create(session, path, namespace, number, node)))
         answers = await asyncio.gather(*asked)
-    print(json.dumps({uid: times for uid, *times in answers}))
+        seen = await asyncio.wait_for(watching, WATCHED_S)
+    print(json.dumps({uid: [*times, seen[uid]] for uid, *times in answers}))
 
 
 if __name__ == "__main__":
