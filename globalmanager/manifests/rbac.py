@@ -63,7 +63,9 @@ def _job_rules(kind: Kind) -> Iterator[Rule]:
             # that (admission plugin OwnerReferencesPermissionEnforcement).
             yield _rule([type_], ("update",), subresource="finalizers")
     for scaler in kind.scalers:
-        yield _rule([scaler], ("patch",))  # to adopt it
+        # To adopt a scaler. Where a cluster checks owner references (see above), an owner may
+        # be set only by those who may delete the object.
+        yield _rule([scaler], ("patch", "delete"))
 
 
 def namespace_rules() -> list[Rule]:

@@ -89,9 +89,9 @@ def test_versions_of_one_resource_are_one_rule() -> None:
     assert rbac.cluster_rules([kind(TRAINS, old)]) == rbac.cluster_rules([kind(TRAINS)])
 
 
-def test_a_scaler_is_patched_to_adopt_it() -> None:
+def test_a_scaler_is_patched_to_adopt_it_which_takes_the_right_to_delete_it() -> None:
     rules = rbac.cluster_rules([kind(scalers={SCALES: lambda _object: ""}), kind(SCALES)])
-    assert verbs(rules, "example.io", "scales") == READ | {"patch"}
+    assert verbs(rules, "example.io", "scales") == READ | {"patch", "delete"}
 
 
 def test_what_a_kind_grants_to_its_workers_the_manager_may_do_itself() -> None:

@@ -1,0 +1,160 @@
+"""docs/adding-a-training-kind.md on a real control plane, under the rights that it generates.
+
+No pod runs here; what the kubelet of its node would say of it, the tests say. The local cluster's
+half is tests/docs/test_adding_a_training_kind.py.
+"""
+
+import copy as copies
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+import yaml
+
+from edgeai.api import Object, path_of
+from globalmanager.manifests.rbac import ACCOUNT
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.docs.pages import Copy, copy_with
+from tests.docs.training import Training
+from tests.jobs import Job
+
+# The garbage collector looks for new types twice a minute.
+SETTLE_S: Final = 120.0
+USER: Final = "training-kind"
+NODE: Final = "edge0"
+LIFETIME_S: Final = 3600  # of the manager's token
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return copy_with("adding-a-training-kind.md", tmp_path_factory.mktemp("copy"))
+
+
+@pytest.fixture(scope="module")
+def served(crds: ControlPlane, copy: Copy) -> Iterator[ControlPlane]:
+    """The control plane with the CRDs of both kinds, established."""
+    definitions = [*copy.crds.values()]
+    applied = crds.kubectl("apply", "-f", "-", documents=definitions)
+    assert applied.returncode == 0, applied.stderr
+    for each in definitions:
+        waited = crds.kubectl(
+            "wait", "--for=condition=Established", "--timeout=30s", path_in_kubectl(each)
+        )
+        assert waited.returncode == 0, waited.stderr
+    yield crds
+    for each in definitions:
+        crds.client.delete(path_of(each))
+
+
+def path_in_kubectl(crd: Object) -> str:
+    return f"crd/{crd['metadata']['name']}"
+
+
+@pytest.fixture(scope="module")
+def rights(served: ControlPlane, copy: Copy, system_namespace: str) -> Iterator[list[Object]]:
+    """A ServiceAccount with what the copy's generator grants to the GlobalManager, no more."""
+    account = {"name": USER, "namespace": system_namespace}
+    documents = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}]
+    for each in copies.deepcopy(copy.rights):
+        each["metadata"]["name"] = USER
+        if "roleRef" in each:
+            each["roleRef"]["name"] = USER
+            assert [subject["name"] for subject in each["subjects"]] == [ACCOUNT]
+            each["subjects"] = [{"kind": "ServiceAccount", **account}]
+        documents.append(each)
+    applied = served.kubectl("apply", "-f", "-", documents=documents)
+    assert applied.returncode == 0, applied.stderr
+    yield documents
+    deleted = served.kubectl("delete", "--wait=false", "-f", "-", documents=documents)
+    assert deleted.returncode == 0, deleted.stderr
+
+
+@pytest.fixture(scope="module")
+def manager(
+    served: ControlPlane,
+    rights: list[Object],
+    copy: Copy,
+    system_namespace: str,
+    nodes: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[GlobalManager]:
+    """The copy as a process, ready, under the rights that it generates."""
+    assert NODE in nodes
+    directory = tmp_path_factory.mktemp("globalmanager")
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": LIFETIME_S},
+    }
+    path = f"/api/v1/namespaces/{system_namespace}/serviceaccounts/{USER}/token"
+    token = served.client.request("POST", path, request)["status"]["token"]
+    content = yaml.safe_load(served.kubeconfig.read_text())
+    content["users"][0]["user"] = {"token": token}
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.touch(mode=0o600)
+    kubeconfig.write_text(yaml.safe_dump(content))
+    manager = GlobalManager(
+        kubeconfig=kubeconfig,
+        system_namespace=system_namespace,
+        directory=directory,
+        environment=copy.environment,
+    )
+    try:
+        manager.start()
+        yield manager
+    finally:
+        status = manager.stop()
+    assert status == 0, manager.logs()
+
+
+def manifest(copy: Copy, name: str, namespace: str) -> Object:
+    found = copy.manifest(name)
+    found["metadata"]["namespace"] = namespace
+    for replica_type in ("launcher", "worker"):
+        if replica_type in found["spec"]:
+            found["spec"][replica_type]["spec"]["nodeName"] = NODE
+    return found
+
+
+def test_job_lives_and_ends_as_the_page_says(
+    client: Client, manager: GlobalManager, copy: Copy, namespace: str, kubelet: None
+) -> None:
+    def succeed(name: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        client.patch(path, {"status": {"phase": "Succeeded"}})
+
+    Training(
+        client,
+        client.create,
+        train=manifest(copy, "train", namespace),
+        scale=manifest(copy, "scale", namespace),
+        succeed=succeed,
+        timeout_s=SETTLE_S,
+    ).live()
+
+
+def test_what_the_manager_may_not_do_it_cannot_grant_and_the_job_says_so(
+    client: Client, manager: GlobalManager, rights: list[Object], copy: Copy, namespace: str
+) -> None:
+    (role,) = (each for each in rights if each["kind"] == "ClusterRole")
+    less = [rule for rule in role["rules"] if "pods/exec" not in rule["resources"]]
+    assert len(less) == len(role["rules"]) - 1
+    path = f"/apis/{_RBAC}/v1/clusterroles/{USER}"
+    job = Job(
+        client, client.create, manifest(copy, "train", namespace), timeout_s=SETTLE_S, types=()
+    )
+    try:
+        client.patch(path, {"rules": less})
+        job.create()
+        job.wait_for_condition("Running", "Forbidden")
+        assert "pods/exec" in job.condition("Running")["message"]
+    finally:
+        client.patch(path, {"rules": role["rules"]})
+    job.eventually("the Role", lambda: client.find(role_path(namespace)))
+
+
+def role_path(namespace: str) -> str:
+    return f"/apis/{_RBAC}/v1/namespaces/{namespace}/roles/mnist-launcher-0"

@@ -1,0 +1,65 @@
+"""docs/adding-a-training-kind.md is true: its two folders are kinds that run on the local cluster.
+
+tests/cluster/test_training_kind.py shows the same on a real control plane.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edgeai import environment
+from edgeai.api import Object, collection_of
+from edgeai.environment import Environment
+from tests.docs.pages import Copy, copy_with
+from tests.docs.training import Training, check_manifests
+from tests.waiting import PATIENCE_S
+
+PATIENT_S: Final = 2 * PATIENCE_S
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return copy_with("adding-a-training-kind.md", tmp_path_factory.mktemp("copy"))
+
+
+@pytest.fixture(scope="module")
+def running(copy: Copy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """A local cluster whose GlobalManager has the two kinds."""
+
+    def apply(started: Environment) -> None:
+        for crd in copy.crds.values():
+            started.api.apply(crd)
+
+    state_dir = tmp_path_factory.mktemp("cluster") / "state"
+    yield environment.up(state_dir, edges=(), pod_env=copy.environment, on_api=apply)
+    environment.down(state_dir)
+
+
+def test_the_manifests_follow_from_the_folders(copy: Copy) -> None:
+    check_manifests(copy)
+
+
+def test_job_lives_and_ends_as_the_page_says(
+    copy: Copy, running: Environment, tmp_path: Path
+) -> None:
+    train = copy.manifest("train")
+    for replica_type in ("launcher", "worker"):
+        wait_for_end(train["spec"][replica_type], tmp_path)
+    Training(
+        running.api,
+        lambda object_: running.api.create(collection_of(object_), object_),
+        train=train,
+        scale=copy.manifest("scale"),
+        succeed=lambda name: (tmp_path / name).touch(),
+        timeout_s=PATIENT_S,
+    ).live()
+
+
+def wait_for_end(template: Object, directory: Path) -> None:
+    """Each container ends once the directory has a file of its pod's name."""
+    (container,) = template["spec"]["containers"]
+    container["command"] = ["sh", "-c", f"until [ -e {directory}/$NAME ]; do sleep 0.2; done"]
+    name = {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    container["env"] = [name]
