@@ -5,7 +5,7 @@ For tests on the local cluster and on a real one, which differ in nothing that i
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from edgeai.api import Object, collection_of, path_of
@@ -34,6 +34,7 @@ class Job:
         create: how this cluster's client creates an object
         manifest: of the job resource, with its namespace
         timeout_s: how long its controllers, the collector included, may take for anything
+        types: apiVersion and kind of all that is made for it
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class Job:
         manifest: Object,
         *,
         timeout_s: float,
+        types: Iterable[tuple[str, str]] = _TYPES,
     ) -> None:
         self.api = api
+        self._types = tuple(types)
         self.manifest = manifest
         self.name: str = manifest["metadata"]["name"]
         self.path = path_of(manifest)
@@ -169,7 +172,7 @@ class Job:
 
     def _all_made(self) -> list[Object]:
         found: list[Object] = []
-        for version, kind in _TYPES:
+        for version, kind in self._types:
             metadata = {"namespace": self.manifest["metadata"]["namespace"]}
             collection = {"apiVersion": version, "kind": kind, "metadata": metadata}
             path = f"{collection_of(collection)}?labelSelector=edgeai.io/name={self.name}"

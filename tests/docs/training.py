@@ -257,7 +257,7 @@ def check_manifests(copy: Copy) -> None:
     kept = {*read, "create", "update", "delete"}
     rbac = "rbac.authorization.k8s.io"
     assert rights == {
-        ("edgeai.io", "batchscales"): {*read, "patch"},
+        ("edgeai.io", "batchscales"): {*read, "patch", "delete"},
         ("edgeai.io", "batchscales/status"): {"patch"},
         ("edgeai.io", "batchtrains"): {*read, "delete"},
         ("edgeai.io", "batchtrains/status"): {"patch"},
