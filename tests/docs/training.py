@@ -176,8 +176,10 @@ class Training:
         assert [*conditions.items()] == [
             ("Accepted", "True"),
             ("Running", "False"),
+            ("Scaled", "True"),
             ("Complete", "True"),
         ]
+        assert self.job.condition("Scaled")["message"] == "2 workers, as BatchScale two asks"
         assert status["completionTime"] >= status["startTime"]
         self.job.wait_for("active", 0)
         self.job.eventually("the end of what still runs", lambda: worker(1) not in self.job.made())
