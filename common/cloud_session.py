@@ -2,7 +2,7 @@
 
 The caller gives the desired set of the node as (key -> Desired), in any order and as often as it
 changes. The session sends the fewest frames that bring the edge to this set. Events: HelloReceived,
-EdgeSynced, Held, Reported, and Closed.
+EdgeSynced, TaskAcked, Reported, and Closed.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,7 +34,7 @@ class HelloReceived(msgspec.Struct, frozen=True):
     held: Mapping[TaskKey, wire.Held]
 
 
-class Held(msgspec.Struct, frozen=True):
+class TaskAcked(msgspec.Struct, frozen=True):
     """The edge holds `key` durably at `version`, or not at all (None); or it `refused`."""
 
     key: TaskKey
@@ -148,7 +148,7 @@ class CloudSession(Session):
         version = frame.version if isinstance(frame, wire.Assign) else None
         if not ack.refused:
             self._record_held(frame.key, frame.uid, version)
-        return [Held(frame.key, frame.uid, version, ack.refused)]
+        return [TaskAcked(frame.key, frame.uid, version, ack.refused)]
 
     def _on_synced_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         if self._synced is None or ack.seq != self._synced.seq:

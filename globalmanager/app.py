@@ -1,7 +1,16 @@
-"""The one place that builds the GlobalManager's parts and joins their tasks.
+"""The one place that builds the GlobalManager's parts and joins their tasks. Called by `__main__`.
 
-Called by `__main__`. REST answers first, so that /readyz can say what a start waits for; edges
-are admitted last, once every job resource was looked at.
+Each part is given finished parts only; where news flows back to a part that was built later, that
+part has subscribed. The constructor of Manager shows the order:
+
+    fence, contacts, desired sets      what the others share: no task, no request
+    engine                             plans; reads contacts, writes the desired sets
+    inbox, sessions                    reports go into the engine's status writer
+    membership                         elector, presence and roster among the other replicas
+    REST, edge server                  what others connect to
+
+At start REST answers first, so that /readyz can say what the start waits for; edges are admitted
+last, when every job resource has been looked at.
 """
 
 import asyncio
@@ -10,35 +19,34 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
-from common.ids import NodeName
-from common.logs import get_logger
+from common.errors import SettingsError
 from common.settings import split_address
 from common.tasks import TaskGroup
 from globalmanager.cache.informer import InformerSettings
-from globalmanager.contract import Event, Severity, WorkerSettings
-from globalmanager.edge.door.admission import AdmissionLimits
+from globalmanager.contract import WorkerSettings
 from globalmanager.edge.door.configuration import Admittance
 from globalmanager.edge.door.server import EdgeServer
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.driver import DriverTiming
 from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Inbox
-from globalmanager.edge.sessions.link import LinkTiming
 from globalmanager.edge.sessions.registry import Sessions
-from globalmanager.engine.loop import Engine, EngineSettings, served_types
+from globalmanager.engine.health import Health
+from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.rootkey import get_root_key
+from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.elector import Identity, LeaseTiming
+from globalmanager.ha.fence import Fence
+from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.tokenreviews import TokenReviews
-from globalmanager.replica import Book, Replica, end
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
-from globalmanager.startup import Startup
-
-log = get_logger(__name__)
 
 VERSION: Final = "0.1.0"
 _LIST_DEADLINES: Final = 3  # one page of a list may take longer than other requests
@@ -74,7 +82,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 
 class Manager:
-    """The parts, built in the order in which they need each other."""
+    """All parts of one GlobalManager. Raises: SettingsError"""
 
     def __init__(
         self,
@@ -86,65 +94,103 @@ class Manager:
     ) -> None:
         self._settings = settings
         self._client = client
-        self._admittance = admittance
-        self._metrics = metrics
-        self._edge_metrics = EdgeMetrics(registry)
-        self._startup = Startup(
-            lambda: self._replica.must_wait_for(), lambda: self._replica.complaints()
-        )
-        self._desired = DesiredSets()
-        self._inbox = Inbox(
-            binding_of=self._desired.task_of,
-            fold_and_write=self._startup.fold_and_write,
-            metrics=self._edge_metrics,
-        )
-        self._replica = Replica(
-            settings,
-            client,
-            sessions=lambda: self._sessions,
-            led=self._led,
-            contact_changed=self._startup.contact_changed,
-            clashed=self._duplicate_node,
+        edge_metrics = EdgeMetrics(registry)
+        fence = Fence()
+        contacts = Contacts()
+        desired = DesiredSets()
+        self._engine = Engine(
+            client=client,
+            kinds=KINDS,
+            sink=desired,
+            contacts=contacts,
+            fence=fence,
+            workers=_worker_settings(settings),
+            settings=EngineSettings(
+                namespace=settings.namespace,
+                groups=settings.groups,
+                workers=settings.workers,
+                stale_after_s=settings.stale_after_s,
+                informer=InformerSettings(watch_s=settings.watch_s),
+            ),
             metrics=metrics,
         )
-        self._sessions = Sessions(
-            desired=self._desired,
-            inbox=self._inbox,
-            epoch=lambda: self._replica.epoch,
-            contact_changed=self._replica.own_contact_changed,
-            claims_changed=self._replica.own_claims_changed,
-            duplicate_node=self._duplicate_node,
-            elsewhere=self._replica.elsewhere,
-            metrics=self._edge_metrics,
-            timing=LinkTiming(session=settings.timing),
+        self._inbox = Inbox(
+            binding_of=desired.task_of,
+            fold_and_write=StatusFold(
+                find=self._engine.find,
+                update=self._engine.status_writer.update,
+                is_gone=lambda error: isinstance(error, NotFound),
+            ),
+            metrics=edge_metrics,
         )
-        self._api = Api(
-            cluster=self._startup,
-            sessions=Book(self._replica, self._sessions),
-            types=served_types(KINDS, settings.groups),
-            is_populated=self._startup.is_populated,
+        self._membership = Membership(
+            client,
+            namespace=settings.system_namespace,
+            identity=Identity.of_this_process(settings.replica_name),
+            timing=lease_timing(settings),
+            fence=fence,
+            contacts=contacts,
+        )
+        elector = self._membership.elector
+        sessions = Sessions(
+            desired=desired,
+            inbox=self._inbox,
+            contacts=contacts,
+            epoch=lambda: elector.epoch,
+            metrics=edge_metrics,
+            timing=DriverTiming(session=settings.timing),
+        )
+        api = Api(
+            cache=self._engine,
+            sessions=sessions,
+            contacts=contacts,
+            types=self._engine.types,
+            is_populated=self._engine.initially_reconciled.is_set,
+            health=self.health,
             registry=registry,
             version=VERSION,
         )
+        self._rest = RestServer(
+            *split_address(settings.http_address, "setting httpAddress"), routes=api.routes
+        )
+        self._edge = EdgeServer(
+            *split_address(settings.edge_address, "setting edgeAddress"),
+            sessions=sessions,
+            authenticator=admittance.authenticator(TokenReviews(client)),
+            is_ready=self._can_serve_edges,
+            metrics=edge_metrics,
+            limits=admittance.limits,
+            tls=admittance.tls,
+            review_s=settings.edge_review_s,
+        )
+        elector.subscribe(metrics.leading.set)
+        elector.subscribe(self._engine.leadership_changed)
+        metrics.epoch.set_function(lambda: elector.epoch)
 
     async def run(self) -> None:
         """Until cancelled."""
-        http = split_address(self._settings.http_address, "setting httpAddress")
-        async with RestServer(*http, routes=self._api.routes):
-            engine = await self._start_engine()
+        async with self._rest:
+            root_key = await get_root_key(
+                self._client,
+                namespace=self._settings.system_namespace,
+                on_problem=self._engine.waits_for_api,
+            )
             async with TaskGroup() as tasks:
-                tasks.create_task(engine.run(), name="engine")
+                tasks.create_task(self._engine.run(root_key), name="engine")
                 tasks.create_task(self._inbox.run(), name="inbox")
-                tasks.create_task(self._replica.observe(), name="other replicas")
+                tasks.create_task(self._membership.roster.run(), name="other replicas")
                 await self._serve(tasks)
 
     async def _serve(self, tasks: TaskGroup) -> None:
-        """Until cancelled. Then the Lease is given up first, and the edges are told to go while
-        the engine still takes in what they have sent; last, the others forget this replica."""
-        presence = tasks.create_task(self._replica.attend(), name="presence")
+        """Serve edges and stand for election, until cancelled.
+
+        Then the Lease is given up first; the edges are told to go while the inbox still takes in
+        what they have sent; and last the other replicas forget this one.
+        """
+        presence = tasks.create_task(self._membership.presence.run(), name="presence")
         try:
-            async with self._edge_server():
-                elector = tasks.create_task(self._replica.stand(), name="elector")
+            async with self._edge:
+                elector = tasks.create_task(self._membership.elector.run(), name="elector")
                 try:
                     await asyncio.Event().wait()
                 finally:
@@ -152,75 +198,44 @@ class Manager:
         finally:
             await end(presence)
 
-    async def _start_engine(self) -> Engine:
-        """Waits while the API is away, or refuses."""
-        namespace = self._settings.system_namespace
-        problem = self._startup.waits_for_api
-        root_key = await get_root_key(self._client, namespace=namespace, on_problem=problem)
-        engine = Engine(
-            client=self._client,
-            kinds=KINDS,
-            sink=self._desired,
-            contacts=self._replica,
-            fence=self._replica.fence,
-            workers=_worker_settings(self._settings, root_key),
-            settings=EngineSettings(
-                namespace=self._settings.namespace,
-                groups=self._settings.groups,
-                workers=self._settings.workers,
-                stale_after_s=self._settings.stale_after_s,
-                informer=InformerSettings(watch_s=self._settings.watch_s),
-            ),
-            metrics=self._metrics,
+    def health(self) -> Health:
+        """Answer of /readyz: of the engine, and of what is known of the other replicas."""
+        health = self._engine.health()
+        if self._engine.is_starting:
+            return health  # the other replicas are not asked for yet
+        unknown, complaints = self._membership.unknown(), self._membership.complaints()
+        return Health(health.ready and not unknown, (*unknown, *health.reasons, *complaints))
+
+    def _can_serve_edges(self) -> bool:
+        """Whether it is known what each node must hold, and which other replicas serve nodes."""
+        return self._engine.initially_reconciled.is_set() and not self._membership.unknown()
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancel, and wait for the task's clean-up, which takes bounded time."""
+    task.cancel()
+    await asyncio.wait([task])
+
+
+# ---- each part's slice of the settings ----
+
+
+def lease_timing(settings: Settings) -> LeaseTiming:
+    """Raises: SettingsError"""
+    try:
+        return LeaseTiming(
+            duration_s=settings.lease_duration_s,
+            renew_deadline_s=settings.lease_renew_deadline_s,
+            retry_s=settings.lease_retry_s,
         )
-        self._startup.joined(
-            engine,
-            StatusFold(
-                find=engine.find,
-                update=engine.status_writer.update,
-                is_gone=lambda error: isinstance(error, NotFound),
-            ),
-        )
-        return engine
-
-    def _edge_server(self) -> EdgeServer:
-        address = split_address(self._settings.edge_address, "setting edgeAddress")
-        per_s = self._settings.admissions_per_s
-        per_address_per_s = max(1.0, per_s * self._settings.admissions_address_share)
-        return EdgeServer(
-            *address,
-            sessions=self._sessions,
-            authenticator=self._admittance.authenticator(TokenReviews(self._client)),
-            not_ready=self._startup.edges_must_wait,
-            metrics=self._edge_metrics,
-            limits=AdmissionLimits(
-                per_s=per_s,
-                burst=max(1, round(2 * per_s)),
-                per_address_per_s=per_address_per_s,
-                per_address_burst=round(2 * per_address_per_s),
-            ),
-            tls=self._admittance.tls,
-            review_s=self._settings.edge_review_s,
-        )
-
-    def _led(self, leads: bool) -> None:
-        if leads:
-            self._startup.lead()
-
-    def _duplicate_node(self, node: NodeName) -> None:
-        """Two LocalControllers use one name: the leader tells who looks at the Node."""
-        if not self._replica.leads:
-            return  # which hears of it, too
-        message = (
-            f"two LocalControllers connect as {node} in turn; give each node a name and a token "
-            "of its own"
-        )
-        self._startup.record_on_node(node, Event(Severity.WARNING, "DuplicateNode", message))
+    except ValueError as error:
+        raise SettingsError(
+            "flags --lease-duration-s, --lease-renew-deadline-s, --lease-retry-s", str(error)
+        ) from error
 
 
-def _worker_settings(settings: Settings, root_key: bytes) -> WorkerSettings:
+def _worker_settings(settings: Settings) -> WorkerSettings:
     return WorkerSettings(
-        root_key=root_key,
         framework_images=settings.framework_images,
         storage_initializer_image=settings.storage_initializer_image,
         worker_api_port=settings.worker_api_port,

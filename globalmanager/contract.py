@@ -96,8 +96,9 @@ class Contact(msgspec.Struct, frozen=True):
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The slice of the GlobalManager's settings that shapes workers."""
 
-    root_key: bytes
-    """Key from which worker secrets are derived; 32 random bytes, the same on every replica."""
+    root_key: bytes = b""
+    """Key from which worker secrets are derived; 32 random bytes, the same on every replica. Empty
+    only until the Kubernetes API has given the key; nothing is planned before."""
     framework_images: dict[str, str] = {}
     """workerSpec's "<frameworkType>:<frameworkVersion>" -> container image."""
     storage_initializer_image: str = "kubeedge/sedna-storage-initializer:v0.3.0"
@@ -377,3 +378,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
             return Job(type=type_, object=object_, spec=self.read(object_))
         except InvalidSpec as error:
             return Job(type=type_, object=object_, invalid=error)
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A job resource as the cache has it, and the kind that knows what to do with it."""
+
+    kind: Kind
+    ref: ObjectRef
+    object: Object

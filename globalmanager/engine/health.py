@@ -4,11 +4,19 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from globalmanager.cache.informer import Informer
 from globalmanager.contract import ResourceType
-from globalmanager.engine.ports import Health
 
 _MAX_NAMED: Final = 5  # of a type; the metric counts them, the log names each
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether this process can be relied on. `reasons` also names faults that are not fatal."""
+
+    ready: bool
+    reasons: tuple[str, ...] = ()
 
 
 def health_of(

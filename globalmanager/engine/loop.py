@@ -9,9 +9,9 @@ resource's fault reaches another: whatever a kind or the API raises ends in that
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -32,6 +32,7 @@ from globalmanager.contract import (
     ObjectRef,
     Observed,
     ResourceType,
+    Served,
     Severity,
     WorkerSettings,
     ref_of,
@@ -41,14 +42,15 @@ from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
-from globalmanager.engine.health import health_of
+from globalmanager.engine.health import Health, health_of
 from globalmanager.engine.live import Live
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
-from globalmanager.engine.ports import AssignmentSink, ContactBook, Health
+from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import QueueClosed, WorkQueue
 from globalmanager.engine.status import StatusWriter
+from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotLeading
@@ -57,6 +59,8 @@ from globalmanager.kube.rate import Share
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
 
 log = logs.get_logger(__name__)
+
+STARTING: Final = "starting"
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,21 +77,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     informer: InformerSettings = InformerSettings()
 
 
-class Served(NamedTuple):
-    """One job resource and the kind that knows what to do with it."""
-
-    kind: Kind
-    ref: ObjectRef
-    object: Object
-
-
 class Engine:
     """Reconciles all resources of `kinds`.
 
     Args:
         sink: told what each node must hold
-        contacts: asked for the sessions of the nodes
-        workers: settings that shape workers; handed to the kinds
+        contacts: knows which nodes have a session
+        workers: settings that shape workers; handed to the kinds. Their root key comes with `run`
         fence: open while this replica leads; None: it is the only one, and always does
         metrics: made with the registry that is served
         now: UTC
@@ -99,7 +95,7 @@ class Engine:
         client: KubeClient,
         kinds: Sequence[Kind],
         sink: AssignmentSink,
-        contacts: ContactBook,
+        contacts: Contacts,
         workers: WorkerSettings,
         settings: EngineSettings | None = None,
         fence: Fence | None = None,
@@ -109,6 +105,7 @@ class Engine:
         self._settings = settings or EngineSettings()
         self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
+        self._waits_for = STARTING  # until `run`: why this engine has not begun
         self._now = now
         self._kinds = served_types(kinds, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
@@ -144,7 +141,7 @@ class Engine:
         plans = client.on_share(Share.PLANS)
         leading = plans if fence is None else plans.guarded(fence)
         self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
-        """Records Events; also for others, e.g. two LocalControllers of one name."""
+        """Records Events about job resources and nodes."""
         reports = client.on_share(Share.REPORTS)
         self.status_writer = StatusWriter(reports, self._informers.all_of)
         """Writes .status by merge patch, of exactly one uid; what edges report, on any replica."""
@@ -157,9 +154,17 @@ class Engine:
             self.recorder,
         )
         self._open_informers()
+        contacts.subscribe(contact=self.contact_changed, clash=self._tell_clash)
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    def waits_for_api(self, problem: str) -> None:
+        """The API does not give the root key, so `run` was not called yet; for `health`."""
+        self._waits_for = f"{STARTING}: waiting for the Kubernetes API: {problem}"
+
+    async def run(self, root_key: bytes) -> None:
+        """Until cancelled. Args: root_key: 32 bytes, see `rootkey`"""
+        workers = msgspec.structs.replace(self._observer.settings, root_key=root_key)
+        self._observer.settings = workers
+        self._waits_for = ""
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
         try:
             async with TaskGroup() as tasks:
@@ -172,11 +177,23 @@ class Engine:
             self._queue.close()
 
     @property
+    def types(self) -> Collection[ResourceType]:
+        """The job resources' types that are served."""
+        return self._kinds.keys()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether `run` has not begun, because the API has not given the root key yet."""
+        return bool(self._waits_for)
+
+    @property
     def leads(self) -> bool:
         return self._fence is None or self._fence.is_open
 
-    def lead(self) -> None:
-        """This replica leads from now on: plan for every job resource."""
+    def leadership_changed(self, leads: bool) -> None:
+        """This replica begins to lead, so it plans for every job resource; or leads no longer."""
+        if not leads:
+            return
         for type_ in self._kinds:
             for object_ in self._store(type_).list():
                 self._queue.add(ref_of(type_, object_))
@@ -187,7 +204,7 @@ class Engine:
     # ---- asked by others ------------------------------------------------------------------------
 
     def contact_changed(self, node: NodeName) -> None:
-        """The contact book has news of `node`: look again at all that is assigned to it."""
+        """`node` has got a session, or lost it: look again at all that is assigned to it."""
         for ref in self._assigner.jobs_on(node):
             self._queue.add(ref)
 
@@ -200,6 +217,10 @@ class Engine:
             if str(type_) == resource and (object_ := self._store(type_).get(ref)) is not None:
                 return Served(kind, ref, object_)
         return None
+
+    def get(self, ref: ObjectRef) -> Object | None:
+        """A job resource as the cache has it."""
+        return self._store(ref.type).get(ref)
 
     def by_uid(self, uid: Uid) -> Served | None:
         for type_, kind in self._kinds.items():
@@ -220,6 +241,9 @@ class Engine:
         return self._informers.all_of(NODES).list()
 
     def health(self) -> Health:
+        """Answer of /readyz; before `run` it says what the start waits for."""
+        if self._waits_for:
+            return Health(ready=False, reasons=(self._waits_for,))
         health = health_of(
             self._informers,
             jobs=self._kinds.keys(),
@@ -365,6 +389,20 @@ class Engine:
             )
             event = Event(Severity.WARNING, "Unreadable", message)
             self.recorder.record(object_.stub(type_), event)
+
+    def _tell_clash(self, node: NodeName) -> None:
+        """Two LocalControllers use one name: the leader tells the user who looks at the Node.
+
+        Contacts tells each replica of each clash, so a follower has nothing to do.
+        """
+        message = (
+            f"two LocalControllers connect as {node} in turn; give each node a name and a token "
+            "of its own"
+        )
+        for object_ in self.nodes() if self.leads else ():
+            if object_["metadata"]["name"] == node:
+                about = {"apiVersion": NODES.api_version, "kind": NODES.kind, **object_}
+                self.recorder.record(about, Event(Severity.WARNING, "DuplicateNode", message))
 
     async def _tell_refusal(self, kind: Kind, observed: Observed, error: EdgeAIError) -> None:
         """Trying again alone will not help, so the user must hear of it."""

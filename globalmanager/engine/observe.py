@@ -20,7 +20,7 @@ from globalmanager.contract import (
     WorkerSettings,
     ref_of,
 )
-from globalmanager.engine.ports import ContactBook
+from globalmanager.ha.contacts import Contacts
 
 log = logs.get_logger(__name__)
 
@@ -78,8 +78,9 @@ class Observer:
         kinds: the served job resources
         all_of: stores of everything of a type
         managed: stores of what edgeai created of a type
-        contacts: asked for the sessions of the nodes
-        settings: settings that shape workers; handed to the kinds
+        contacts: knows which nodes have a session
+        settings: settings that shape workers; handed to the kinds. Their root key is filled in
+            before anything is observed
     """
 
     def __init__(
@@ -88,14 +89,14 @@ class Observer:
         *,
         all_of: StoreOf,
         managed: StoreOf,
-        contacts: ContactBook,
+        contacts: Contacts,
         settings: WorkerSettings,
     ) -> None:
         self._kinds = kinds
         self._all_of = all_of
         self._managed = managed
         self._contacts = contacts
-        self._settings = settings
+        self.settings = settings
         self._jobs: dict[ObjectRef, Job] = {}  # as they were observed last
         self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> what it refers to
         self._controllers: Relation[ObjectRef, str] = Relation()  # job -> `Owned.controllers`
@@ -123,8 +124,8 @@ class Observer:
             children=owned.children,
             pods=owned.pods,
             references=self._present(self._references.targets(ref)),
-            contacts=self._contacts.contacts(),
-            settings=self._settings,
+            contacts=self._contacts.by_node(),
+            settings=self.settings,
             scalers=self._scalers(ref),
         )
 

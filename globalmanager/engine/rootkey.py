@@ -1,7 +1,8 @@
-"""Gets or creates the key from which worker secrets are derived.
+"""Gets or creates the root key, from which worker secrets are derived.
 
-It lives in a Secret of the GlobalManager's namespace, so that every replica, and every restart,
-derives the same. Called once, by app, at start. The key never appears in a log or an error.
+The key is in a Secret of the GlobalManager's namespace, so that all replicas derive the same
+secrets, also after a restart. Called once, by app, at start. The key never appears in a log or an
+error.
 """
 
 import base64
@@ -12,7 +13,7 @@ from typing import Final
 from common import logs
 from common.errors import SettingsError
 from globalmanager.contract import SECRETS, Object, ObjectRef
-from globalmanager.engine.patience import OnProblem, ignore, insist
+from globalmanager.engine.retry import ProblemListener, ignore, retry_until_answered
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 
@@ -24,19 +25,19 @@ KEY_BYTES: Final = 32
 
 
 async def get_root_key(
-    client: KubeClient, *, namespace: str, on_problem: OnProblem = ignore
+    client: KubeClient, *, namespace: str, on_problem: ProblemListener = ignore
 ) -> bytes:
-    """32 bytes; made at random the first time.
+    """32 bytes, made at random the first time. Waits until the API gives them.
 
-    Args: on_problem: told while the API is away or refuses; this waits until it gives the key
+    Args: on_problem: told why, for as long as the API is away or refuses
     Raises: SettingsError when the Secret holds something else
     """
     ref = ObjectRef(SECRETS, namespace, SECRET_NAME)
 
-    async def attempt() -> Object:
-        return await _get_or_create(client, ref)
-
-    return _key_of(ref, await insist("worker key", attempt, on_problem=on_problem))
+    secret = await retry_until_answered(
+        "worker key", lambda: _get_or_create(client, ref), on_problem=on_problem
+    )
+    return _key_of(ref, secret)
 
 
 async def _get_or_create(client: KubeClient, ref: ObjectRef) -> Object:
@@ -49,7 +50,7 @@ async def _get_or_create(client: KubeClient, ref: ObjectRef) -> Object:
             "type": "Opaque",
             "data": {KEY_FIELD: key},
         }
-        # Two replicas may start at once: who meets AlreadyExists reads on the next attempt.
+        # Two replicas may start at once: the one that gets AlreadyExists tries again, and reads.
         created = await client.create(SECRETS, secret)
         log.info("worker key created", resource=str(ref))
         return created

@@ -1,7 +1,7 @@
 """What a replica tells the others of the edges that it serves: one Claim for each node.
 
-Pure: the claims of a replica as text and back, and which of two claims of one node is the newer.
-Used by the sessions, which make them, and by the roster, which spreads them.
+Pure: a replica's claims as text and back. Used by contacts, which joins the claims of all
+replicas, and by presence and roster, which write and read the text.
 """
 
 import base64
@@ -15,44 +15,44 @@ import msgspec
 
 from common.ids import NodeName
 
-# The API server takes 1 MiB; this is a bound for the sum of some 60,000 nodes of ordinary names.
 MAX_ENCODED_BYTES: Final = 1_000_000
+"""The API server takes 1 MiB for an object: claims of some 60,000 nodes with ordinary names."""
+_NEARLY_FULL: Final = 0.8  # `encode` cuts in steps of a tenth
 _MAX_DECODED_BYTES: Final = 16 * 1024 * 1024
 _FINGERPRINT_CHARS: Final = 12
-_LEVEL: Final = 1  # of zlib: names alike compress well at any, and this one takes milliseconds
-
-NOTHING: Final[Mapping[NodeName, "Claim"]] = {}
+_LEVEL: Final = 1  # of zlib: similar names compress well at any level, and this is the fastest
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
     """A replica has an open session of a node."""
 
     order: int
-    """One more than the highest that was known when the session opened: of two claims for one
-    node the higher is the newer, whatever the replicas' clocks say. Equal ones opened before
-    either replica had heard of the other: they stand side by side until one ends."""
+    """One more than the highest order that was known when the session opened. Of two claims of
+    one node the higher is the newer, whatever the replicas' clocks say. Two sessions that opened
+    before either replica had heard of the other have equal orders: both stay until one ends."""
     since: int
-    """When it opened, seconds since 1970; for people."""
-    instance: str
+    """When the session opened, seconds since 1970; for people."""
+    ledger: str
     """`fingerprint` of the node's ledger: tells two LocalControllers of one name apart."""
     clashes: int = 0
-    """How often two LocalControllers were seen to use this name; each is told to the user."""
+    """How often this replica saw two LocalControllers use this name; the user is told each."""
 
 
 Claims = Mapping[NodeName, Claim]
+NO_CLAIMS: Final[Claims] = {}
 
 
 class ClaimsError(ValueError):
-    """The text is none that `encode` made."""
+    """`encode` did not make this text."""
 
 
-def fingerprint(instance: str) -> str:
-    """Short, because there are thousands; bounded, because a node chooses `instance`."""
-    return hashlib.sha256(instance.encode()).hexdigest()[:_FINGERPRINT_CHARS]
+def fingerprint(ledger_id: str) -> str:
+    """Short, because there are thousands; of bounded length, because a node chooses its id."""
+    return hashlib.sha256(ledger_id.encode()).hexdigest()[:_FINGERPRINT_CHARS]
 
 
 def encode(claims: Claims) -> str:
-    """Text for one field of an object; of more nodes than fit, those first in the alphabet."""
+    """Text for one field of an object. Where not all nodes fit, the last by name are left out."""
     ordered = {node: claims[node] for node in sorted(claims)}
     text = _compressed(ordered)
     while len(text) > MAX_ENCODED_BYTES:
@@ -63,7 +63,7 @@ def encode(claims: Claims) -> str:
 
 def is_full(text: str) -> bool:
     """Whether `encode` may have left something out."""
-    return len(text) > 0.8 * MAX_ENCODED_BYTES
+    return len(text) > _NEARLY_FULL * MAX_ENCODED_BYTES
 
 
 def decode(text: str) -> Claims:

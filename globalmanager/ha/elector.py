@@ -1,15 +1,18 @@
-"""Elects the one replica that reconciles, by a Lease, and numbers the reigns.
+"""Elects the one replica that reconciles, by a Lease, and counts the elections.
 
-Run by app, once in each replica. It opens the fence through which the engine's writes pass for as
-long as this replica surely leads, and shuts it before any other can lead. `leaseTransitions` is
-the epoch that edges hear: it grows with each reign. Nobody's wall clock is believed: how long a
-Lease stands is counted on the own clock, from when its last renewal was seen. Like client-go's
-elector, except that every request is bounded by what is left of the reign.
+Run by app, once in each replica. The elector keeps the fence open while this replica surely leads,
+and shuts it before any other replica can lead. A "reign" is the time from one election to the next
+or to the end of the leader. The Lease's `leaseTransitions` is the epoch that edges are told: it
+grows with each reign. No replica believes another's wall clock: it counts on its own clock how
+long a Lease stands, from when it saw the last renewal. This works like client-go's elector, except
+that every request is bounded by what is left of the reign.
 """
 
 import asyncio
 import math
 import random
+import secrets
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -34,8 +37,11 @@ _RELEASE_S: Final = 2.0
 _JITTER: Final = 0.2
 
 
+LeadershipListener = Callable[[bool], None]
+
+
 class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """Kubernetes' own, but for a shorter retry."""
+    """The values of Kubernetes' own components, but for a shorter retry."""
 
     duration_s: float = 15.0
     """Another replica takes over when it saw no renewal for so long."""
@@ -58,6 +64,13 @@ class Identity(NamedTuple):
     replica: str
     process: str
 
+    @classmethod
+    def of_this_process(cls, replica_name: str) -> "Identity":
+        """Args: replica_name: "" where nobody gave a name; then no process is the successor of
+        another, since two hosts or containers may have one host name"""
+        process = secrets.token_hex(5)
+        return cls(replica_name or f"{socket.gethostname()}-{process}", process)
+
     def __str__(self) -> str:
         return f"{self.replica}_{self.process}"
 
@@ -72,8 +85,7 @@ class Elector:
     Args:
         client: with a rate of its own, so that a renewal never queues behind other requests
         fence: open while this replica leads
-        on_change: called when it begins to lead (True) and when it no longer does
-        clock: the fence's
+        clock: seconds, monotonic; the same as the fence's
         now: UTC, for people who look at the Lease
     """
 
@@ -85,7 +97,6 @@ class Elector:
         identity: Identity,
         fence: Fence,
         timing: LeaseTiming | None = None,
-        on_change: Callable[[bool], None] = lambda _leads: None,
         clock: Clock = elapsed,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -94,31 +105,35 @@ class Elector:
         self._identity = identity
         self._fence = fence
         self._timing = timing or LeaseTiming()
-        self._on_change = on_change
+        self._listeners: list[LeadershipListener] = []
         self._clock = clock
         self._now = now
         self._lease: Object | None = None  # as it was last read or written; None: read it first
-        self._seen: Object = {}  # the spec that was last seen …
-        self._seen_at = -math.inf  # … for the first time at that moment
-        self._look = asyncio.Event()
+        self._seen: Object = {}  # the Lease's spec as it was last seen
+        self._seen_at = -math.inf  # when this spec was seen first
+        self._look = asyncio.Event()  # look at the Lease without waiting for the next time
         self.leads = False
         self.epoch = 0
-        """The highest that was seen; 0: none yet."""
+        """The highest that was seen, of this or another replica's reign; 0: none yet."""
         self.problem = "the Lease was not read yet"
         """Why the last look at the Lease failed; "" when it did not."""
+
+    def subscribe(self, listener: LeadershipListener) -> None:
+        """Call `listener` when this replica begins to lead (True) and when that ends (False)."""
+        self._listeners.append(listener)
 
     @property
     def holder(self) -> str:
         return str(self._seen.get("holderIdentity") or _NOBODY)
 
     def look_soon(self, spec: Object) -> None:
-        """The Lease is said to be `spec` now: when that is news, do not wait for the next look."""
+        """A watch says that the Lease is `spec` now. If that is news, read the Lease at once."""
         news = (spec.get("holderIdentity") or _NOBODY, _epoch_of(spec))
         if news != (self.holder, self.epoch):
             self._look.set()
 
     async def run(self) -> None:
-        """Stand for election until cancelled; then give up the Lease at once."""
+        """Stand for election until cancelled; then give up the Lease, in bounded time."""
         try:
             while True:
                 await self.look()
@@ -138,7 +153,7 @@ class Elector:
         except (EdgeAIError, TimeoutError) as error:
             self._lease = None
             if self.leads and isinstance(error, Conflict):
-                self._look.set()  # who wrote it? it is not for others to write yet
+                self._look.set()  # unexpected writer: read the Lease again now
             self._failed(str(error) or f"the Lease cannot be reached for {bound_s:g} s")
         self._check_reign()
 
@@ -170,8 +185,8 @@ class Elector:
         return self._clock() >= self._seen_at + duration_s
 
     async def _create(self) -> None:
-        # Above any epoch that edges may have seen before the Lease was deleted: minutes since
-        # 1970, which elections do not outrun.
+        # Edges may have seen a higher epoch before somebody deleted the Lease. The minutes since
+        # 1970 are above it, since there is less than one election a minute in the long run.
         epoch = max(self.epoch + 1, int(self._now().timestamp()) // 60)
         metadata = {
             "name": self._ref.name,
@@ -183,7 +198,7 @@ class Elector:
         self._reign(await self._client.create(LEASES, lease), asked_at)
 
     async def _take(self, lease: Object) -> None:
-        """Write the Lease as ours; whoever wrote it since it was read makes that a Conflict."""
+        """Write the Lease as ours. Raises: Conflict if somebody wrote it since it was read"""
         spec = lease.get("spec") or {}
         epoch = _epoch_of(spec) if self.leads else max(self.epoch, _epoch_of(spec)) + 1
         labels = {**(lease["metadata"].get("labels") or {}), REPLICA_LABEL: "leader"}
@@ -207,14 +222,15 @@ class Elector:
         }
 
     def _reign(self, lease: Object, asked_at: float) -> None:
-        """The Lease is ours. Others may have seen it as early as at `asked_at`."""
+        """The Lease is ours. Another replica may have seen it as early as at `asked_at`, so the
+        reign is counted from there."""
         self._lease = lease
         self._see(lease)
         self._fence.open_until(asked_at + self._timing.renew_deadline_s)
         if not self.leads and self._fence.left_s() > 0:
             self.leads = True
             log.info("leading", epoch=self.epoch, identity=str(self._identity))
-            self._on_change(True)
+            self._tell(True)
 
     def _check_reign(self) -> None:
         if self.leads and self._fence.left_s() <= 0:
@@ -224,7 +240,11 @@ class Elector:
         self._fence.close()
         self.leads = False
         log.warning("not leading any more", epoch=self.epoch, reason=reason)
-        self._on_change(False)
+        self._tell(False)
+
+    def _tell(self, leads: bool) -> None:
+        for listener in self._listeners:
+            listener(leads)
 
     def _failed(self, problem: str) -> None:
         if problem != self.problem:
@@ -242,13 +262,13 @@ class Elector:
             pass
 
     async def _release(self) -> None:
-        """First end what is being written, then let others lead."""
+        """End the writes under way first, then let another replica lead."""
         if not self.leads:
             return
         self._end_reign("this replica stops")
         try:
             async with asyncio.timeout(_RELEASE_S):
-                lease = await self._client.get(self._ref)  # a renewal may have been under way
+                lease = await self._client.get(self._ref)  # a renewal may have been cut off
                 spec = lease.get("spec") or {}
                 if spec.get("holderIdentity") == str(self._identity):
                     free = {"holderIdentity": _NOBODY, "renewTime": micro_time(self._now())}

@@ -1,9 +1,10 @@
 """Tells the other replicas that this one lives, and which nodes it serves.
 
-Run by app, once in each replica. Two objects in the system namespace: a Lease that is renewed,
-and, owned by it, a ConfigMap with the claims, written only when they changed and at most once a
-second. Who ends deletes them; of who was killed the leader deletes the Lease, and Kubernetes the
-ConfigMap with it. Roster reads what this writes.
+Run by app, once in each replica. Presence writes two objects in the system namespace: a Lease,
+which it renews, and a ConfigMap with the replica's claims, which the Lease owns. The ConfigMap is
+written only when the claims changed, and at most once a second. A replica that ends deletes both.
+Of a replica that was killed the leader deletes the Lease, and Kubernetes then the ConfigMap.
+The roster of each other replica reads both objects.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from common.times import micro_time
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha import claims
-from globalmanager.ha.claims import Claims
+from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
@@ -32,22 +33,23 @@ log = logs.get_logger(__name__)
 
 CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 CLAIMS_FIELD: Final = "claims"
-_RENEWALS: Final = 3  # within the duration of the Lease: one may fail, and one come late
-_WITHDRAW_S: Final = 2.0
+_RENEWALS: Final = 3  # within the duration of the Lease: one may fail, and another may be late
+_DELETE_S: Final = 2.0
 
 
 def object_name(process: str) -> str:
-    """Of both objects of a replica."""
+    """Name of the Lease and of the ConfigMap of a replica's process."""
     return f"{LEASE_NAME}-{process}"
 
 
 class Presence:
     """
     Args:
-        client: with a rate of its own
-        duration_s: without a renewal for so long, the others take this replica to be gone
-        own: the claims of the moment
+        client: with a rate of its own, so that a heartbeat never queues behind other requests
+        duration_s: after so long without a renewal the others take this replica to be gone
+        contacts: has the claims of this replica
         publish_interval_s: at least so long between two writes of the claims
+        now: UTC
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Presence:
         namespace: str,
         identity: Identity,
         duration_s: float,
-        own: Callable[[], Claims],
+        contacts: Contacts,
         publish_interval_s: float = 1.0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -65,39 +67,36 @@ class Presence:
         self._namespace = namespace
         self._identity = identity
         self._duration_s = duration_s
-        self._own = own
+        self._contacts = contacts
         self._publish_interval_s = publish_interval_s
         self._now = now
         self._lease: Object | None = None  # as it was last written; None: read it first
-        self._config_map: Object | None = None  # likewise
+        self._config_map: Object | None = None  # as it was last written; None: read it first
         self._published: tuple[str, str] = ("", claims.encode({}))  # (uid of the Lease, claims)
-        self._changed = asyncio.Event()
-        self._hurry = asyncio.Event()  # do not wait for the next heartbeat
-        self._problems: dict[str, str] = {}  # by what cannot be done
+        self._changed = asyncio.Event()  # what is published may differ from the claims
+        self._beat_now = asyncio.Event()  # renew the Lease without waiting for its time
+        self._problems: dict[str, str] = {}  # what cannot be done -> why
+        contacts.subscribe(own=self._changed.set)
 
     @property
     def problem(self) -> str:
         """Why the others do not know of this replica, or of its sessions; "" when they do."""
         return "; ".join(self._problems.values())
 
-    def changed(self) -> None:
-        """The claims are others than before, or what was published was lost."""
-        self._changed.set()
-
-    def lost(self) -> None:
-        """Somebody deleted what this replica had published: the Lease may be gone as well."""
+    def publish_again(self) -> None:
+        """Somebody deleted the ConfigMap or the Lease: write both anew."""
         self._published = ("", claims.encode({}))
         self._config_map = self._lease = None
-        self._hurry.set()
+        self._beat_now.set()
 
     async def run(self) -> None:
-        """Until cancelled; then nothing of it is left."""
+        """Until cancelled; then deletes the Lease and the ConfigMap."""
         try:
             async with TaskGroup() as tasks:
                 tasks.create_task(self._heartbeats(), name="presence heartbeat")
                 tasks.create_task(self._publications(), name="presence claims")
         finally:
-            await self._withdraw()
+            await self._delete_own()
 
     # ---- the heartbeat ----
 
@@ -114,19 +113,19 @@ class Presence:
                 self._problems.pop("presence not renewed", None)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s * random.uniform(0.8, 1.0)):
-                    await self._hurry.wait()
-            self._hurry.clear()
+                    await self._beat_now.wait()
+            self._beat_now.clear()
 
     async def _beat(self) -> None:
         known = self._lease
-        lease = known or await self._found(LEASES)
+        lease = known or await self._get_own(LEASES)
         if lease is None:
             lease = {"metadata": self._metadata(), "spec": self._spec()}
             self._lease = await self._client.create(LEASES, lease)
         else:
             self._lease = await self._client.replace(LEASES, {**lease, "spec": self._spec()})
         if known is None:
-            self.changed()  # what waited for the Lease, which may be another one now
+            self._changed.set()  # the claims waited for a Lease, and this may be a new one
 
     def _spec(self) -> Object:
         return {
@@ -153,14 +152,13 @@ class Presence:
             else:
                 self._problems.pop("sessions not published", None)
                 backoff.reset()
-                await asyncio.sleep(
-                    self._publish_interval_s
-                )  # what changes meanwhile goes together
+                # Changes that come meanwhile are published together.
+                await asyncio.sleep(self._publish_interval_s)
 
     async def _publish(self) -> None:
         if self._lease is None:
-            return  # the next heartbeat comes back to it
-        owner, own = self._lease["metadata"], self._own()
+            return  # the next heartbeat makes the Lease, and sets self._changed
+        owner, own = self._lease["metadata"], self._contacts.own
         text = claims.encode(own)
         if text == self._published[1] and self._published[0] in ("", owner["uid"]):
             return
@@ -170,13 +168,13 @@ class Presence:
         }
         before = self._published
         written = await self._put(config_map)
-        if self._published is before:  # and not lost meanwhile
+        if self._published is before:  # else publish_again() was called meanwhile
             self._config_map, self._published = written, (owner["uid"], text)
         if claims.is_full(text) and len(claims.decode(text)) < len(own):
             log.error("more sessions than other replicas can be told of", sessions=len(own))
 
     async def _put(self, config_map: Object) -> Object:
-        known = self._config_map or await self._found(CONFIG_MAPS)
+        known = self._config_map or await self._get_own(CONFIG_MAPS)
         if known is None:
             return await self._client.create(CONFIG_MAPS, config_map)
         version = {"resourceVersion": known["metadata"]["resourceVersion"]}
@@ -190,7 +188,7 @@ class Presence:
             "labels": {REPLICA_LABEL: self._identity.process},
         }
 
-    async def _found(self, type_: ResourceType) -> Object | None:
+    async def _get_own(self, type_: ResourceType) -> Object | None:
         ref = ObjectRef(type_, self._namespace, object_name(self._identity.process))
         try:
             return await self._client.get(ref)
@@ -203,16 +201,17 @@ class Presence:
             log.warning(what, problem=problem)
         self._problems[what] = text
 
-    async def _withdraw(self) -> None:
+    async def _delete_own(self) -> None:
+        """In bounded time; should this fail, the Lease runs out and the leader deletes both."""
         try:
-            async with asyncio.timeout(_WITHDRAW_S):
+            async with asyncio.timeout(_DELETE_S):
                 for type_ in (CONFIG_MAPS, LEASES):
-                    found = await self._found(type_)
+                    found = await self._get_own(type_)
                     if found is not None:
                         ref = ObjectRef(type_, self._namespace, found["metadata"]["name"])
                         await self._client.delete(ref, uid=Uid(uid_of(found)))
         except (EdgeAIError, TimeoutError) as error:
-            log.warning("presence not withdrawn, it runs out", problem=str(error))
+            log.warning("presence not deleted, its Lease runs out", problem=str(error))
 
 
 def _owner_reference(lease: Object) -> Object:

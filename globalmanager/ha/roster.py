@@ -1,26 +1,26 @@
-"""Knows which nodes have a session, at whichever replica: the contacts that every plan sees.
+"""Watches the other replicas: which of them live, and which nodes each of them serves.
 
-Built by app. It joins the sessions of this replica, of which it is told at once, with the claims
-that the others publish (presence) for as long as they are heard of. It never writes, except that
-the leader's deletes what a replica left behind that is no more.
+Run by app, once in each replica. The roster reads what the other replicas publish (presence) and
+puts the claims of those that live into contacts. It writes nothing, except that the leader's
+roster deletes what a dead replica left behind.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Final
 
 from common import logs
 from common.errors import EdgeAIError
-from common.ids import NodeName, Uid
+from common.ids import Uid
 from common.tasks import TaskGroup
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Listener, Store
-from globalmanager.contract import Contact, Object, ObjectRef, ResourceType
+from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha import claims
-from globalmanager.ha.claims import NOTHING, Claim, Claims
+from globalmanager.ha.claims import NO_CLAIMS, Claims
+from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.fence import Clock, elapsed
 from globalmanager.ha.heartbeat import Heartbeat
@@ -34,36 +34,35 @@ log = logs.get_logger(__name__)
 _SILENCE: Final = 0.4  # of the duration, without any renewal
 _REDIAL_DEADLINE_S: Final = 2.0
 _LOOKS: Final = 4  # at the other replicas, within the duration of their Leases
-_BURIED_AFTER: Final = 4.0  # durations without a heartbeat, then what is left is deleted
+_DELETED_AFTER: Final = 4.0  # durations without a heartbeat; then the replica's Lease is deleted
 
 
-class Replica:
-    """Another replica, as far as it was heard of."""
+class OtherReplica:
+    """What was heard of another replica."""
 
     def __init__(self, heard_at: float) -> None:
-        self.lease: Object | None = None
-        self.heard_at = heard_at
+        self.lease: Object | None = None  # None: only its ConfigMap was seen
+        self.heard_at = heard_at  # its last heartbeat, on the roster's clock
         self.is_alive = True
-        self.claims: Claims = NOTHING
+        self.claims: Claims = NO_CLAIMS  # as it published them last, alive or not
 
     @property
     def live_claims(self) -> Claims:
-        return self.claims if self.is_alive else NOTHING
+        return self.claims if self.is_alive else NO_CLAIMS
 
 
 class Roster:
     """
     Args:
-        client: for reading; `leading_client` for what only the leader may delete
+        client: for reading
+        leading_client: for what only the leader may delete
         me: the process of this replica's identity
         duration_s: a replica without a heartbeat for so long is gone; its Lease may say otherwise
-        own: claims of the sessions of this replica, at any moment
-        contact_changed: a node has now a session where it had none, or the other way round
-        claimed_elsewhere: (node, claim) of a newer session at another replica
-        clashed: another replica found that two LocalControllers use this node's name
-        leader_lease: told the spec of the leaders' Lease whenever it changes
-        lost: what this replica had published was deleted by somebody
-        clock: seconds, monotonic; utcnow: UTC
+        contacts: given the claims of each other replica that lives
+        on_leader_lease: told the spec of the leader's Lease whenever it changes
+        on_own_deleted: called when somebody deleted the Lease or ConfigMap of this replica
+        clock: seconds, monotonic
+        utcnow: UTC
     """
 
     def __init__(
@@ -74,35 +73,27 @@ class Roster:
         namespace: str,
         me: str,
         duration_s: float,
-        own: Callable[[], Claims],
-        contact_changed: Callable[[NodeName], None],
-        claimed_elsewhere: Callable[[NodeName, Claim], None],
-        clashed: Callable[[NodeName], None],
-        leader_lease: Callable[[Object], None],
-        lost: Callable[[], None],
+        contacts: Contacts,
+        on_leader_lease: Callable[[Object], None],
+        on_own_deleted: Callable[[], None],
         clock: Clock = elapsed,
         utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._leading_client = leading_client
         self._me = me
         self._duration_s = duration_s
-        self._own = own
-        self._contact_changed = contact_changed
-        self._claimed_elsewhere = claimed_elsewhere
-        self._clashed = clashed
-        self._leader_lease = leader_lease
-        self._lost = lost
+        self._contacts = contacts
+        self._on_leader_lease = on_leader_lease
+        self._on_own_deleted = on_own_deleted
         self._clock = clock
         self._utcnow = utcnow
         self._heartbeat = Heartbeat(
             lambda: client.redial(deadline_s=_REDIAL_DEADLINE_S),
             silence_s=_SILENCE * duration_s,
         )
-        self._replicas: dict[str, Replica] = {}
-        self._contacts: dict[NodeName, Contact] = {}
-        self._told: dict[tuple[str, NodeName], int] = {}  # clashes, by replica and node
-        self._blind_until = -math.inf  # no silence before that moment is a replica's own
-        # Heartbeats come in all the time, this replica's own among them: silence is soon a fault.
+        self._others: dict[str, OtherReplica] = {}  # by process
+        self._deaf_until = -math.inf  # until then we heard nothing, so silence proves nothing
+        # Every replica renews its Lease, this one too, so a watch without news soon means a fault.
         self._leases = Informer(
             client,
             _store(LEASES, self._on_lease),
@@ -124,8 +115,8 @@ class Roster:
             for informer in (self._leases, self._config_maps):
                 tasks.create_task(informer.run(), name=f"informer {informer.type} of replicas")
             tasks.create_task(self._heartbeat.run(), name="heartbeat of the API server")
-            tasks.create_task(self._watch_silence(), name="silent replicas")
-            tasks.create_task(self._tidy_up(), name="dead replicas")
+            tasks.create_task(self._keep_judging(), name="silent replicas")
+            tasks.create_task(self._keep_deleting(), name="dead replicas")
 
     @property
     def problem(self) -> str:
@@ -142,23 +133,6 @@ class Roster:
         informers = [each for each in (self._leases, self._config_maps) if each.synced]
         return tuple(f"{each.type}: {each.problem}" for each in informers if each.problem)
 
-    def contacts(self) -> Mapping[NodeName, Contact]:
-        """Every node that ever had a session that was heard of; a live view, read-only."""
-        return MappingProxyType(self._contacts)
-
-    def elsewhere(self, node: NodeName) -> Claim | None:
-        """The newest claim of another replica that lives."""
-        found = [
-            claim
-            for replica in self._replicas.values()
-            if (claim := replica.live_claims.get(node)) is not None
-        ]
-        return max(found, key=lambda claim: claim.order, default=None)
-
-    def own_changed(self, node: NodeName) -> None:
-        """A node has got its first session here, or lost its last."""
-        self._settle([node], since=self._utcnow())
-
     # ---- what the others publish ----
 
     def _on_lease(self, old: Object | None, new: Object | None) -> None:
@@ -167,20 +141,20 @@ class Roster:
             return
         self._heartbeat.heard()
         if object_["metadata"]["name"] == LEASE_NAME:
-            self._leader_lease((new or {}).get("spec") or {})
+            self._on_leader_lease((new or {}).get("spec") or {})
             return
         name = _replica_of(object_)
         if new is None:
-            self._lost() if name == self._me else self._forget(name)
+            self._on_own_deleted() if name == self._me else self._forget(name)
             return
         if name == self._me:
             return
-        replica = self._replica(name)
-        is_heartbeat = replica.lease is None or replica.lease.get("spec") != new.get("spec")
-        replica.lease = new
+        other = self._other(name)
+        is_heartbeat = other.lease is None or other.lease.get("spec") != new.get("spec")
+        other.lease = new
         if is_heartbeat:
-            replica.heard_at = self._clock()
-            self._revive(name, replica)
+            other.heard_at = self._clock()
+            self._revive(name, other)
 
     def _on_config_map(self, old: Object | None, new: Object | None) -> None:
         object_ = new or old
@@ -189,116 +163,83 @@ class Roster:
         name = _replica_of(object_)
         if name == self._me:
             if new is None:
-                self._lost()
+                self._on_own_deleted()
             return
-        if new is not None or name in self._replicas:
-            self._take(name, self._replica(name), NOTHING if new is None else _claims_in(new))
-
-    def _take(self, name: str, replica: Replica, published: Claims) -> None:
-        before, replica.claims = replica.claims, published
-        changed = [
-            node
-            for node in before.keys() | published.keys()
-            if before.get(node) != published.get(node)
-        ]
-        if replica.is_alive:
-            self._consider(name, replica, changed, since=self._utcnow())
-
-    def _consider(
-        self, name: str, replica: Replica, nodes: Iterable[NodeName], *, since: datetime
-    ) -> None:
-        """The live claims of a replica on `nodes` have changed."""
-        nodes = sorted(nodes)
-        own = self._own()
-        for node in nodes:
-            mine, theirs = own.get(node), replica.live_claims.get(node)
-            if mine is not None and theirs is not None and theirs.order > mine.order:
-                self._claimed_elsewhere(node, theirs)
-        self._settle(nodes, since=since)
-        self._tell_clashes(name, {node: replica.claims.get(node) for node in nodes})
-
-    def _settle(self, nodes: Iterable[NodeName], *, since: datetime) -> None:
-        own = self._own()
-        for node in nodes:
-            connected = node in own or self.elsewhere(node) is not None
-            before = self._contacts.get(node)
-            if before is None and not connected:
-                continue
-            if before is None or before.connected != connected:
-                self._contacts[node] = Contact(connected, since)
-                self._contact_changed(node)
-
-    def _tell_clashes(self, name: str, claimed: Mapping[NodeName, Claim | None]) -> None:
-        for node, claim in claimed.items():
-            if claim is not None and claim.clashes > self._told.get((name, node), 0):
-                self._told[name, node] = claim.clashes
-                self._clashed(node)
+        if new is not None or name in self._others:
+            other = self._other(name)
+            other.claims = NO_CLAIMS if new is None else _claims_in(new)
+            if other.is_alive:
+                self._contacts.put_other(name, other.claims)
 
     # ---- who lives ----
 
-    def _replica(self, name: str) -> Replica:
-        return self._replicas.setdefault(name, Replica(self._clock()))
+    def _other(self, name: str) -> OtherReplica:
+        return self._others.setdefault(name, OtherReplica(self._clock()))
 
-    def _revive(self, name: str, replica: Replica) -> None:
-        if not replica.is_alive:
-            replica.is_alive = True
+    def _revive(self, name: str, other: OtherReplica) -> None:
+        if not other.is_alive:
+            other.is_alive = True
             log.info("replica is back", replica=name)
-            self._consider(name, replica, replica.claims, since=self._utcnow())
+            self._contacts.put_other(name, other.claims)
 
     def _forget(self, name: str) -> None:
-        replica = self._replicas.pop(name, None)
-        if replica is None:
-            return
-        log.info("replica has left", replica=name, sessions=len(replica.live_claims))
-        self._settle(replica.claims, since=self._utcnow())
-        self._told = {key: told for key, told in self._told.items() if key[0] != name}
+        other = self._others.pop(name, None)
+        if other is not None:
+            log.info("replica has left", replica=name, sessions=len(other.live_claims))
+            self._contacts.drop_other(name)
 
-    async def _watch_silence(self) -> None:
+    async def _keep_judging(self) -> None:
         while True:
-            self.judge()
+            self.mark_dead()
             await asyncio.sleep(self._duration_s / _LOOKS)
 
-    async def _tidy_up(self) -> None:
+    async def _keep_deleting(self) -> None:
         while True:
             await asyncio.sleep(self._duration_s)
-            await self.bury()
+            await self.delete_dead()
 
-    def judge(self) -> None:
-        """Take those to be gone that were not heard of for the duration of their Leases.
+    def mark_dead(self) -> None:
+        """Take replicas to be gone that were silent for the duration of their Leases.
 
-        Not while this replica hears nothing at all, nor before the others had time to be heard.
+        While this replica hears nothing at all, and until the others had time to be heard after
+        that, their silence proves nothing.
         """
         now = self._clock()
-        if self.is_blind():
-            self._blind_until = now
+        if self.is_deaf():
+            self._deaf_until = now
             return
-        for name, replica in tuple(self._replicas.items()):
-            silent_s = now - max(replica.heard_at, self._blind_until)
-            if replica.is_alive and silent_s > self._duration_of(replica):
-                replica.is_alive = False
-                log.warning("replica is silent", replica=name, sessions=len(replica.claims))
-                self._settle(replica.claims, since=self._utcnow() - timedelta(seconds=silent_s))
-                if replica.lease is None:  # what a ConfigMap alone told: nothing would remove it
-                    self._forget(name)
+        for name, other in tuple(self._others.items()):
+            silent_s = now - max(other.heard_at, self._deaf_until)
+            if not other.is_alive or silent_s <= self._duration_of(other):
+                continue
+            other.is_alive = False
+            log.warning("replica is silent", replica=name, sessions=len(other.claims))
+            since = self._utcnow() - timedelta(seconds=silent_s)
+            self._contacts.put_other(name, NO_CLAIMS, since=since)
+            if other.lease is None:  # no deletion of a Lease will ever remove this entry
+                self._forget(name)
 
-    def is_blind(self) -> bool:
-        """Whether no news of the replicas would arrive; own heartbeats come three a duration."""
+    def is_deaf(self) -> bool:
+        """Whether news of the replicas does not arrive. This replica's own heartbeats come three
+        times within a duration, so half a duration without any news is a fault."""
         is_late = self._leases.silent_for_s() > self._duration_s / 2
         return is_late or bool(self.problem)
 
-    def _duration_of(self, replica: Replica) -> float:
-        spec = (replica.lease or {}).get("spec") or {}
+    def _duration_of(self, other: OtherReplica) -> float:
+        spec = (other.lease or {}).get("spec") or {}
         return float(spec.get("leaseDurationSeconds") or self._duration_s)
 
-    async def bury(self) -> None:
-        """Delete what is left of the dead; on a replica that does not lead this does nothing."""
-        for replica in tuple(self._replicas.values()):
-            silent_s = self._clock() - max(replica.heard_at, self._blind_until)
-            if replica.is_alive or silent_s < _BURIED_AFTER * self._duration_of(replica):
+    async def delete_dead(self) -> None:
+        """Delete the Leases of dead replicas; on a replica that does not lead this does nothing.
+
+        Kubernetes deletes the ConfigMap of a dead replica with the Lease that owns it.
+        """
+        for other in tuple(self._others.values()):
+            silent_s = self._clock() - max(other.heard_at, self._deaf_until)
+            is_dead = not other.is_alive and silent_s >= _DELETED_AFTER * self._duration_of(other)
+            if not is_dead or other.lease is None:
                 continue
-            if replica.lease is None:
-                continue  # a ConfigMap alone: Kubernetes deletes it with the Lease that owned it
-            metadata = replica.lease["metadata"]
+            metadata = other.lease["metadata"]
             ref = ObjectRef(LEASES, metadata["namespace"], metadata["name"])
             try:
                 await self._leading_client.delete(ref, uid=Uid(metadata["uid"]))
@@ -321,8 +262,8 @@ def _replica_of(object_: Object) -> str:
 def _claims_in(config_map: Object) -> Claims:
     text = (config_map.get("data") or {}).get(CLAIMS_FIELD, "")
     try:
-        return claims.decode(text) if text else NOTHING
+        return claims.decode(text) if text else NO_CLAIMS
     except claims.ClaimsError as error:
         name = config_map["metadata"]["name"]
         log.error("sessions of a replica cannot be read", resource=name, problem=str(error))
-        return NOTHING
+        return NO_CLAIMS

@@ -1,7 +1,7 @@
-"""The handlers: they look into caches and sessions, wait for nothing and change nothing."""
+"""The handlers of the REST API: they read caches and sessions, wait for nothing, change nothing."""
 
 import http
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -9,9 +9,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from common.ids import NodeName, TaskKey, TaskRef
-from globalmanager.contract import Contact, Object, ResourceType
+from common.ids import NodeName
+from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
+from globalmanager.engine.health import Health
+from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.openapi import document
 from globalmanager.rest.routes import JSON, Parameter, Route
@@ -40,36 +42,20 @@ _NOT_FOUND: Final = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.SERVICE_UNAVAILA
 _NOT_READY: Final = (http.HTTPStatus.SERVICE_UNAVAILABLE,)
 
 
-class Found(Protocol):
-    @property
-    def object(self) -> Object: ...
+class ObjectCache(Protocol):
+    """Objects of the Kubernetes API as they were last seen; the engine has them."""
 
-
-class Health(Protocol):
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def reasons(self) -> tuple[str, ...]: ...
-
-
-class Cluster(Protocol):
-    """What is asked of the engine."""
-
-    def find(self, key: TaskKey) -> Found | None:
-        """The job resource of a task key."""
+    def get(self, ref: ObjectRef) -> Object | None:
+        """A job resource."""
 
     def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]:
         """Job resources by "<plural>.<group>"."""
 
     def nodes(self) -> tuple[Object, ...]: ...
 
-    def health(self) -> Health: ...
 
-
-class SessionBook(Protocol):
-    """What is asked of the sessions."""
-
-    def contacts(self) -> Mapping[NodeName, Contact]: ...
+class SessionRegistry(Protocol):
+    """The sessions of this replica; edge.sessions.registry has them."""
 
     def snapshot(self) -> Iterable[SessionInfo]: ...
 
@@ -81,25 +67,31 @@ class SessionBook(Protocol):
 class Api:
     """
     Args:
+        contacts: of the nodes with all replicas
         types: the job resources' types that this GlobalManager serves
-        is_populated: whether the caches were filled once; before that, lists would lie
+        is_populated: whether the caches were filled once; before that, lists would be incomplete
+        health: answer of /readyz
         registry: what /metrics shows
     """
 
     def __init__(
         self,
         *,
-        cluster: Cluster,
-        sessions: SessionBook,
+        cache: ObjectCache,
+        sessions: SessionRegistry,
+        contacts: Contacts,
         types: Collection[ResourceType],
         is_populated: Callable[[], bool],
+        health: Callable[[], Health],
         registry: CollectorRegistry,
         version: str,
     ) -> None:
-        self._cluster = cluster
+        self._cache = cache
         self._sessions = sessions
+        self._contacts = contacts
         self._types = sorted(types, key=lambda type_: (type_.group != FIRST_GROUP, type_.group))
         self._is_populated = is_populated
+        self._health = health
         self._registry = registry
         self.routes = self._routes()
         self._document = msgspec.json.encode(document(self.routes, version=version))
@@ -178,14 +170,14 @@ class Api:
 
     async def list_nodes(self, _request: web.Request) -> web.Response:
         self._require_populated()
-        in_cluster = {NodeName(node["metadata"]["name"]) for node in self._cluster.nodes()}
+        in_cluster = {NodeName(node["metadata"]["name"]) for node in self._cache.nodes()}
         live = {info.node: info for info in self._sessions.snapshot()}
-        names = sorted(in_cluster | self._sessions.contacts().keys())
+        names = sorted(in_cluster | self._contacts.by_node().keys())
         views = [self._node_view(name, live.get(name), name in in_cluster) for name in names]
         return answer(NodeListView(items=views))
 
     def _node_view(self, name: NodeName, info: SessionInfo | None, in_cluster: bool) -> NodeView:
-        contact = self._sessions.contacts().get(name)
+        contact = self._contacts.by_node().get(name)
         is_connected = info is not None or (contact is not None and contact.connected)
         return NodeView(
             name=name,
@@ -218,7 +210,7 @@ class Api:
         objects = [
             object_view(object_)
             for type_ in types
-            for object_ in self._cluster.list(str(type_), namespace)
+            for object_ in self._cache.list(str(type_), namespace)
         ]
         objects.sort(key=lambda o: (o["metadata"].get("namespace", ""), o["metadata"]["name"]))
         return answer(ObjectListView(items=objects))
@@ -228,9 +220,9 @@ class Api:
         self._require_populated()
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         for type_ in types:
-            found = self._cluster.find(TaskRef(type_.plural, type_.group, namespace, name).key)
-            if found is not None:
-                return found.object
+            object_ = self._cache.get(ObjectRef(type_, namespace, name))
+            if object_ is not None:
+                return object_
         groups = ", ".join(type_.group for type_ in types)
         raise RequestError(
             http.HTTPStatus.NOT_FOUND,
@@ -269,7 +261,7 @@ class Api:
         return answer(HealthView(ok=True))
 
     async def get_readiness(self, _request: web.Request) -> web.Response:
-        health = self._cluster.health()
+        health = self._health()
         view = ReadyView(ready=health.ready, reasons=list(health.reasons))
         return answer(view, status=200 if health.ready else 503)
 
@@ -285,7 +277,7 @@ def answer(view: Any, *, status: int = 200) -> web.Response:
 def session_view(info: SessionInfo) -> SessionView:
     return SessionView(
         id=info.session,
-        instance=info.instance,
+        instance=info.ledger_id,
         protocol_version=info.protocol_version,
         synced=info.synced,
         last_report_at=info.last_report_at,

@@ -14,9 +14,9 @@ from common.cloud_session import (
     CloudSession,
     Desired,
     EdgeSynced,
-    Held,
     HelloReceived,
     Reported,
+    TaskAcked,
 )
 from common.edge_session import EdgeSession, Outgoing, ReportAcked, Welcomed
 from common.ids import TaskKey, Uid, WorkerName
@@ -167,14 +167,14 @@ def test_acknowledged_assignment_is_held() -> None:
     gm, lc, events = opened({KEY: TASK})
     assert events[1] == wire.Assign(1, KEY, UID, 1, b"\x80")
     lc.acknowledge(1)
-    assert carry(lc, gm) == [Held(KEY, UID, 1, "")]
+    assert carry(lc, gm) == [TaskAcked(KEY, UID, 1, "")]
     assert gm.held == {KEY: wire.Held(UID, 1)}
 
 
 def test_refused_assignment_is_not_held_and_not_repeated() -> None:
     gm, lc, _ = opened({KEY: TASK})
     lc.acknowledge(1, refused="ledger is full")
-    assert carry(lc, gm) == [Held(KEY, UID, 1, "ledger is full")]
+    assert carry(lc, gm) == [TaskAcked(KEY, UID, 1, "ledger is full")]
     assert gm.held == {}
     assert carry(gm, lc) == []
 

@@ -63,7 +63,7 @@ def test_a_global_manager_is_given_the_time_that_its_end_takes() -> None:
     end_s = (
         elector._RELEASE_S  # the next one may lead
         + edge_server.STOP_TIMEOUT_S  # edges are told, and what they sent is written
-        + presence._WITHDRAW_S  # the others forget it
+        + presence._DELETE_S  # the others forget it
         + rest_server.STOP_TIMEOUT_S
     )
     grace_s = template("globalmanager/deployment.yaml")["terminationGracePeriodSeconds"]

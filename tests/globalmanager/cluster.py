@@ -13,7 +13,6 @@ from common.ids import NodeName, TaskKey
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import (
     Assignment,
-    Contact,
     Kind,
     Object,
     ObjectRef,
@@ -22,6 +21,7 @@ from globalmanager.contract import (
 )
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.errors import NotFound
@@ -108,12 +108,12 @@ class User:
 
 
 class Edge:
-    """Sink and contact book in one: remembers what it is told, and tells what it is set to."""
+    """What the nodes are to hold, as the engine says; and which nodes are connected."""
 
     def __init__(self) -> None:
+        self.contacts = Contacts()
         self.desired: dict[TaskKey, Mapping[NodeName, Assignment]] = {}
         self.forgotten: list[TaskKey] = []
-        self.by_node: dict[NodeName, Contact] = {}
 
     def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
         self.desired[key] = by_node
@@ -122,11 +122,8 @@ class Edge:
         self.desired.pop(key, None)
         self.forgotten.append(key)
 
-    def contacts(self) -> Mapping[NodeName, Contact]:
-        return self.by_node
-
     def connect(self, node: str) -> None:
-        self.by_node[NodeName(node)] = Contact(connected=True, since=datetime.now(UTC))
+        self.contacts.claim(NodeName(node), ledger="ledger")
 
     def nodes_of(self, name: str) -> list[str]:
         return sorted(self.desired.get(key_of(name), {}))
@@ -183,14 +180,14 @@ async def run_manager(
             client=client,
             kinds=kinds,
             sink=edge,
-            contacts=edge,
-            workers=WorkerSettings(root_key=bytes(32)),
+            contacts=edge.contacts,
+            workers=WorkerSettings(),
             settings=settings or EngineSettings(informer=FAST, workers=4),
             fence=fence,
             metrics=EngineMetrics(registry),
             now=now,
         )
-        task = asyncio.create_task(engine.run(), name="engine")
+        task = asyncio.create_task(engine.run(root_key=bytes(32)), name="engine")
         try:
             yield Manager(engine, edge, requests, registry)
         finally:

@@ -12,7 +12,14 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.cloud_session import CloudSession, Desired, EdgeSynced, Held, HelloReceived, Reported
+from common.cloud_session import (
+    CloudSession,
+    Desired,
+    EdgeSynced,
+    HelloReceived,
+    Reported,
+    TaskAcked,
+)
 from common.ids import TaskKey
 from tests.localcontroller.builders import TIMING, report_of, until
 
@@ -28,7 +35,7 @@ class Cloud:
         self.acknowledges = True
         self.requests: list[Mapping[str, str]] = []  # headers of handshakes
         self.hellos: list[HelloReceived] = []
-        self.held: list[Held] = []
+        self.held: list[TaskAcked] = []
         self.reports: list[wire.Report] = []
         self.synced = 0
         self.sockets: list[ServerConnection] = []
@@ -103,7 +110,7 @@ class Cloud:
                 session.welcome(epoch=self.epoch, session="s-1", desired=self.desired)
             case EdgeSynced():
                 self.synced += 1
-            case Held():
+            case TaskAcked():
                 self.held.append(event)
             case Reported():
                 self.reports.append(event.report)

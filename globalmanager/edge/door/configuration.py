@@ -1,6 +1,6 @@
-"""How edges are let in, as the settings say: TLS of the edge port, and who tells the nodes' names.
+"""How edges are let in, as the settings say: TLS, rates, and how a node proves who it is.
 
-Built by app before anything else is, so that a wrong setting or file ends the process at once.
+Built by app before anything else, so that a wrong setting or file ends the process at once.
 """
 
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import assert_never
 
 from common.errors import SettingsError
 from common.ids import is_subdomain
+from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.tls import ServerTls, TlsFiles
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from globalmanager.edge.identity.handshake import Authenticator
@@ -33,6 +34,7 @@ class Admittance:
         files = tls_files(settings)
         self.tls = None if files is None else ServerTls(files)
         """None: plain ws."""
+        self.limits = _limits(settings)
 
     def authenticator(self, cluster: Cluster) -> Authenticator:
         """Args: cluster: asked about ServiceAccount tokens"""
@@ -79,6 +81,17 @@ def service_account(text: str) -> ServiceAccount:
     if not (is_subdomain(namespace) and is_subdomain(name)):
         raise _wrong("edge_service_account", f"{text!r} is no NAMESPACE/NAME")
     return ServiceAccount(namespace, name)
+
+
+def _limits(settings: Settings) -> AdmissionLimits:
+    per_s = settings.admissions_per_s
+    per_address_per_s = max(1.0, per_s * settings.admissions_address_share)
+    return AdmissionLimits(
+        per_s=per_s,
+        burst=max(1, round(2 * per_s)),
+        per_address_per_s=per_address_per_s,
+        per_address_burst=round(2 * per_address_per_s),
+    )
 
 
 def _token_table(settings: Settings) -> TokenAuthenticator | None:

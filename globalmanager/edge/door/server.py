@@ -9,7 +9,7 @@ import asyncio
 import functools
 import http
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -49,7 +49,7 @@ class EdgeServer:
     """Listens on one address from `start` to `stop`.
 
     Args:
-        not_ready: why sessions cannot be served yet; empty when they can
+        is_ready: whether sessions can be served: what each node must hold is known
         tls: None where TLS ends in front of the GlobalManager
         review_s: the credential of a live session is looked at again so often
     """
@@ -61,7 +61,7 @@ class EdgeServer:
         *,
         sessions: Sessions,
         authenticator: Authenticator,
-        not_ready: Callable[[], Sequence[str]],
+        is_ready: Callable[[], bool],
         metrics: EdgeMetrics,
         limits: AdmissionLimits = AdmissionLimits(),  # noqa: B008 - frozen
         tls: ServerTls | None = None,
@@ -70,7 +70,7 @@ class EdgeServer:
         self._host, self._port = host, port
         self._sessions = sessions
         self._authenticator = authenticator
-        self._not_ready = not_ready
+        self._is_ready = is_ready
         self._metrics = metrics
         self._limits = limits
         self._gate = None if tls is None else self._tls_gate(tls)
@@ -231,7 +231,7 @@ class EdgeServer:
             return connection.respond(
                 http.HTTPStatus.BAD_REQUEST, f"subprotocol {wire.SUBPROTOCOL} is required\n"
             )
-        if self._not_ready():
+        if not self._is_ready():
             return unavailable(connection, retry_after(self._limits.cold_retry_s))
         try:
             now = asyncio.get_running_loop().time()

@@ -1,30 +1,19 @@
-"""The way of a report into .status: find the object, and fold into what it says when written.
+"""Brings a report into the .status of its object, by the rule of the object's kind.
 
-The engine comes in as callables, so nothing here knows the Kubernetes client. `fold` is the
-kind's pure rule; this module only decides what each way to fail means for the sender.
+Called by the inbox for each report. The engine's part comes in as functions, since this room knows
+neither the engine nor the Kubernetes client. `fold` of the kind is the rule; this module decides
+what each failure means for the sender of the report.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from common.errors import EdgeAIError
 from common.ids import TaskKey, Uid
-from globalmanager.contract import Kind, Object, ObjectRef, WorkerReport
+from globalmanager.contract import ObjectRef, Served, WorkerReport
 from globalmanager.edge.sessions.inbox import GONE, Done, Outcome, Refused, Retry
 
-
-class Found(Protocol):
-    """A job resource as the cache holds it, and the kind that knows what to do with it."""
-
-    @property
-    def kind(self) -> Kind: ...
-    @property
-    def ref(self) -> ObjectRef: ...
-    @property
-    def object(self) -> Object: ...
-
-
-Find = Callable[[TaskKey], Found | None]
+Find = Callable[[TaskKey], Served | None]
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """.status as it is -> what to merge into it; None: nothing."""
 
@@ -33,9 +22,11 @@ UpdateStatus = Callable[[ObjectRef, Uid, PatchOf], Awaitable[None]]
 
 
 class StatusFold:
-    """An upstream.FoldAndWrite.
+    """An inbox.FoldAndWrite.
 
     Args:
+        find: the job resource of a task key, as the cache has it
+        update: writes its .status
         is_gone: whether an error of `update` says that no object of that uid exists
     """
 
@@ -47,12 +38,13 @@ class StatusFold:
         self._is_gone = is_gone
 
     async def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
-        found = self._find(key)
-        if found is None or found.object["metadata"]["uid"] != uid:
+        served = self._find(key)
+        if served is None or served.object["metadata"]["uid"] != uid:
             return Refused(GONE)
-        kind = found.kind
+        kind = served.kind
         try:
-            await self._update(found.ref, uid, lambda status: kind.fold(status, report))
+            # The kind folds into .status as it is when written, which may be newer than the cache.
+            await self._update(served.ref, uid, lambda status: kind.fold(status, report))
         except EdgeAIError as error:
             if self._is_gone(error):
                 return Refused(GONE)

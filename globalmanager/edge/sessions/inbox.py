@@ -65,8 +65,8 @@ class Sender(Protocol):
     def node(self) -> NodeName: ...
 
     @property
-    def instance(self) -> str:
-        """Identity of the node's ledger."""
+    def ledger_id(self) -> str:
+        """Of the node's ledger; another one after the ledger was lost."""
 
     @property
     def is_live(self) -> bool: ...
@@ -179,7 +179,7 @@ class Inbox:
             return self._has_room(sender)
         taken = WorkerReport(
             node=sender.node,
-            instance=sender.instance,
+            instance=sender.ledger_id,
             worker=report.worker,
             attempt=report.attempt,
             body=body,

@@ -1,17 +1,15 @@
-"""One live session for each node: who is connected, since when, and what it holds.
+"""The sessions of this replica: one live session for each node.
 
-What other replicas serve comes in as claims, and each session here is one: the newest wins.
-
-The server gives each authenticated connection to `serve`. The engine reads `contacts` and hears
-of changes; the REST server reads `snapshot`. The newer connection of a node wins; nodes whose
-connections keep replacing each other (two LocalControllers with one name) are held off.
+The edge server gives each authenticated connection to `serve`. The newer connection of a node
+wins; nodes whose connections keep replacing each other (two LocalControllers with one name) are
+held off. Each open session is a claim in contacts, and a newer claim of another replica ends it.
+What a node must hold comes from DesiredSets, and reports go to the inbox. REST reads `snapshot`.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -21,36 +19,29 @@ from common import wire
 from common.cloud_session import Desired
 from common.ids import NodeName, TaskKey
 from common.logs import bind, get_logger
-from globalmanager.contract import Contact
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver
 from globalmanager.edge.sessions.inbox import Inbox
-from globalmanager.edge.sessions.link import Link, LinkTiming
-from globalmanager.ha.claims import Claim, Claims, fingerprint
+from globalmanager.ha.claims import Claim, fingerprint
+from globalmanager.ha.contacts import Contacts
 
 log = get_logger(__name__)
 
-FLAP_COUNT: Final = 3  # so many replacements …
-FLAP_WINDOW_S: Final = 60.0  # … within this time are two LocalControllers with one name
+# So many replacements within this time show two LocalControllers with one name.
+FLAP_COUNT: Final = 3
+FLAP_WINDOW_S: Final = 60.0
 FLAP_RETRY_AFTER_S: Final = 30
 MAX_PROBLEM_CHARS: Final = 256  # a peer may have written it
-REMEMBERED_INSTANCES: Final = 8  # of each node, among which one that comes back is looked for
-
-NodeCallback = Callable[[NodeName], None]
-
-
-def nowhere(_node: NodeName) -> Claim | None:
-    """The `elsewhere` of a GlobalManager without other replicas."""
-    return None
+REMEMBERED_LEDGERS: Final = 8  # of each node; see Rivals
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to know of a live session."""
+    """What REST shows of a live session. `desired`, `held`: numbers of tasks."""
 
     node: NodeName
-    since: datetime
     session: str
-    instance: str
+    ledger_id: str
     protocol_version: int
     desired: int
     held: int
@@ -59,7 +50,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replacements:
-    """When connections of a node were replaced by newer ones, as far as it matters."""
+    """When connections of a node were replaced by newer ones: the last FLAP_COUNT times."""
 
     def __init__(self) -> None:
         self._at: dict[NodeName, deque[float]] = {}
@@ -78,29 +69,32 @@ class Replacements:
 
 
 class Rivals:
-    """Tells two LocalControllers of one name from one that came back: they take turns."""
+    """Finds two LocalControllers of one name: they replace each other in turn.
+
+    One LocalController that lost its ledger has a new one, and its old ledger never comes back.
+    """
 
     def __init__(self) -> None:
-        self._replaced: dict[NodeName, deque[str]] = {}  # instances that lost a live session
+        self._replaced: dict[NodeName, deque[str]] = {}  # ledgers whose live session was replaced
 
     def note(self, node: NodeName, *, older: str, newer: str) -> bool:
-        """`newer` took over from `older`. Returns: whether it had lost to somebody before"""
+        """A session with the ledger `newer` took over from one with `older`.
+
+        Returns: whether `newer` was replaced itself before
+        """
         if older == newer:
             return False
-        replaced = self._replaced.setdefault(node, deque(maxlen=REMEMBERED_INSTANCES))
+        replaced = self._replaced.setdefault(node, deque(maxlen=REMEMBERED_LEDGERS))
         replaced.append(older)
         return newer in replaced
 
 
 class Sessions:
-    """The registry. All calls come from the event loop's thread.
+    """All calls come from the event loop's thread.
 
     Args:
+        contacts: told of each session here; tells of newer sessions at other replicas
         epoch: the GlobalManager's fencing epoch, asked at each welcome
-        contact_changed: a node has got its first session, or lost its last
-        claims_changed: `claims` shows others than before
-        duplicate_node: two LocalControllers use this node's name
-        elsewhere: the newest claim of another replica on a node
         utcnow: UTC
     """
 
@@ -109,54 +103,31 @@ class Sessions:
         *,
         desired: DesiredSets,
         inbox: Inbox,
+        contacts: Contacts,
         epoch: Callable[[], int],
-        contact_changed: NodeCallback,
-        duplicate_node: NodeCallback,
         metrics: EdgeMetrics,
-        elsewhere: Callable[[NodeName], Claim | None] = nowhere,
-        claims_changed: Callable[[], None] = lambda: None,
-        timing: LinkTiming = LinkTiming(),  # noqa: B008 - frozen
+        timing: DriverTiming = DriverTiming(),  # noqa: B008 - frozen
         utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._desired = desired
         self._inbox = inbox
+        self._contacts = contacts
         self._epoch = epoch
-        self._contact_changed = contact_changed
-        self._duplicate_node = duplicate_node
-        self._elsewhere = elsewhere
-        self._claims_changed = claims_changed
         self._metrics = metrics
         self._timing = timing
         self._utcnow = utcnow
-        self._opening: dict[NodeName, Link] = {}  # connected, Hello not received yet
-        self._open: dict[NodeName, Link] = {}
-        self._claims: dict[NodeName, Claim] = {}
-        self._clashes: dict[NodeName, int] = {}
-        self._contacts: dict[NodeName, Contact] = {}
+        self._opening: dict[NodeName, SessionDriver] = {}  # connected, Hello not received yet
+        self._open: dict[NodeName, SessionDriver] = {}
         self._problems: dict[NodeName, str] = {}  # of nodes without a session here
         self._replacements = Replacements()
         self._rivals = Rivals()
         self._last_id = 0
         desired.subscribe(self._on_desired)
-
-    def contacts(self) -> Mapping[NodeName, Contact]:
-        """Every node that ever had a session here; a live view, read-only."""
-        return MappingProxyType(self._contacts)
-
-    def claims(self) -> Claims:
-        """One for each live session; a live view, read-only."""
-        return MappingProxyType(self._claims)
-
-    def claimed_elsewhere(self, node: NodeName, claim: Claim) -> None:
-        """Another replica has a newer session of `node`: the one here is over."""
-        link = self._open.get(node)
-        if link is not None and link.is_live:
-            self._rivals.note(node, older=fingerprint(link.instance), newer=claim.instance)
-            link.close(wire.Close.REPLACED, "a newer session of this node at another replica")
+        contacts.subscribe(newer_claim=self._on_newer_claim)
 
     def snapshot(self) -> Iterator[SessionInfo]:
         """The live sessions, in no order."""
-        return (self._info(link) for link in self._open.values())
+        return (self._info(session) for session in self._open.values())
 
     def problem(self, node: NodeName) -> str:
         """Why the last connection of `node` ended; empty while it has a session here."""
@@ -169,143 +140,125 @@ class Sessions:
     def must_wait_s(self, node: NodeName) -> int | None:
         """Seconds that a new connection of `node` must stay away; None: it may come."""
         now = asyncio.get_running_loop().time()
-        if self._rival(node) is None or not self._replacements.is_flapping(node, now):
+        has_session = node in self._open or node in self._opening
+        if not has_session or not self._replacements.is_flapping(node, now):
             return None
         return FLAP_RETRY_AFTER_S
 
     async def serve(self, node: NodeName, websocket: ServerConnection) -> None:
         """Serve one authenticated connection until it ends."""
         self._last_id += 1
-        link = Link(
+        session = SessionDriver(
             node=node,
             session_id=f"{node}-{self._last_id}",
             websocket=websocket,
-            owner=self,
+            on_hello=self._on_hello,
+            on_report=self._on_report,
             timing=self._timing,
             metrics=self._metrics,
         )
-        with bind(node=node, session=link.session_id):
+        with bind(node=node, session=session.session_id):
             self._replace(self._opening.get(node), node)
-            self._opening[node] = link
+            self._opening[node] = session
             try:
-                await link.run()
+                await session.run()
             finally:
-                self._remove(link)
+                self._remove(session)
 
     def revoke(self, node: NodeName, websocket: ServerConnection) -> None:
         """End the session on this connection: what it was admitted with is no longer good."""
-        for link in (self._opening.get(node), self._open.get(node)):
-            if link is not None and link.is_on(websocket):
-                link.close(wire.Close.REVOKED, "the credential is no longer good")
+        for session in (self._opening.get(node), self._open.get(node)):
+            if session is not None and session.is_on(websocket):
+                session.close(wire.Close.REVOKED, "the credential is no longer good")
 
-    # ---- what a link tells ----
+    # ---- what a session tells ----
 
-    def on_hello(self, link: Link) -> None:
-        # A link that was replaced is closed and says no more: this is the one that is opening.
-        del self._opening[link.node]
-        self._take_over(self._open.get(link.node), link)
-        self._claim(link)
-        self._open[link.node] = link
-        self._problems.pop(link.node, None)
-        link.welcome(epoch=self._epoch(), desired=self._desired.for_node(link.node))
+    def _on_hello(self, session: SessionDriver) -> None:
+        # A session that was replaced is closed and tells nothing more, so this one is opening.
+        del self._opening[session.node]
+        self._take_over(self._open.get(session.node), session)
+        self._claim(session)
+        self._open[session.node] = session
+        self._problems.pop(session.node, None)
+        session.welcome(epoch=self._epoch(), desired=self._desired.for_node(session.node))
         self._metrics.sessions.set(len(self._open))
-        self._set_contact(link.node, connected=True)
         log.info(
             "session open",
-            instance=link.instance,
-            held=len(link.held),
-            protocol_version=link.protocol_version,
+            instance=session.ledger_id,
+            held=len(session.held),
+            protocol_version=session.protocol_version,
         )
 
-    def on_report(self, link: Link, report: wire.Report) -> bool:
-        link.last_report_at = self._utcnow()
-        return self._inbox.offer(link, report)
+    def _on_report(self, session: SessionDriver, report: wire.Report) -> bool:
+        session.last_report_at = self._utcnow()
+        return self._inbox.offer(session, report)
 
-    # ---- inside ----
+    # ---- news ----
 
     def _on_desired(self, node: NodeName, key: TaskKey, task: Desired | None) -> None:
-        link = self._open.get(node)
-        if link is not None:
-            link.desire(key, task)
+        session = self._open.get(node)
+        if session is not None:
+            session.desire(key, task)
 
-    def _rival(self, node: NodeName) -> Link | None:
-        return self._open.get(node) or self._opening.get(node)
+    def _on_newer_claim(self, node: NodeName, claim: Claim) -> None:
+        session = self._open.get(node)
+        if session is not None and session.is_live:
+            self._rivals.note(node, older=fingerprint(session.ledger_id), newer=claim.ledger)
+            session.close(wire.Close.REPLACED, "a newer session of this node at another replica")
 
-    def _take_over(self, older: Link | None, newer: Link) -> None:
+    # ---- which session of a node is the one ----
+
+    def _take_over(self, older: SessionDriver | None, newer: SessionDriver) -> None:
         if older is None or not older.is_live:
             return
-        self._note_rival(newer, older=fingerprint(older.instance))
+        self._note_rival(newer, older=fingerprint(older.ledger_id))
         self._replace(older, newer.node)
 
-    def _note_rival(self, newer: Link, *, older: str) -> None:
-        if self._rivals.note(newer.node, older=older, newer=fingerprint(newer.instance)):
+    def _claim(self, session: SessionDriver) -> None:
+        """Say that the node's session is here. A replica with an older session ends that one."""
+        other = self._contacts.elsewhere(session.node)
+        if other is not None:
+            self._note_rival(session, older=other.ledger)
+        self._contacts.claim(session.node, ledger=fingerprint(session.ledger_id))
+
+    def _note_rival(self, newer: SessionDriver, *, older: str) -> None:
+        if self._rivals.note(newer.node, older=older, newer=fingerprint(newer.ledger_id)):
             log.warning("two LocalControllers use one name", node=newer.node)
-            self._clash(newer.node)
+            self._contacts.clash(newer.node)
 
-    def _clash(self, node: NodeName) -> None:
-        self._clashes[node] = self._clashes.get(node, 0) + 1
-        claim = self._claims.get(node)
-        if claim is not None:
-            self._claims[node] = msgspec.structs.replace(claim, clashes=self._clashes[node])
-            self._claims_changed()
-        self._duplicate_node(node)
-
-    def _claim(self, link: Link) -> None:
-        """Say that the node's session is here; whoever has an older one ends that."""
-        known, before = self._elsewhere(link.node), self._claims.get(link.node)
-        if known is not None:
-            self._note_rival(link, older=known.instance)
-        self._claims[link.node] = Claim(
-            order=1 + max((each.order for each in (known, before) if each), default=0),
-            since=int(self._utcnow().timestamp()),
-            instance=fingerprint(link.instance),
-            clashes=self._clashes.get(link.node, 0),
-        )
-        self._claims_changed()
-
-    def _replace(self, older: Link | None, node: NodeName) -> None:
+    def _replace(self, older: SessionDriver | None, node: NodeName) -> None:
         if older is None or not older.is_live:
             return
         older.close(wire.Close.REPLACED, "a newer session of this node took over")
         if self._replacements.note(node, asyncio.get_running_loop().time()):
             log.warning("sessions of one node keep replacing each other", node=node)
-            self._clash(node)
+            self._contacts.clash(node)
 
-    def _remove(self, link: Link) -> None:
-        self._inbox.drop(link)
-        code, reason = link.ended_as
+    def _remove(self, session: SessionDriver) -> None:
+        self._inbox.drop(session)
+        code, reason = session.ended_as
         self._metrics.ended.labels(code_label(code)).inc()
         tell = log.warning if code == wire.Close.PROTOCOL else log.info
         tell("session over", code=code, reason=reason)
-        if self._opening.get(link.node) is link:
-            del self._opening[link.node]
-        if self._open.get(link.node) is link:
-            del self._open[link.node]
-            del self._claims[link.node]
-            self._claims_changed()
+        if self._opening.get(session.node) is session:
+            del self._opening[session.node]
+        if self._open.get(session.node) is session:
+            del self._open[session.node]
             self._metrics.sessions.set(len(self._open))
-            self._set_contact(link.node, connected=False)
-        if link.node not in self._open:
-            self._problems[link.node] = reason[:MAX_PROBLEM_CHARS]
+            self._contacts.release(session.node)
+        if session.node not in self._open:
+            self._problems[session.node] = reason[:MAX_PROBLEM_CHARS]
 
-    def _set_contact(self, node: NodeName, *, connected: bool) -> None:
-        before = self._contacts.get(node)
-        if before is not None and before.connected == connected:
-            return  # one session took over from another
-        self._contacts[node] = Contact(connected, self._utcnow())
-        self._contact_changed(node)
-
-    def _info(self, link: Link) -> SessionInfo:
+    def _info(self, session: SessionDriver) -> SessionInfo:
         return SessionInfo(
-            node=link.node,
-            since=self._contacts[link.node].since,
-            session=link.session_id,
-            instance=link.instance,
-            protocol_version=link.protocol_version,
-            desired=self.desired_count(link.node),
-            held=len(link.held),
-            synced=link.synced,
-            last_report_at=link.last_report_at,
+            node=session.node,
+            session=session.session_id,
+            ledger_id=session.ledger_id,
+            protocol_version=session.protocol_version,
+            desired=self.desired_count(session.node),
+            held=len(session.held),
+            synced=session.synced,
+            last_report_at=session.last_report_at,
         )
 
 

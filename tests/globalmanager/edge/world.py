@@ -29,10 +29,10 @@ from globalmanager.edge.identity.handshake import Authenticator
 from globalmanager.edge.identity.node_tokens import TokenAuthenticator
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.driver import DriverTiming
 from globalmanager.edge.sessions.inbox import Done, Inbox, InboxLimits, Outcome, Refused
-from globalmanager.edge.sessions.link import LinkTiming
 from globalmanager.edge.sessions.registry import Sessions
-from globalmanager.ha.claims import Claim
+from globalmanager.ha.contacts import Contacts
 
 NODES = [NodeName(f"node-{n}") for n in range(3)]
 A, B, C = NODES
@@ -148,8 +148,9 @@ class World:
         self.desired = DesiredSets()
         self.contact_changes: list[NodeName] = []
         self.duplicates: list[NodeName] = []
-        self.elsewhere: dict[NodeName, Claim] = {}  # claims of other replicas
-        self.not_ready: list[str] = []
+        self.contacts = Contacts()
+        self.contacts.subscribe(contact=self.contact_changes.append, clash=self.duplicates.append)
+        self.is_ready = True
         self.epoch = 7
         self.inbox = Inbox(
             binding_of=self.desired.task_of,
@@ -161,18 +162,16 @@ class World:
             desired=self.desired,
             inbox=self.inbox,
             epoch=lambda: self.epoch,
-            contact_changed=self.contact_changes.append,
-            duplicate_node=self.duplicates.append,
-            elsewhere=self.elsewhere.get,
+            contacts=self.contacts,
             metrics=self.metrics,
-            timing=LinkTiming(session=timing, send_s=send_s, close_s=0.5),
+            timing=DriverTiming(session=timing, send_s=send_s, close_s=0.5),
         )
         self.server = EdgeServer(
             "127.0.0.1",
             0,
             sessions=self.sessions,
             authenticator=authenticator or TokenAuthenticator(token_file),
-            not_ready=lambda: self.not_ready,
+            is_ready=lambda: self.is_ready,
             metrics=self.metrics,
             limits=limits or AdmissionLimits(),
             tls=tls,

@@ -189,7 +189,7 @@ class Assigning:
             kinds,
             all_of=store,
             managed=store,
-            contacts=self.edge,
+            contacts=self.edge.contacts,
             settings=WorkerSettings(root_key=bytes(32)),
         )
         self.assigner = Assigner(

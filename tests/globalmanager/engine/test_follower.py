@@ -35,7 +35,7 @@ async def test_who_begins_to_lead_does_what_was_left_undone(cluster: Cluster, us
     async with run_manager(cluster.kubeconfig, fence=fence) as manager:
         await until(lambda: manager.edge.nodes_of("a"))
         fence.open_until(math.inf)
-        manager.engine.lead()
+        manager.engine.leadership_changed(True)
         await until(lambda: manager.phase("a") == "Ready")
 
 
@@ -55,7 +55,7 @@ async def test_who_was_deposed_writes_nothing_more_and_is_ready_to_lead_again(
         await until(lambda: manager.edge.nodes_of("a") == ["n2"])
         assert manager.writes[written:] == []
         fence.open_until(math.inf)
-        manager.engine.lead()
+        manager.engine.leadership_changed(True)
         await until(lambda: len(manager.writes) > written)
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from common.backoff import Backoff
 from common.ids import NodeName, Uid
-from globalmanager.contract import NODES, Kind, Object, ObjectRef, ResourceType
+from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
 from globalmanager.engine.loop import EngineSettings
 from tests.globalmanager.cluster import (
     FAST,
@@ -186,18 +186,21 @@ async def test_contact_with_a_node_concerns_what_is_assigned_there(
     await user.create(GADGETS, gadget("a", node="n1"))
     await until(lambda: manager.phase("a") == "Ready")
     manager.edge.connect("n1")
-    manager.engine.contact_changed(NodeName("n1"))
     await until(lambda: manager.status("a").get("connected") is True)
 
 
 async def test_a_plan_that_asks_for_it_is_made_again_though_nothing_changed(
     manager: Manager, user: User
 ) -> None:
-    manager.edge.by_node.clear()
     await user.create(GADGETS, gadget("a", node="n1", bug="restless"))
     await until(lambda: manager.phase("a") == "Ready")
-    manager.edge.connect("n1")  # and nobody tells the engine
-    await until(lambda: manager.status("a").get("connected") is True)
+    before = reconciles(manager)
+    await until(lambda: reconciles(manager) > before + 3)
+
+
+def reconciles(manager: Manager) -> float:
+    labels = {"kind": GADGET.name, "result": "ok"}
+    return manager.registry.get_sample_value("edgeai_reconciles_total", labels) or 0.0
 
 
 # ---- faults -------------------------------------------------------------------------------------
@@ -393,11 +396,12 @@ async def test_objects_are_found_by_key_uid_and_plural(manager: Manager, user: U
     made = await user.create(GADGETS, gadget("a"))
     await until(lambda: manager.phase("a") == "Ready")
     uid = Uid(made["metadata"]["uid"])
-    kind, ref, object_ = manager.engine.by_uid(uid) or (None, None, None)
-    assert isinstance(kind, Kind)
-    assert kind.name == GADGET.name
-    assert ref == ObjectRef(GADGETS, "default", "a")
-    assert object_ is not None
+    served = manager.engine.by_uid(uid)
+    assert served is not None
+    assert served.kind.name == GADGET.name
+    assert served.ref == ObjectRef(GADGETS, "default", "a")
+    object_ = served.object
+    assert manager.engine.get(served.ref) == object_
     for plural in ("gadgets", "gadgets.test.edgeai.io"):
         assert manager.engine.list(plural) == (object_,)
     assert manager.engine.list("gadgets", "elsewhere") == ()

@@ -22,8 +22,8 @@ from globalmanager.contract import (
     ref_of,
 )
 from globalmanager.engine.observe import Observer, Owned, find_owned
+from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.jointinferenceservice import KIND
-from tests.globalmanager.cluster import Edge
 from tests.globalmanager.gadgets import GADGET, GadgetSpec, read
 from tests.globalmanager.objects import GADGETS, make
 
@@ -184,7 +184,7 @@ class Counted:
             {GADGETS: msgspec.structs.replace(GADGET, read=self._read)},
             all_of=lambda type_: self.jobs if type_ == GADGETS else others.store(type_),
             managed=others.store,
-            contacts=Edge(),
+            contacts=Contacts(),
             settings=WorkerSettings(root_key=bytes(32)),
         )
 

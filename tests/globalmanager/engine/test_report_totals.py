@@ -8,10 +8,9 @@ import pytest
 
 from common.ids import Uid
 from globalmanager.cache.store import Store
-from globalmanager.contract import Object, ObjectRef, task_key
+from globalmanager.contract import Object, ObjectRef, Served, task_key
 from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Done
-from globalmanager.engine.loop import Served
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kube.client import KubeClient

@@ -6,8 +6,10 @@ import base64
 import pytest
 
 from common.errors import SettingsError
-from globalmanager.contract import SECRETS
-from globalmanager.engine.patience import insist
+from globalmanager.contract import SECRETS, WorkerSettings
+from globalmanager.engine.health import Health
+from globalmanager.engine.loop import Engine
+from globalmanager.engine.retry import retry_until_answered
 from globalmanager.engine.rootkey import SECRET_NAME, get_root_key
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import (
@@ -18,8 +20,9 @@ from globalmanager.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from tests.globalmanager.cluster import Cluster
-from tests.globalmanager.waiting import until
+from tests.globalmanager.cluster import Cluster, Edge
+from tests.globalmanager.gadgets import GADGET
+from tests.waiting import async_eventually
 
 
 async def test_all_replicas_and_restarts_share_one_key(kube: KubeClient) -> None:
@@ -54,9 +57,26 @@ async def test_an_api_that_comes_late_is_waited_for(
     getting = asyncio.create_task(
         get_root_key(kube, namespace="default", on_problem=problems.append), name="key"
     )
-    await until(lambda: problems)
+    await async_eventually("a problem", lambda: problems)
     await bare_cluster.start()
     assert len(await getting) == 32
+
+
+async def test_an_engine_says_what_its_start_waits_for_and_then_begins(
+    cluster: Cluster, kube: KubeClient
+) -> None:
+    edge = Edge()
+    engine = Engine(
+        client=kube, kinds=(GADGET,), sink=edge, contacts=edge.contacts, workers=WorkerSettings()
+    )
+    assert engine.health() == Health(ready=False, reasons=("starting",))
+    engine.waits_for_api("get secrets: no route")
+    [reason] = engine.health().reasons
+    assert reason == "starting: waiting for the Kubernetes API: get secrets: no route"
+    running = asyncio.create_task(engine.run(root_key=bytes(32)), name="engine")
+    await async_eventually("a healthy engine", lambda: engine.health().ready)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 @pytest.mark.looptime
@@ -68,7 +88,7 @@ async def test_patience_is_endless_and_tells_why() -> None:
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(600):
-            await insist("key", fail, on_problem=problems.append)
+            await retry_until_answered("key", fail, on_problem=problems.append)
     assert set(problems) == {"get leases: no route"}
     # Delays of 2.5 s on average once the backoff has grown.
     assert 150 < len(problems) < 400
@@ -84,7 +104,7 @@ async def test_who_is_refused_waits_until_somebody_changes_that(refusal: type[Ap
             raise refusals.pop()
         return 1
 
-    assert await insist("key", attempt) == 1
+    assert await retry_until_answered("key", attempt) == 1
 
 
 async def test_what_is_no_answer_of_the_api_is_not_waited_for() -> None:
@@ -92,4 +112,4 @@ async def test_what_is_no_answer_of_the_api_is_not_waited_for() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await insist("key", fail)
+        await retry_until_answered("key", fail)

@@ -11,7 +11,7 @@ from globalmanager.ha.claims import Claim, ClaimsError
 
 
 def claim(order: int = 1, **changed: object) -> Claim:
-    fields = {"since": 1_700_000_000, "instance": claims.fingerprint(str(order)), **changed}
+    fields = {"since": 1_700_000_000, "ledger": claims.fingerprint(str(order)), **changed}
     return Claim(order=order, **fields)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import ClientSettings, KubeClient
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 ME: Final = Identity("pod-1", "aaaa")
 OTHER: Final = "pod-2_bbbb"
@@ -94,7 +94,13 @@ class Clock:
 class Candidate:
     """An elector with its fence, on the API's clock."""
 
-    def __init__(self, client: KubeClient, api: LeaseApi, identity: Identity = ME) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        api: LeaseApi,
+        identity: Identity = ME,
+        timing: LeaseTiming = TIMING,
+    ) -> None:
         self.identity = identity
         self.changes: list[bool] = []
         self.wall = NOW
@@ -104,11 +110,11 @@ class Candidate:
             namespace="system",
             identity=identity,
             fence=self.fence,
-            timing=TIMING,
-            on_change=self.changes.append,
+            timing=timing,
             clock=api.clock,
             now=lambda: self.wall,
         )
+        self.elector.subscribe(self.changes.append)
 
 
 @pytest.fixture
@@ -313,9 +319,7 @@ async def test_who_ends_gives_the_lease_up_after_it_stopped_writing(
     api: LeaseApi, me: Candidate
 ) -> None:
     task = asyncio.create_task(me.elector.run(), name="elector")
-    async with asyncio.timeout(5):
-        while not me.elector.leads:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0.005)
+    await async_eventually("a leader", lambda: me.elector.leads)
     task.cancel()
     await asyncio.wait([task])
     assert (api.spec["holderIdentity"], me.changes) == ("", [True, False])
@@ -326,7 +330,7 @@ async def test_who_ends_gives_the_lease_up_after_it_stopped_writing(
 async def test_who_ends_leaves_a_lease_that_another_took(api: LeaseApi, me: Candidate) -> None:
     api.hold(None)
     running = asyncio.create_task(me.elector.run(), name="elector")
-    await until(lambda: me.elector.leads)
+    await async_eventually("a leader", lambda: me.elector.leads)
     api.hold(OTHER, epoch=9)
     running.cancel()
     await asyncio.wait([running])
@@ -348,29 +352,43 @@ async def test_who_follows_leaves_the_lease_alone_at_its_end(
 ) -> None:
     api.hold(OTHER)
     task = asyncio.create_task(me.elector.run(), name="elector")
-    async with asyncio.timeout(5):
-        while me.elector.problem:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0.005)
+    await async_eventually("a look at the Lease", lambda: not me.elector.problem)
     task.cancel()
     await asyncio.wait([task])
     assert {request.method for request in scripted.seen} == {"GET"}
 
 
-async def test_news_of_the_lease_ends_the_pause(api: LeaseApi, me: Candidate) -> None:
+async def test_news_of_the_lease_ends_the_pause(
+    api: LeaseApi, client: KubeClient, scripted: ScriptedApi
+) -> None:
     """Who hears that it was released does not sleep on."""
     api.hold(OTHER)
+    me = Candidate(
+        client, api, timing=LeaseTiming(retry_s=600, renew_deadline_s=1e3, duration_s=1e4)
+    )
     task = asyncio.create_task(me.elector.run(), name="elector")
     try:
-        async with asyncio.timeout(1.5):  # below the pause
-            while me.elector.problem:  # noqa: ASYNC110 - no event tells
-                await asyncio.sleep(0.005)
-            api.hold("", epoch=7)
-            me.elector.look_soon(api.spec)
-            while not me.elector.leads:  # noqa: ASYNC110 - no event tells
-                await asyncio.sleep(0.005)
+        await async_eventually("a look at the Lease", lambda: not me.elector.problem)
+        api.hold("", epoch=7)
+        me.elector.look_soon(api.spec)
+        await async_eventually("a leader", lambda: me.elector.leads)
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+def test_a_named_replica_succeeds_its_own_past_only() -> None:
+    before, after = (Identity.of_this_process("pod-1") for _ in range(2))
+    assert after.is_successor_of(str(before))
+    assert not after.is_successor_of(str(after))
+    assert not after.is_successor_of(str(Identity.of_this_process("pod-2")))
+    assert not after.is_successor_of("")
+
+
+def test_without_a_name_no_replica_is_the_successor_of_another() -> None:
+    """Two hosts, or two containers, may have the same host name."""
+    before, after = (Identity.of_this_process("") for _ in range(2))
+    assert not after.is_successor_of(str(before))
 
 
 BAD_TIMINGS = {

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -13,6 +13,7 @@ from common.ids import NodeName
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
+from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
@@ -20,7 +21,7 @@ from globalmanager.ha.roster import Roster
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from tests.globalmanager.cluster import Cluster
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 NODE: Final = NodeName("edge0")
 DURATION_S: Final = 3.0
@@ -38,22 +39,27 @@ class Clock:
 
 
 class Replica:
-    """Presence and roster, as Replica of the GlobalManager joins them, and the sessions' part."""
+    """Presence and roster, as Membership joins them, and the part of the sessions."""
 
     def __init__(self, client: KubeClient, name: str, clock: Clock) -> None:
         self.name = name
-        self.own: dict[NodeName, Claim] = {}
         self.changes: list[NodeName] = []
         self.superseded: list[tuple[NodeName, int]] = []
         self.clashes: list[NodeName] = []
         self.leases: list[Object] = []
         self.fence = Fence()
+        self.contacts = Contacts()
+        self.contacts.subscribe(
+            contact=self.changes.append,
+            newer_claim=lambda node, claim: self.superseded.append((node, claim.order)),
+            clash=self.clashes.append,
+        )
         self.presence = Presence(
             client,
             namespace=NAMESPACE,
             identity=Identity(name, name),
             duration_s=DURATION_S,
-            own=lambda: self.own,
+            contacts=self.contacts,
             publish_interval_s=0.1,
         )
         self.roster = Roster(
@@ -62,32 +68,21 @@ class Replica:
             namespace=NAMESPACE,
             me=name,
             duration_s=DURATION_S,
-            own=lambda: self.own,
-            contact_changed=self.changes.append,
-            claimed_elsewhere=lambda node, claim: self.superseded.append((node, claim.order)),
-            clashed=self.clashes.append,
-            leader_lease=self.leases.append,
-            lost=self.presence.lost,
+            contacts=self.contacts,
+            on_leader_lease=self.leases.append,
+            on_own_deleted=self.presence.publish_again,
             clock=clock,
         )
 
-    def serve(self, node: NodeName = NODE, *, instance: str = "a", **fields: Any) -> None:
+    def serve(self, node: NodeName = NODE) -> None:
         """A session opens, as Sessions would have it."""
-        known = self.roster.elsewhere(node)
-        order = 1 + (known.order if known else 0)
-        self.own[node] = Claim(order=order, since=0, instance=instance, **fields)
-        self._changed(node)
+        self.contacts.claim(node, ledger="a")
 
     def leave(self, node: NodeName = NODE) -> None:
-        del self.own[node]
-        self._changed(node)
-
-    def _changed(self, node: NodeName) -> None:
-        self.roster.own_changed(node)
-        self.presence.changed()
+        self.contacts.release(node)
 
     def is_connected(self, node: NodeName = NODE) -> bool:
-        contact = self.roster.contacts().get(node)
+        contact = self.contacts.by_node().get(node)
         return contact is not None and contact.connected
 
 
@@ -102,7 +97,7 @@ class World:
         self.tasks[f"{name} roster"] = asyncio.create_task(replica.roster.run(), name="roster")
         if is_present:
             self.tasks[name] = asyncio.create_task(replica.presence.run(), name="presence")
-        await until(lambda: not replica.roster.problem)
+        await async_eventually("the others", lambda: not replica.roster.problem)
         return replica
 
     async def end(self, name: str) -> None:
@@ -132,7 +127,7 @@ class World:
             "name": object_name(name),
             "uid": lease["metadata"]["uid"],
         }
-        text = claims.encode({node: Claim(order=1, since=0, instance="a")})
+        text = claims.encode({node: Claim(order=1, since=0, ledger="a")})
         owned = {**labelled, "ownerReferences": [owner]}
         await self.kube.create(CONFIG_MAPS, {"metadata": owned, "data": {"claims": text}})
 
@@ -157,21 +152,21 @@ async def test_a_session_is_a_contact_everywhere_and_so_is_its_end(world: World)
     async with both(world) as (one, two):
         one.serve()
         assert one.is_connected(), "the own ones are known at once"
-        await until(two.is_connected)
+        await async_eventually("a contact at two", two.is_connected)
         assert two.changes == [NODE]
         one.leave()
-        await until(lambda: not two.is_connected())
+        await async_eventually("no contact at two", lambda: not two.is_connected())
         assert two.changes == [NODE, NODE]
 
 
 async def test_an_edge_that_changes_the_replica_stays_in_contact(world: World) -> None:
     async with both(world) as (one, two):
         one.serve()
-        await until(two.is_connected)
+        await async_eventually("a contact at two", two.is_connected)
         two.serve()
-        await until(lambda: one.superseded == [(NODE, 2)])
+        await async_eventually("a newer claim at one", lambda: one.superseded == [(NODE, 2)])
         one.leave()
-        await asyncio.sleep(0.3)  # its end is published
+        await async_eventually("one's end at two", lambda: two.contacts.elsewhere(NODE) is None)
         assert two.is_connected()
         assert (one.changes, two.changes) == ([NODE], [NODE])
 
@@ -181,9 +176,9 @@ async def test_a_replica_that_ends_takes_its_contacts_along_and_leaves_nothing(
 ) -> None:
     async with both(world) as (one, two):
         one.serve()
-        await until(two.is_connected)
+        await async_eventually("a contact at two", two.is_connected)
         await world.end("one")
-        await until(lambda: not two.is_connected())
+        await async_eventually("no contact at two", lambda: not two.is_connected())
         assert await world.find(LEASES, "one") is None
         assert await world.find(CONFIG_MAPS, "one") is None
 
@@ -191,33 +186,33 @@ async def test_a_replica_that_ends_takes_its_contacts_along_and_leaves_nothing(
 async def test_a_silent_replica_is_gone_since_it_was_last_heard(world: World) -> None:
     await world.play_dead("dead")
     one = await world.join("one")
-    await until(one.is_connected)
+    await async_eventually("a contact at one", one.is_connected)
     world.clock.now += DURATION_S
-    one.roster.judge()
+    one.roster.mark_dead()
     assert one.is_connected()
     world.clock.now += 0.5
-    one.roster.judge()
+    one.roster.mark_dead()
     assert not one.is_connected()
-    age = datetime.now(UTC) - one.roster.contacts()[NODE].since
+    age = datetime.now(UTC) - one.contacts.by_node()[NODE].since
     assert timedelta(seconds=3.4) < age < timedelta(seconds=6)
 
 
 async def test_a_replica_that_is_heard_again_has_its_contacts_again(world: World) -> None:
     await world.play_dead("dead")
     one = await world.join("one")
-    await until(one.is_connected)
+    await async_eventually("a contact at one", one.is_connected)
     world.clock.now += DURATION_S + 1
-    one.roster.judge()
+    one.roster.mark_dead()
     lease = await world.find(LEASES, "dead")
     assert lease is not None
     heartbeat = {**lease["spec"], "renewTime": LATER}
     await world.kube.replace(LEASES, {**lease, "spec": heartbeat})
-    await until(one.is_connected)
+    await async_eventually("a contact at one", one.is_connected)
 
 
 async def test_sessions_told_by_nobody_who_lives_are_forgotten(world: World) -> None:
     """A ConfigMap whose Lease is gone already, and which is not deleted yet."""
-    text = claims.encode({NODE: Claim(order=1, since=0, instance="a")})
+    text = claims.encode({NODE: Claim(order=1, since=0, ledger="a")})
     metadata = {
         "name": object_name("dead"),
         "namespace": NAMESPACE,
@@ -225,28 +220,28 @@ async def test_sessions_told_by_nobody_who_lives_are_forgotten(world: World) -> 
     }
     await world.kube.create(CONFIG_MAPS, {"metadata": metadata, "data": {"claims": text}})
     one = await world.join("one")
-    await until(one.is_connected)
+    await async_eventually("a contact at one", one.is_connected)
     world.clock.now += DURATION_S + 0.5
-    one.roster.judge()
+    one.roster.mark_dead()
     assert not one.is_connected()
-    assert one.roster._replicas == {}
+    assert one.roster._others == {}
 
 
 async def test_nobody_is_judged_while_nothing_is_heard(bare_cluster: Cluster, world: World) -> None:
     """An API server that was away for long makes nobody's edges lost."""
     await world.play_dead("other")
     one = await world.join("one")
-    await until(one.is_connected)
+    await async_eventually("a contact at one", one.is_connected)
     await bare_cluster.stop()
-    await until(lambda: one.roster.is_blind())
+    await async_eventually("silence", one.roster.is_deaf)
     world.clock.now += 3600
-    one.roster.judge()
+    one.roster.mark_dead()
     await bare_cluster.start()
-    await until(lambda: not one.roster.is_blind())
-    one.roster.judge()
+    await async_eventually("news", lambda: not one.roster.is_deaf())
+    one.roster.mark_dead()
     assert one.is_connected(), "it has the time of a lease to be heard"
     world.clock.now += DURATION_S + 0.5
-    one.roster.judge()
+    one.roster.mark_dead()
     assert not one.is_connected()
 
 
@@ -255,25 +250,29 @@ async def test_nobody_is_judged_while_nothing_is_heard(bare_cluster: Cluster, wo
 
 async def test_what_does_not_change_is_not_written(world: World) -> None:
     one = await world.join("one")
-    await until(lambda: "one" in world.tasks)
-    await asyncio.sleep(0.3)
+    await async_eventually("a Lease", lambda: world.find(LEASES, "one"))
     assert await world.find(CONFIG_MAPS, "one") is None, "nobody is served: nothing to say"
     one.serve()
-    await until_async(lambda: world.find(CONFIG_MAPS, "one"))
-    before = await world.find(CONFIG_MAPS, "one")
-    one.presence.changed()
-    await asyncio.sleep(0.5)
-    assert await world.find(CONFIG_MAPS, "one") == before
+    before = await async_eventually("claims", lambda: world.find(CONFIG_MAPS, "one"))
+    one.presence.publish_again()  # makes it look again; the Lease is renewed when it has
+    renewed = (await world.find(LEASES, "one") or {})["spec"]
+    await async_eventually("a heartbeat", lambda: is_renewed(world, "one", renewed))
+    assert (await world.find(CONFIG_MAPS, "one") or {})["data"] == before["data"]
+
+
+async def is_renewed(world: World, name: str, spec: Object) -> bool:
+    lease = await world.find(LEASES, name)
+    return lease is not None and lease["spec"] != spec
 
 
 async def test_many_changes_are_few_writes(world: World) -> None:
     one = await world.join("one")
     one.serve()
-    first = await until_async(lambda: world.find(CONFIG_MAPS, "one"))
+    first = await async_eventually("claims", lambda: world.find(CONFIG_MAPS, "one"))
     for number in range(200):
         one.serve(NodeName(f"edge{number}"))
     two = await world.join("two", is_present=False)
-    await until(lambda: len(two.roster.contacts()) == 200)
+    await async_eventually("all contacts", lambda: len(two.contacts.by_node()) == 200)
     last = await world.find(CONFIG_MAPS, "one")
     assert last is not None
     assert last["metadata"]["uid"] == first["metadata"]["uid"]
@@ -283,9 +282,12 @@ async def test_many_changes_are_few_writes(world: World) -> None:
 async def test_what_somebody_deleted_is_published_again(world: World, type_: Any) -> None:
     async with both(world) as (one, two):
         one.serve()
-        await until(two.is_connected)
+        await async_eventually("a contact at two", two.is_connected)
         await world.kube.delete(ObjectRef(type_, NAMESPACE, object_name("one")))
-        await until(lambda: len(two.changes) >= 3 and two.is_connected())
+        await async_eventually(
+            "the contact, lost and found again",
+            lambda: len(two.changes) >= 3 and two.is_connected(),
+        )
         lease, config_map = [await world.find(each, "one") for each in (LEASES, CONFIG_MAPS)]
         assert lease is not None
         assert config_map is not None
@@ -295,24 +297,24 @@ async def test_what_somebody_deleted_is_published_again(world: World, type_: Any
 async def test_the_leader_alone_removes_what_the_dead_left(world: World) -> None:
     await world.play_dead("dead")
     one = await world.join("one")
-    await until(one.is_connected)
+    await async_eventually("a contact at one", one.is_connected)
     world.clock.now += DURATION_S + 1
-    one.roster.judge()
+    one.roster.mark_dead()
     world.clock.now += 5 * DURATION_S
-    await one.roster.bury()
+    await one.roster.delete_dead()
     assert await world.find(LEASES, "dead") is not None
     one.fence.open_until(math.inf)
-    await one.roster.bury()
+    await one.roster.delete_dead()
     assert await world.find(LEASES, "dead") is None
-    await until_async(lambda: is_gone(world, "dead"))
+    await async_eventually("its claims deleted", lambda: is_gone(world, "dead"))
 
 
 async def test_a_lease_that_was_made_anew_after_the_look_is_not_the_deads(world: World) -> None:
     await world.play_dead("dead")
     one = await world.join("one")
-    await until(one.is_connected)
+    await async_eventually("a contact at one", one.is_connected)
     world.clock.now += DURATION_S + 1
-    one.roster.judge()
+    one.roster.mark_dead()
     await world.end("one roster")  # it hears of nothing from now on
     lease = await world.find(LEASES, "dead")
     assert lease is not None
@@ -321,7 +323,7 @@ async def test_a_lease_that_was_made_anew_after_the_look_is_not_the_deads(world:
     anew = await world.kube.create(LEASES, {"metadata": labelled, "spec": lease["spec"]})
     world.clock.now += 5 * DURATION_S
     one.fence.open_until(math.inf)
-    await one.roster.bury()
+    await one.roster.delete_dead()
     assert await world.find(LEASES, "dead") == anew
 
 
@@ -332,32 +334,25 @@ async def is_gone(world: World, name: str) -> bool:
 # ---- two of one name, and what else is heard ----------------------------------------------------
 
 
-async def test_a_clash_that_another_replica_found_is_told_once(world: World) -> None:
+async def test_a_clash_is_told_once_at_each_replica(world: World) -> None:
     async with both(world) as (one, two):
-        one.serve(clashes=1)
-        await until(lambda: two.clashes == [NODE])
+        one.serve()
+        one.contacts.clash(NODE)
+        await async_eventually("the clash at two", lambda: two.clashes == [NODE])
         one.serve(NodeName("other"))
-        await until(lambda: two.is_connected(NodeName("other")))
-        one.serve(clashes=2)
-        await until(lambda: two.clashes == [NODE, NODE])
-        assert one.clashes == [], "its own are told by the sessions"
-
-
-async def test_sessions_that_opened_unknown_to_each_other_stand_side_by_side(world: World) -> None:
-    async with both(world) as (one, two):
-        one.serve(instance="a")
-        two.serve(instance="b")
-        await until(lambda: one.roster.elsewhere(NODE) and two.roster.elsewhere(NODE))
-        assert one.superseded == two.superseded == []
+        await async_eventually("a contact", lambda: two.is_connected(NodeName("other")))
+        one.contacts.clash(NODE)
+        await async_eventually("the next clash", lambda: two.clashes == [NODE, NODE])
+        assert one.clashes == [NODE, NODE]
 
 
 async def test_claims_that_cannot_be_read_are_none(world: World) -> None:
     async with both(world) as (one, two):
         one.serve()
-        await until(two.is_connected)
+        await async_eventually("a contact at two", two.is_connected)
         ref = ObjectRef(CONFIG_MAPS, NAMESPACE, object_name("one"))
         await world.kube.merge_patch(ref, {"data": {"claims": "%%%"}})
-        await until(lambda: not two.is_connected())
+        await async_eventually("no contact at two", lambda: not two.is_connected())
 
 
 async def test_the_leaders_lease_is_told_on(world: World) -> None:
@@ -365,11 +360,7 @@ async def test_the_leaders_lease_is_told_on(world: World) -> None:
     metadata = {"name": LEASE_NAME, "namespace": NAMESPACE, "labels": {REPLICA_LABEL: "leader"}}
     lease = {"metadata": metadata, "spec": {"holderIdentity": "x", "leaseTransitions": 4}}
     await world.kube.create(LEASES, lease)
-    await until(lambda: one.leases and one.leases[-1]["leaseTransitions"] == 4)
-
-
-async def until_async(condition: Callable[[], Any], *, timeout_s: float = 10.0) -> Any:
-    async with asyncio.timeout(timeout_s):
-        while not (found := await condition()):  # noqa: ASYNC110 - the API has no event for it
-            await asyncio.sleep(0.02)
-        return found
+    await async_eventually(
+        "the leader's Lease",
+        lambda: one.leases and one.leases[-1]["leaseTransitions"] == 4,
+    )

@@ -1,17 +1,18 @@
 """A cluster, sessions and a server to ask about them, all in memory and on a real socket."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Counter
 
-from common.ids import NodeName, TaskKey, parse_task_key
-from globalmanager.contract import Contact, Object, ResourceType
+from common.ids import NodeName
+from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
+from globalmanager.engine.health import Health
+from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer
 
@@ -43,26 +44,15 @@ def object_of(
     }
 
 
-class Found(msgspec.Struct, frozen=True):
-    object: Object
-
-
-class Health(msgspec.Struct, frozen=True):
-    ready: bool
-    reasons: tuple[str, ...] = ()
-
-
 class Cluster:
     def __init__(self) -> None:
         self.objects: list[Object] = []
         self.node_names = ["node-1", "node-2"]
-        self.current = Health(True)
 
-    def find(self, key: TaskKey) -> Found | None:
-        ref = parse_task_key(key)
-        for object_ in self.list(f"{ref.plural}.{ref.group}", ref.namespace):
+    def get(self, ref: ObjectRef) -> Object | None:
+        for object_ in self.list(str(ref.type), ref.namespace):
             if object_["metadata"]["name"] == ref.name:
-                return Found(object_)
+                return object_
         return None
 
     def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]:
@@ -76,9 +66,6 @@ class Cluster:
     def nodes(self) -> tuple[Object, ...]:
         return tuple({"metadata": {"name": name}} for name in self.node_names)
 
-    def health(self) -> Health:
-        return self.current
-
 
 def resource_of(object_: Object) -> str:
     group = object_["apiVersion"].partition("/")[0]
@@ -89,12 +76,8 @@ def resource_of(object_: Object) -> str:
 class Sessions:
     def __init__(self) -> None:
         self.live: list[SessionInfo] = []
-        self.known: dict[NodeName, Contact] = {}
         self.desired: dict[NodeName, int] = {}
         self.problems: dict[NodeName, str] = {}
-
-    def contacts(self) -> Mapping[NodeName, Contact]:
-        return self.known
 
     def snapshot(self) -> Iterable[SessionInfo]:
         return self.live
@@ -110,14 +93,18 @@ class World:
     def __init__(self) -> None:
         self.cluster = Cluster()
         self.sessions = Sessions()
+        self.contacts = Contacts(utcnow=lambda: SINCE)
         self.is_populated = True
+        self.health = Health(True)
         registry = CollectorRegistry()
         Counter("things", "Things", registry=registry).inc(3)
         self.api = Api(
-            cluster=self.cluster,
+            cache=self.cluster,
             sessions=self.sessions,
+            contacts=self.contacts,
             types=TYPES,
             is_populated=lambda: self.is_populated,
+            health=lambda: self.health,
             registry=registry,
             version="1.2.3",
         )

@@ -7,24 +7,25 @@ from datetime import timedelta
 import pytest
 
 from common.ids import NodeName
-from globalmanager.contract import Contact
 from globalmanager.edge.sessions.registry import SessionInfo
+from globalmanager.engine.health import Health
 from globalmanager.rest.server import MAX_FIELD_BYTES, MAX_LINE_BYTES
-from tests.globalmanager.rest.cluster import JI, SINCE, Health, World, object_of
+from tests.globalmanager.rest.cluster import JI, SINCE, World, object_of
 
 N1, GONE = NodeName("node-1"), NodeName("node-gone")
 
 
 async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
-    world.sessions.known = {N1: Contact(True, SINCE), GONE: Contact(False, SINCE)}
+    for node in (N1, GONE):
+        world.contacts.claim(node, ledger="ledger")
+    world.contacts.release(GONE)
     world.sessions.desired = {N1: 3, NodeName("node-2"): 1}
     world.sessions.problems = {N1: "of an older connection", GONE: "peer is silent"}
     world.sessions.live = [
         SessionInfo(
             node=N1,
-            since=SINCE,
             session="node-1-1",
-            instance="ledger",
+            ledger_id="ledger",
             protocol_version=1,
             desired=3,
             held=2,
@@ -173,7 +174,7 @@ async def test_before_the_caches_are_filled_nothing_is_listed(world: World) -> N
 
 async def test_readiness_says_what_is_amiss(world: World) -> None:
     assert await world.get("/readyz") == (200, {"ready": True, "reasons": []})
-    world.cluster.current = Health(False, ("nodes: not listed yet",))
+    world.health = Health(False, ("nodes: not listed yet",))
     assert await world.get("/readyz") == (
         503,
         {"ready": False, "reasons": ["nodes: not listed yet"]},

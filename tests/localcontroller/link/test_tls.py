@@ -89,7 +89,7 @@ async def test_a_certificate_opens_a_session(ledger: Ledger, tmp_path: Path, key
         linked(ledger, world.url, credentials(keys)) as link,
     ):
         await until(lambda: link.state.connected)
-        assert list(world.sessions.contacts()) == [NODE]
+        assert list(world.contacts.by_node()) == [NODE]
 
 
 async def said(ledger: Ledger, url: str, credentials: Credentials) -> str:

@@ -95,7 +95,7 @@ async def test_a_peer_without_hello_is_cut(hasty: World) -> None:
     async with hasty.socket() as mute:
         await asyncio.wait_for(mute.wait_closed(), 5)
         assert mute.close_code == wire.Close.TIMEOUT
-    assert not hasty.sessions.contacts()
+    assert not hasty.contacts.by_node()
 
 
 async def test_a_silent_peer_is_cut_and_a_beating_one_is_not(hasty: World) -> None:
@@ -111,7 +111,7 @@ async def test_a_silent_peer_is_cut_and_a_beating_one_is_not(hasty: World) -> No
         await asyncio.wait_for(beat(), 5)
         assert silent.close_code == wire.Close.TIMEOUT
         assert beating.close_code is None
-        contacts = hasty.sessions.contacts()
+        contacts = hasty.contacts.by_node()
         assert (contacts[A].connected, contacts[B].connected) == (False, True)
 
 
@@ -130,13 +130,13 @@ def as_bytes(message: str | bytes) -> bytes:
 async def test_a_peer_that_stops_reading_is_aborted_and_others_go_on(hasty: World) -> None:
     async with hasty.peer(B) as good, hasty.socket(A, max_queue=1) as stuck:
         await stuck.send(HELLO)
-        await eventually(lambda: hasty.sessions.contacts().get(A))
+        await eventually(lambda: hasty.contacts.by_node().get(A))
         beats = asyncio.create_task(keep_sending(stuck, wire.encode(wire.Beat())[0]))
         for n in range(60):
             hasty.assign(n, A, spec={"filler": "x" * 250_000})
         hasty.assign(99, B)
         await eventually(lambda: key(99) in good.held)
-        await eventually(lambda: not hasty.sessions.contacts()[A].connected)
+        await eventually(lambda: not hasty.contacts.by_node()[A].connected)
         await asyncio.gather(beats, return_exceptions=True)
         assert hasty.sample("edgeai_edge_sessions_ended_total", code="4008") == 1
 
@@ -151,9 +151,9 @@ async def keep_sending(websocket: ClientConnection, message: bytes) -> None:
 async def test_an_abandoned_connection_ends_its_session(world: World) -> None:
     async with world.socket() as websocket:
         await websocket.send(HELLO)
-        await eventually(lambda: world.sessions.contacts().get(A))
+        await eventually(lambda: world.contacts.by_node().get(A))
         websocket.transport.abort()
-        await eventually(lambda: not world.sessions.contacts()[A].connected)
+        await eventually(lambda: not world.contacts.by_node()[A].connected)
 
 
 async def test_stopping_the_server_tells_every_peer(world: World) -> None:
@@ -188,12 +188,12 @@ async def test_a_peer_that_asks_and_does_not_read_is_no_longer_listened_to(tmp_p
         with deaf_socket() as client:
             await upgrade(client, world)
             await asyncio.get_running_loop().sock_sendall(client, masked(HELLO))
-            await eventually(lambda: world.sessions.contacts().get(A))
+            await eventually(lambda: world.contacts.by_node().get(A))
             asking = asyncio.create_task(flood(client, masked(foreign) * 100), name="asking")
             await eventually(Unchanged(world, "edgeai_edge_messages_total", direction="in"))
-            assert world.sessions.contacts()[A].connected
+            assert world.contacts.by_node()[A].connected
             await asyncio.gather(asking, return_exceptions=True)
-            await eventually(lambda: not world.sessions.contacts()[A].connected)
+            await eventually(lambda: not world.contacts.by_node()[A].connected)
         assert world.sample("edgeai_edge_sessions_ended_total", code="4008") == 1
 
 

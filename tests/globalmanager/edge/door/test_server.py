@@ -67,7 +67,7 @@ async def test_a_bad_handshake_is_refused(
     world: World, path: str, headers: str, status: int
 ) -> None:
     assert (await ask(world, headers, path))[0] == status
-    assert not world.sessions.contacts()
+    assert not world.contacts.by_node()
     assert world.sample("edgeai_edge_handshakes_total", outcome=str(status)) == 1
 
 
@@ -129,7 +129,7 @@ async def test_what_follows_a_request_too_early_is_not_read(world: World) -> Non
             writer.write(UPGRADE.format(path="/", headers=headers).encode() + frame)
             assert await read_to_end(reader) == b""
     assert world.sample("edgeai_edge_messages_total", direction="in") == 0
-    assert not world.sessions.contacts()
+    assert not world.contacts.by_node()
 
 
 async def test_a_request_without_end_is_cut(world: World) -> None:
@@ -146,7 +146,7 @@ async def read_to_end(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_health_is_answered_on_the_same_port(world: World) -> None:
-    world.not_ready.append("cold")
+    world.is_ready = False
     host, port = world.server.address
 
     def get() -> tuple[int, bytes]:
@@ -161,13 +161,13 @@ async def test_health_is_answered_on_the_same_port(world: World) -> None:
 
 
 async def test_before_the_desired_sets_are_known_nodes_are_told_to_come_back(world: World) -> None:
-    world.not_ready.append("not every resource was looked at")
+    world.is_ready = False
     with pytest.raises(InvalidStatus) as refused:
         async with dial(world.url, token(A)):
             pass
     assert refused.value.response.status_code == 503
     assert int(refused.value.response.headers["Retry-After"]) >= 1
-    world.not_ready.clear()
+    world.is_ready = True
     async with world.peer() as peer:
         await eventually(lambda: peer.is_synced)
 

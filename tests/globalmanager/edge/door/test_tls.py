@@ -126,7 +126,7 @@ async def mutual(files: Files, **fields: Any) -> AsyncIterator[World]:
 async def test_a_certificate_gives_the_node(files: Files, keys: Keys, name: str) -> None:
     async with mutual(files) as world, world.peer(ssl=keys.client(name)) as peer:
         await eventually(lambda: peer.is_synced)
-        assert list(world.sessions.contacts()) == [A]
+        assert list(world.contacts.by_node()) == [A]
         assert world.server.unauthenticated == 0
 
 
@@ -146,7 +146,7 @@ UNNAMED = [
 async def test_a_certificate_without_one_name_gets_401(files: Files, keys: Keys, name: str) -> None:
     async with mutual(files) as world:
         assert await refusal(world, keys.client(name)) == 401
-        assert not world.sessions.contacts()
+        assert not world.contacts.by_node()
 
 
 async def test_a_certificate_with_the_name_of_another_node_as_header_gets_401(
@@ -159,7 +159,7 @@ async def test_a_certificate_with_the_name_of_another_node_as_header_gets_401(
         writer.write(UPGRADE.format(path="/", headers=GOOD + f"Edgeai-Node: {B}\r\n").encode())
         assert b" 401 " in await asyncio.wait_for(reader.readline(), 5)
         writer.transport.abort()
-        assert not world.sessions.contacts()
+        assert not world.contacts.by_node()
 
 
 async def refusal(world: World, client: ssl.SSLContext, **headers: str) -> int:
@@ -189,7 +189,7 @@ async def test_a_certificate_that_is_not_good_ends_tls(
         assert await refusal(world, keys.client(name)) == 0
         await eventually(lambda: world.server.unauthenticated == 0)
         assert world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 1
-        assert not world.sessions.contacts()
+        assert not world.contacts.by_node()
     assert reason in capsys.readouterr().out
 
 
@@ -259,7 +259,7 @@ async def test_tokens_go_over_tls_without_client_certificates(
         world.peer(B, ssl=keys.client("")) as peer,
     ):
         await eventually(lambda: peer.is_synced)
-        assert list(world.sessions.contacts()) == [B]
+        assert list(world.contacts.by_node()) == [B]
 
 
 async def test_plain_http_on_a_port_of_tls_is_cut(files: Files) -> None:

@@ -1,41 +1,43 @@
 """Sessions of one replica among others: each is a claim, and the newest claim of a node wins."""
 
 from common import wire
+from common.ids import NodeName
 from globalmanager.ha.claims import Claim, fingerprint
 from tests.globalmanager.edge.world import A, B, World, eventually
 
 
-def claim(order: int, instance: str = "ledger-1") -> Claim:
-    return Claim(order=order, since=0, instance=fingerprint(instance))
+def claim(order: int, ledger_id: str = "ledger-1") -> dict[NodeName, Claim]:
+    """What another replica publishes."""
+    return {A: Claim(order=order, since=0, ledger=fingerprint(ledger_id))}
 
 
 async def test_a_live_session_is_a_claim_and_its_end_is_the_claims(world: World) -> None:
     async with world.peer() as peer, world.peer(B) as other:
         await eventually(lambda: peer.is_synced and other.is_synced)
-        claims = world.sessions.claims()
+        claims = world.contacts.own
         assert {node: each.order for node, each in claims.items()} == {A: 1, B: 1}
-        assert claims[A].instance == fingerprint("ledger-1")
-    await eventually(lambda: not world.sessions.claims())
+        assert claims[A].ledger == fingerprint("ledger-1")
+    await eventually(lambda: not world.contacts.own)
 
 
 async def test_a_session_is_newer_than_any_known_here_or_elsewhere(world: World) -> None:
-    world.elsewhere[A] = claim(5)
+    world.contacts.put_other("other", claim(5))
     async with world.peer() as first:
         await eventually(lambda: first.is_synced)
-        assert world.sessions.claims()[A].order == 6
+        assert world.contacts.own[A].order == 6
         async with world.peer() as second:
             await eventually(lambda: second.is_synced)
-            assert world.sessions.claims()[A].order == 7
+            assert world.contacts.own[A].order == 7
 
 
 async def test_a_session_that_is_newer_elsewhere_ends_the_one_here(world: World) -> None:
     async with world.peer() as peer:
         await eventually(lambda: peer.is_synced)
-        world.sessions.claimed_elsewhere(A, claim(2))
+        world.contacts.put_other("other", claim(2))
         await eventually(lambda: peer.close_code)
         assert peer.close_code == wire.Close.REPLACED
         assert world.duplicates == [], "an edge that went elsewhere is no other edge"
-    world.sessions.claimed_elsewhere(A, claim(3))  # nothing to end any more
+    world.contacts.put_other("other", claim(3))  # nothing to end any more
 
 
 async def test_two_local_controllers_that_take_turns_on_two_replicas_are_told_apart(
@@ -44,11 +46,10 @@ async def test_two_local_controllers_that_take_turns_on_two_replicas_are_told_ap
     """The one here is replaced by another ledger elsewhere, and comes back."""
     async with world.peer() as peer:
         await eventually(lambda: peer.is_synced)
-        world.elsewhere[A] = claim(2, "another-ledger")
-        world.sessions.claimed_elsewhere(A, world.elsewhere[A])
+        world.contacts.put_other("other", claim(2, "another-ledger"))
         await eventually(lambda: peer.close_code)
     assert world.duplicates == []
     async with world.peer() as peer:
         await eventually(lambda: peer.is_synced)
         assert world.duplicates == [A]
-        assert world.sessions.claims()[A].clashes == 1
+        assert world.contacts.own[A].clashes == 1

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from common import wire
@@ -16,6 +15,7 @@ from globalmanager.contract import (
     Plan,
     ResourceType,
     Schema,
+    Served,
     WorkerReport,
     ref_of,
 )
@@ -47,12 +47,6 @@ class Gone(EdgeAIError):
     pass
 
 
-class Found(msgspec.Struct, frozen=True):
-    kind: Kind
-    ref: ObjectRef
-    object: Object
-
-
 class Cluster:
     """One object, and an API that may refuse."""
 
@@ -65,8 +59,8 @@ class Cluster:
             find=self.find, update=self.update, is_gone=lambda error: isinstance(error, Gone)
         )
 
-    def find(self, asked: TaskKey) -> Found | None:
-        return Found(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
+    def find(self, asked: TaskKey) -> Served | None:
+        return Served(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
 
     async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
         patch = patch_of(self.object["status"])

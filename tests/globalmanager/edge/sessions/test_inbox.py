@@ -30,9 +30,9 @@ WORKERS = ("w", "v")
 class Sender:
     """A session that notes what it is told."""
 
-    def __init__(self, node: NodeName = A, instance: str = "ledger-1") -> None:
+    def __init__(self, node: NodeName = A, ledger_id: str = "ledger-1") -> None:
         self.node = node
-        self.instance = instance
+        self.ledger_id = ledger_id
         self.is_live = True
         self.acks: list[tuple[int, str]] = []
         self.resumed = 0
@@ -310,7 +310,7 @@ async def test_what_waits_gives_way_only_to_what_the_status_would_accept_after_i
 async def test_another_ledgers_report_is_not_held_back_by_a_final_state_that_waits() -> None:
     """The edge lost its ledger: attempts begin again, and of the old one nothing comes any more."""
     async with office() as o:
-        old, new = Sender(instance="ledger-1"), Sender(instance="ledger-2")
+        old, new = Sender(ledger_id="ledger-1"), Sender(ledger_id="ledger-2")
         o.statuses.open.clear()
         o.inbox.offer(old, report(1))
         await eventually(lambda: o.inbox._active)

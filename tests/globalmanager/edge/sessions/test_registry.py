@@ -99,7 +99,7 @@ async def test_the_newer_session_of_a_node_wins(world: World) -> None:
             await eventually(lambda: key(0) in newer.held)
             assert not older.held
             assert world.contact_changes == [A], "one took over from the other: no loss of contact"
-        await eventually(lambda: not world.sessions.contacts()[A].connected)
+        await eventually(lambda: not world.contacts.by_node()[A].connected)
 
 
 async def test_revoking_a_connection_that_was_replaced_leaves_the_newer_session(
@@ -143,7 +143,7 @@ async def test_a_flapping_pair_is_held_off_and_reported(world: World) -> None:
         assert peer.close_code is None, "the last one stays"
         async with world.peer(B) as other:
             await eventually(lambda: other.is_synced)
-    await eventually(lambda: not world.sessions.contacts()[A].connected)
+    await eventually(lambda: not world.contacts.by_node()[A].connected)
     async with world.peer() as alone:
         await eventually(lambda: alone.is_synced)
 
@@ -177,14 +177,14 @@ def test_rare_replacements_are_no_flapping() -> None:
 
 
 async def test_contacts_remember_a_node_that_left(world: World) -> None:
-    assert not world.sessions.contacts()
+    assert not world.contacts.by_node()
     async with world.peer() as peer:
         await eventually(lambda: peer.is_synced)
-        connected = world.sessions.contacts()[A]
+        connected = world.contacts.by_node()[A]
         assert connected.connected
         assert world.contact_changes == [A]
     await eventually(lambda: world.contact_changes == [A, A])
-    left = world.sessions.contacts()[A]
+    left = world.contacts.by_node()[A]
     assert not left.connected
     assert left.since > connected.since
 
@@ -199,7 +199,7 @@ async def test_snapshot_tells_what_a_session_holds(world: World) -> None:
         await peer.acknowledge_all()
         await eventually(lambda: next(iter(world.sessions.snapshot())).synced)
         (info,) = world.sessions.snapshot()
-        assert (info.node, info.instance, info.protocol_version) == (A, "ledger-1", 1)
+        assert (info.node, info.ledger_id, info.protocol_version) == (A, "ledger-1", 1)
         assert (info.desired, info.held) == (2, 2)
         assert peer.welcomed == Welcomed(epoch=7, session=info.session, version=1)
     await eventually(lambda: not list(world.sessions.snapshot()))

@@ -48,7 +48,7 @@ async def test_a_report_of_a_session_that_ended_takes_effect(world: World) -> No
         await eventually(lambda: peer.is_synced)
         await peer.report(body=report_body("completed"))
         await eventually(lambda: world.inbox.depth == 1)
-    await eventually(lambda: not world.sessions.contacts()[A].connected)
+    await eventually(lambda: not world.contacts.by_node()[A].connected)
     world.statuses.open.set()
     await eventually(lambda: world.statuses.by_uid[uid()])
     await eventually(lambda: world.inbox.depth == 0)

@@ -1,14 +1,14 @@
 """Drives one CloudSession over one WebSocket: bytes, time and closing.
 
-The server hands over an authenticated connection; `run` lasts as long as it does. What the
-events mean is the owner's matter (Sessions). Every send has a deadline: a peer that does not
+Made by Sessions for each authenticated connection; `run` lasts as long as the connection. What a
+Hello and a report mean is decided by Sessions. Every send has a deadline: a peer that does not
 read is cut off, because neither keepalive nor close() ends a connection with a full buffer.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from websockets.asyncio.server import ServerConnection
@@ -19,9 +19,9 @@ from common.cloud_session import (
     CloudSession,
     Desired,
     EdgeSynced,
-    Held,
     HelloReceived,
     Reported,
+    TaskAcked,
 )
 from common.ids import NodeName, TaskKey
 from common.logs import get_logger
@@ -32,12 +32,13 @@ from globalmanager.edge.metrics import EdgeMetrics
 log = get_logger(__name__)
 
 MAX_REASON_BYTES: Final = 123  # of a close frame, RFC 6455 §5.5
-MAX_ANSWERS: Final = 16 * WINDOW  # that wait to be sent; a peer in the window never has so many
-_MIN_TICK_S: Final = 0.1  # a beat that is due waits behind a send under way: no hot loop meanwhile
+# Acknowledgements that wait to be sent. A peer that keeps to the window never has so many.
+MAX_ANSWERS: Final = 16 * WINDOW
+_MIN_TICK_S: Final = 0.1  # a due beat may wait behind a send under way; then do not spin
 _BEAT: Final = wire.encode(wire.Beat())[0]
 
 
-class LinkTiming(msgspec.Struct, frozen=True, kw_only=True):
+class DriverTiming(msgspec.Struct, frozen=True, kw_only=True):
     session: Timing = Timing()
     send_s: float = 10.0
     """One message must be taken by the peer's buffers within this time."""
@@ -45,18 +46,13 @@ class LinkTiming(msgspec.Struct, frozen=True, kw_only=True):
     """The peer has so long to answer a close."""
 
 
-class Owner(Protocol):
-    """Whoever holds the sessions; called from within `run`, never blocks."""
+class SessionDriver:
+    """One connection of one node. Also the inbox's Sender.
 
-    def on_hello(self, link: "Link") -> None:
-        """The edge introduced itself: `welcome` it, or close."""
-
-    def on_report(self, link: "Link", report: wire.Report) -> bool:
-        """False: there is no room for another one until `resume`."""
-
-
-class Link:
-    """One connection of one node. Also the inbox's Sender."""
+    Args:
+        on_hello: the edge introduced itself; called within `run`, it calls `welcome` or `close`
+        on_report: takes in a report, within `run`; False: call it no more until `resume`
+    """
 
     def __init__(
         self,
@@ -64,27 +60,30 @@ class Link:
         node: NodeName,
         session_id: str,
         websocket: ServerConnection,
-        owner: Owner,
-        timing: LinkTiming,
+        on_hello: Callable[["SessionDriver"], None],
+        on_report: Callable[["SessionDriver", wire.Report], bool],
+        timing: DriverTiming,
         metrics: EdgeMetrics,
     ) -> None:
         self.node = node
         self.session_id = session_id
-        self.instance = ""  # of the node's ledger; known from Hello on
-        self.synced = False
+        self.ledger_id = ""  # of the node's ledger; known from Hello on
+        self.synced = False  # the node has held its whole desired set since it connected
         self.last_report_at: datetime | None = None
         self._websocket = websocket
-        self._owner = owner
+        self._on_hello = on_hello
+        self._on_report = on_report
         self._timing = timing
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._session = CloudSession(now=self._loop.time(), timing=timing.session)
-        self._asked_at: dict[TaskKey, tuple[Desired | None, float]] = {}  # not yet acknowledged
+        # Changes of the desired set that the node has not acknowledged: what, and since when.
+        self._asked_at: dict[TaskKey, tuple[Desired | None, float]] = {}
         self._wake = asyncio.Event()  # the writer has something to do
-        self._may_read = asyncio.Event()
+        self._may_read = asyncio.Event()  # the inbox has room
         self._may_read.set()
         self._answers = 0  # acknowledgements that the writer has not taken yet
-        self._answers_taken = asyncio.Event()  # … and they are not too many
+        self._answers_taken = asyncio.Event()  # fewer than MAX_ANSWERS wait
         self._answers_taken.set()
 
     @property
@@ -170,15 +169,15 @@ class Link:
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:
             case Reported(report):
-                if not self._owner.on_report(self, report):
+                if not self._on_report(self, report):
                     self._may_read.clear()
-            case Held():
-                self._on_held(event)
+            case TaskAcked():
+                self._on_task_acked(event)
             case EdgeSynced():
                 self.synced = True
             case HelloReceived():
-                self.instance = event.instance
-                self._owner.on_hello(self)
+                self.ledger_id = event.instance
+                self._on_hello(self)
 
     def _after_session(self) -> None:
         """The session may have something to send, or be over."""
@@ -187,15 +186,15 @@ class Link:
             self._may_read.set()
             self._answers_taken.set()
 
-    def _on_held(self, held: Held) -> None:
-        if held.refused:
+    def _on_task_acked(self, ack: TaskAcked) -> None:
+        if ack.refused:
             self._metrics.assignments_refused.inc()
-            log.warning("node refused a task", node=self.node, task=held.key, reason=held.refused)
-        asked = self._asked_at.get(held.key)
-        if asked is None or version_of(asked[0]) != held.version:
-            return  # of a version before the newest
-        del self._asked_at[held.key]
-        if not held.refused:
+            log.warning("node refused a task", node=self.node, task=ack.key, reason=ack.refused)
+        asked = self._asked_at.get(ack.key)
+        if asked is None or version_of(asked[0]) != ack.version:
+            return  # an older version than the newest that was sent
+        del self._asked_at[ack.key]
+        if not ack.refused:
             self._metrics.assign_to_ack_s.observe(self._loop.time() - asked[1])
 
     def _note_asked(self, key: TaskKey, task: Desired | None) -> None:
@@ -210,8 +209,8 @@ class Link:
     def _on_timer(self) -> None:
         now = self._loop.time()
         if not self._may_read.is_set():
-            # What we do not read cannot be held against the peer; a dead one is found by the
-            # beats that it does not take.
+            # We do not read now, so the peer's silence proves nothing: count as if it had sent a
+            # beat. A dead peer is still found, because it does not take our beats.
             self._session.receive(_BEAT, now)
         self._session.tick(now)
         self._after_session()

@@ -1,0 +1,128 @@
+"""Claims of all replicas joined: which nodes have a session, which session is the newest."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from common.ids import NodeName
+from globalmanager.contract import Contact
+from globalmanager.ha.claims import NO_CLAIMS, Claim
+from globalmanager.ha.contacts import Contacts
+
+A, B = NodeName("a"), NodeName("b")
+START = datetime(2026, 3, 4, tzinfo=UTC)
+OTHER = "other"
+
+
+class Clock:
+    now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class World:
+    """Contacts, and the news of them."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.contacts = Contacts(utcnow=self.clock)
+        self.news: list[tuple[str, NodeName]] = []
+        self.own_changes = 0
+        self.contacts.subscribe(
+            contact=lambda node: self.news.append(("contact", node)),
+            newer_claim=lambda node, _claim: self.news.append(("newer", node)),
+            clash=lambda node: self.news.append(("clash", node)),
+            own=self._own_changed,
+        )
+
+    def _own_changed(self) -> None:
+        self.own_changes += 1
+
+    def take_news(self) -> list[tuple[str, NodeName]]:
+        news, self.news = self.news, []
+        return news
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def claim(order: int = 1, *, clashes: int = 0) -> Claim:
+    return Claim(order=order, since=0, ledger="ledger", clashes=clashes)
+
+
+def test_an_own_session_is_a_contact_until_it_ends(world: World) -> None:
+    world.contacts.claim(A, ledger="ledger")
+    assert world.contacts.by_node() == {A: Contact(True, START)}
+    world.clock.now += timedelta(seconds=5)
+    world.contacts.release(A)
+    assert world.contacts.by_node() == {A: Contact(False, world.clock.now)}
+    assert world.news == [("contact", A), ("contact", A)]
+    assert world.own_changes == 2
+
+
+def test_a_session_that_moves_between_replicas_is_one_contact(world: World) -> None:
+    world.contacts.claim(A, ledger="ledger")
+    world.take_news()
+    world.contacts.put_other(OTHER, {A: claim(2)})
+    world.contacts.release(A)
+    assert world.contacts.by_node() == {A: Contact(True, START)}
+    assert world.take_news() == [("newer", A)]
+
+
+def test_each_new_session_is_newer_than_all_that_are_known(world: World) -> None:
+    world.contacts.put_other(OTHER, {A: claim(5)})
+    world.contacts.claim(A, ledger="ledger")
+    assert world.contacts.own[A].order == 6
+    world.contacts.claim(A, ledger="ledger")
+    assert world.contacts.own[A].order == 7
+
+
+def test_sessions_that_opened_unknown_to_each_other_stand_side_by_side(world: World) -> None:
+    world.contacts.claim(A, ledger="ledger")
+    world.contacts.put_other(OTHER, {A: claim(1)})
+    assert ("newer", A) not in world.news
+
+
+def test_the_newest_claim_of_the_others_is_the_one_elsewhere(world: World) -> None:
+    world.contacts.put_other("one", {A: claim(3)})
+    world.contacts.put_other("two", {A: claim(7), B: claim(1)})
+    assert world.contacts.elsewhere(A) == claim(7)
+    world.contacts.drop_other("two")
+    assert (world.contacts.elsewhere(A), world.contacts.elsewhere(B)) == (claim(3), None)
+
+
+def test_contacts_of_a_silent_replica_end_when_it_was_last_heard(world: World) -> None:
+    world.contacts.put_other(OTHER, {A: claim()})
+    last_heard = START - timedelta(seconds=9)
+    world.contacts.put_other(OTHER, NO_CLAIMS, since=last_heard)
+    assert world.contacts.by_node() == {A: Contact(False, last_heard)}
+
+
+def test_news_is_of_changed_claims_only(world: World) -> None:
+    world.contacts.put_other(OTHER, {A: claim()})
+    world.take_news()
+    world.contacts.put_other(OTHER, {A: claim(), B: claim()})
+    assert world.take_news() == [("contact", B)]
+    world.contacts.put_other(OTHER, {A: claim(), B: claim()})
+    assert world.take_news() == []
+
+
+def test_each_clash_is_told_once(world: World) -> None:
+    world.contacts.put_other(OTHER, {A: claim(clashes=1)})
+    world.contacts.put_other(OTHER, {A: claim(2, clashes=1)})
+    world.contacts.put_other(OTHER, NO_CLAIMS)  # silent
+    world.contacts.put_other(OTHER, {A: claim(2, clashes=1)})
+    assert world.take_news().count(("clash", A)) == 1
+    world.contacts.put_other(OTHER, {A: claim(2, clashes=2)})
+    assert world.take_news() == [("clash", A)]
+
+
+def test_a_clash_before_the_session_is_open_is_in_its_claim(world: World) -> None:
+    world.contacts.clash(A)
+    world.contacts.claim(A, ledger="ledger")
+    assert world.contacts.own[A].clashes == 1
+    world.contacts.clash(A)
+    assert world.contacts.own[A].clashes == 2
