@@ -33,11 +33,11 @@ from localcontroller.workers.pod_watch import PodsSource, PodWatch
 
 log = get_logger(__name__)
 
-STOP_S: Final = 1.0  # for requests in progress when the process is to end
+STOP_S: Final = 1.0
 NO_SPACE_RETRY_S: Final = 5.0
 BACKLOG: Final = 128  # connections that wait to be accepted
-IDLE_S: Final = 30.0  # for a connection without a request, or with an unfinished head
-LINGER_S: Final = 1.0  # for the rest of a body that nobody wants, so that its sender sees why
+IDLE_S: Final = 30.0
+LINGER_S: Final = 1.0
 
 
 async def run_until_signalled(settings: Settings) -> None:
@@ -150,8 +150,20 @@ def _dataset_options(settings: Settings) -> Options:
     )
 
 
-def http_server(app: web.Application) -> web.AppRunner:
-    """How both APIs are served: every wait for a client is bounded."""
+def http_server(
+    app: web.Application,
+    *,
+    idle_s: float = IDLE_S,
+    linger_s: float = LINGER_S,
+    stop_s: float = STOP_S,
+) -> web.AppRunner:
+    """The server of both APIs. Every wait for a client is bounded.
+
+    Args:
+        idle_s: for a connection without a request, or with an incomplete request head
+        linger_s: for the rest of a body after an early reply, so that the client can read the reply
+        stop_s: for requests in progress when the process ends
+    """
     logger = logging.getLogger("localcontroller.http")
     logger.addFilter(_without_request)
     return web.AppRunner(
@@ -159,9 +171,9 @@ def http_server(app: web.Application) -> web.AppRunner:
         access_log=None,
         logger=logger,
         auto_decompress=False,  # nobody needs it, and a small body could become a large one
-        keepalive_timeout=IDLE_S,
-        lingering_time=LINGER_S,
-        shutdown_timeout=STOP_S,
+        keepalive_timeout=idle_s,
+        lingering_time=linger_s,
+        shutdown_timeout=stop_s,
     )
 
 

@@ -1,8 +1,8 @@
 """The HTTP API on the node that workers report to.
 
-A worker's base URL carries a secret in its path; the ledger knows the secret's hash from the
-assigned task, and so what it gives the right to. A reply of 200 comes after the commit. Nothing
-is read here: this API tells a worker nothing but whether it was heard.
+A worker's base URL carries a secret in its path. The assigned task holds the secret's hash and the
+workers that the secret may report for. The reply 200 follows the commit. The API is write-only: a
+reply tells a worker whether its message was accepted and nothing else.
 """
 
 import asyncio
@@ -28,20 +28,35 @@ from localcontroller.workers.messages import (
 )
 
 MAX_BODY_BYTES: Final = 64 * 1024
-READ_S: Final = 10.0  # for a whole body
-MAX_REQUESTS: Final = 256  # at a time; more are told to come back
+READ_S: Final = 10.0
+MAX_REQUESTS: Final = 256
 NO_SPACE_RETRY_S: Final = 5.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WorkerApi:
-    """Routes of the worker API; `app` is served by whoever builds it."""
+    """Routes of the worker API. The caller serves `app()`.
 
-    def __init__(self, ledger: Ledger, heartbeats: Heartbeats, metrics: Metrics) -> None:
+    Args:
+        read_s: limit for the arrival of a whole body
+        max_requests: at a time; further requests get 503 and Retry-After
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        heartbeats: Heartbeats,
+        metrics: Metrics,
+        *,
+        read_s: float = READ_S,
+        max_requests: int = MAX_REQUESTS,
+    ) -> None:
         self._ledger = ledger
         self._heartbeats = heartbeats
         self._metrics = metrics
+        self._read_s = read_s
+        self._max_requests = max_requests
         self._intake = Intake(ledger)
         self._active = 0  # requests
 
@@ -53,13 +68,15 @@ class WorkerApi:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Every outcome as an HTTP status with a reason in JSON."""
-        if self._active >= MAX_REQUESTS:
+        """Turn every outcome into an HTTP status with a reason in JSON."""
+        if self._active >= self._max_requests:
             return _error(503, "too many requests at a time", retry_after_s=1.0)
         self._active += 1
         try:
             response = await handler(request)
-        except (EdgeAIError, TimeoutError, web.HTTPException) as error:
+        except TimeoutError:
+            response = _error(408, f"no whole body within {self._read_s:g} s")
+        except (EdgeAIError, web.HTTPException) as error:
             response = _refusal(error)
         finally:
             self._active -= 1
@@ -68,43 +85,42 @@ class WorkerApi:
 
     async def _on_status(self, request: web.Request) -> web.Response:
         grant, worker = self._authorise(request)
-        message = parse_worker_message(await _body(request))
+        message = parse_worker_message(await self._body(request))
         await self._record(grant.uid, worker, message)
         return web.json_response({"status": 200, "message": "OK"})
 
     async def _on_sedna_info(self, request: web.Request) -> web.Response:
         grant, worker = self._authorise(request)
-        message = parse_sedna_message(await _body(request), worker=worker)
+        message = parse_sedna_message(await self._body(request), worker=worker)
         await self._record(grant.uid, worker, message)
         return web.json_response({"Status": 200, "Message": "OK"})
 
     def _authorise(self, request: web.Request) -> tuple[Grant, WorkerName]:
-        """Raises: NotGranted. An unknown secret and a foreign worker look alike."""
+        """Raises: NotGranted, the same for an unknown secret and for a worker of another task."""
         worker = WorkerName(request.match_info["worker"])
-        # A lookup by hash tells no secret by its duration: nobody can aim at a hash.
+        # The time of a lookup by hash reveals no secret: a caller cannot choose the hash.
         digest = hashlib.sha256(request.match_info["secret"].encode()).hexdigest()
         grant = self._ledger.grant(digest)
         if grant is None or worker not in grant.workers:
             raise NotGranted("this URL gives no right to report as that worker on this node")
         return grant, worker
 
+    async def _body(self, request: web.Request) -> bytes:
+        """Raises: TimeoutError, HTTPRequestEntityTooLarge, InvalidMessage"""
+        try:
+            async with asyncio.timeout(self._read_s):
+                return await request.read()
+        except ConnectionError as error:
+            raise InvalidMessage("body: the connection ended before the end of the body") from error
+
     async def _record(self, uid: Uid, worker: WorkerName, message: Message) -> None:
-        # Heard is heard, even where nothing can be committed: a full disk kills no worker.
-        self._heartbeats.touch(uid, worker)
+        # Renew before the commit: a full disk must not make a live worker look silent.
+        self._heartbeats.renew(uid, worker)
         recorded = await self._intake.record(uid, worker, message)
         if recorded.worker.is_finished:
             self._heartbeats.forget(uid, worker)
         elif recorded.is_current:
-            self._heartbeats.promise(uid, worker, recorded.worker.heartbeat_s)
-
-
-async def _body(request: web.Request) -> bytes:
-    """Raises: TimeoutError, HTTPRequestEntityTooLarge, InvalidMessage"""
-    try:
-        async with asyncio.timeout(READ_S):
-            return await request.read()
-    except ConnectionError as error:
-        raise InvalidMessage("body: the connection ended before it") from error
+            self._heartbeats.expect(uid, worker, recorded.worker.heartbeat_s)
 
 
 def _refusal(error: Exception) -> web.Response:
@@ -113,8 +129,7 @@ def _refusal(error: Exception) -> web.Response:
             return _error(400, str(error))
         case NotGranted():
             return _error(403, str(error))
-        case TimeoutError():
-            return _error(408, f"no whole body within {READ_S:g} s")
+
         case web.HTTPException():
             return _error(error.status, error.reason)
         case Overloaded():
@@ -128,5 +143,5 @@ def _error(status: int, reason: str, *, retry_after_s: float | None = None) -> w
     if retry_after_s is not None:
         response.headers["Retry-After"] = str(math.ceil(retry_after_s))
     if status in (408, 413):
-        response.force_close()  # the rest of the body is not wanted
+        response.force_close()  # the rest of the body is not read
     return response

@@ -1,9 +1,10 @@
-"""Watches for workers that promised to speak and fell silent.
+"""Reports a worker as lost when it promised heartbeats and then became silent.
 
-A worker that is seen dead meanwhile is so only once it has fallen silent: its own word wins.
+The pod watch may see a worker dead while its messages still arrive. Then the worker's own messages
+win: the verdict of the pod watch is reported only after the worker's deadline has passed.
 
-Heartbeats are kept in memory alone: a message that changes nothing writes nothing. After a
-restart every running worker that had promised heartbeats gets a fresh deadline.
+Deadlines are kept in memory only, so a heartbeat that changes nothing writes nothing. After a
+restart every running worker that had promised heartbeats gets a new deadline.
 """
 
 import asyncio
@@ -22,20 +23,20 @@ from localcontroller.ledger.tables import NotGranted
 
 log = get_logger(__name__)
 
-RETRY_S: Final = 5.0  # after the ledger could not take that a worker is lost
+RETRY_S: Final = 5.0  # from a failed ledger operation to the next try
 MAX_SLEEP_S: Final = 3600.0
 
 
-class Promise(msgspec.Struct, frozen=True):
-    """A worker said that it speaks at least every `period_s`."""
+class Deadline(msgspec.Struct, frozen=True):
+    """When the next message of a worker is due. The worker promised one each `period_s`."""
 
     period_s: float
     due_s: float
     """On the monotonic clock."""
     status: WorkerStatus = "lost"
-    """What to say of the worker once it has broken the promise."""
+    """Status that the worker gets when the deadline passes."""
     reason: str = ""
-    """Why; "": its silence."""
+    """Reason of that status; "": the worker's silence."""
 
 
 class Heartbeats:
@@ -43,100 +44,108 @@ class Heartbeats:
 
     def __init__(self, *, silence_factor: float, now: Callable[[], float]) -> None:
         self.silence_factor = silence_factor
-        self.changed = asyncio.Event()  # some deadline is earlier than before
+        self.changed = asyncio.Event()  # a deadline is new, or earlier than before
         self._now = now
-        self._promises: dict[tuple[Uid, WorkerName], Promise] = {}
+        self._deadlines: dict[tuple[Uid, WorkerName], Deadline] = {}
 
-    def promise(self, uid: Uid, worker: WorkerName, period_s: float) -> None:
-        """The worker spoke and promises to do so every `period_s`; 0: promises nothing."""
+    def expect(self, uid: Uid, worker: WorkerName, period_s: float) -> None:
+        """The worker sent a message and promises the next within `period_s`; 0: no promise."""
         if period_s <= 0:
             self.forget(uid, worker)
             return
         due_s = self._now() + period_s * self.silence_factor
-        self._set(uid, worker, Promise(period_s, due_s))
+        self._set(uid, worker, Deadline(period_s, due_s))
 
-    def touch(self, uid: Uid, worker: WorkerName) -> None:
-        """The worker spoke; what it promised holds on."""
-        known = self._promises.get((uid, worker))
+    def renew(self, uid: Uid, worker: WorkerName) -> None:
+        """The worker sent a message; the period that it promised stays."""
+        known = self._deadlines.get((uid, worker))
         if known is not None:
-            self.promise(uid, worker, known.period_s)
+            self.expect(uid, worker, known.period_s)
 
     def forget(self, uid: Uid, worker: WorkerName) -> None:
-        self._promises.pop((uid, worker), None)
+        self._deadlines.pop((uid, worker), None)
 
     def suspect(self, uid: Uid, worker: WorkerName, status: WorkerStatus, reason: str) -> bool:
-        """Say this of the worker once its promise is broken; its next word takes that back.
+        """Give the worker this status once its deadline passes. Its next message undoes that.
 
-        Returns: False where it has promised nothing
+        Returns: False if the worker has no deadline
         """
-        promise = self._promises.get((uid, worker))
-        if promise is None:
+        deadline = self._deadlines.get((uid, worker))
+        if deadline is None:
             return False
-        self._promises[uid, worker] = msgspec.structs.replace(promise, status=status, reason=reason)
+        self._deadlines[uid, worker] = msgspec.structs.replace(
+            deadline, status=status, reason=reason
+        )
         return True
 
-    def postpone(self, uid: Uid, worker: WorkerName, promise: Promise, delay_s: float) -> None:
-        """Find `promise` broken again after `delay_s`, unless the worker has spoken since."""
-        if (uid, worker) not in self._promises:
-            self._set(uid, worker, msgspec.structs.replace(promise, due_s=self._now() + delay_s))
+    def postpone(self, uid: Uid, worker: WorkerName, deadline: Deadline, delay_s: float) -> None:
+        """Let `deadline` pass again after `delay_s`, unless the worker has a newer deadline."""
+        if (uid, worker) not in self._deadlines:
+            self._set(uid, worker, msgspec.structs.replace(deadline, due_s=self._now() + delay_s))
 
-    def take_broken(self) -> list[tuple[Uid, WorkerName, Promise]]:
-        """Promises that were broken by now; each is handed out once."""
+    def take_missed(self) -> list[tuple[Uid, WorkerName, Deadline]]:
+        """Remove and return the deadlines that have passed."""
         now = self._now()
-        broken = [(key, p) for key, p in self._promises.items() if p.due_s <= now]
-        for key, _ in broken:
-            del self._promises[key]
-        return [(*key, promise) for key, promise in broken]
+        missed = [(key, each) for key, each in self._deadlines.items() if each.due_s <= now]
+        for key, _ in missed:
+            del self._deadlines[key]
+        return [(*key, deadline) for key, deadline in missed]
 
     def wait_s(self) -> float:
-        """Until the next deadline; 0 when one is over."""
-        due_s = min((p.due_s for p in self._promises.values()), default=float("inf"))
+        """Seconds until the next deadline; 0 if a deadline has passed."""
+        due_s = min((each.due_s for each in self._deadlines.values()), default=float("inf"))
         return min(MAX_SLEEP_S, max(0.0, due_s - self._now()))
 
-    def _set(self, uid: Uid, worker: WorkerName, promise: Promise) -> None:
-        known = self._promises.get((uid, worker))
-        self._promises[uid, worker] = promise
-        if known is None or promise.due_s < known.due_s:
+    def _set(self, uid: Uid, worker: WorkerName, deadline: Deadline) -> None:
+        known = self._deadlines.get((uid, worker))
+        self._deadlines[uid, worker] = deadline
+        if known is None or deadline.due_s < known.due_s:
             self.changed.set()
 
 
-async def watch_heartbeats(ledger: Ledger, heartbeats: Heartbeats) -> None:
-    """Report workers that break their promise as lost. Runs until cancelled."""
-    await _remember(ledger, heartbeats)
+async def watch_heartbeats(
+    ledger: Ledger, heartbeats: Heartbeats, *, retry_s: float = RETRY_S
+) -> None:
+    """Report each worker that misses its deadline as lost. Runs until cancelled."""
+    await _load_deadlines(ledger, heartbeats, retry_s)
     while True:
         heartbeats.changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(heartbeats.wait_s()):
                 await heartbeats.changed.wait()
-        for uid, worker, promise in heartbeats.take_broken():
-            await _report_lost(ledger, heartbeats, uid, worker, promise)
+        for uid, worker, deadline in heartbeats.take_missed():
+            try:
+                await _report_lost(ledger, heartbeats, uid, worker, deadline)
+            except EdgeAIError as error:
+                log.warning(
+                    "cannot note lost worker yet", uid=uid, worker=worker, reason=str(error)
+                )
+                heartbeats.postpone(uid, worker, deadline, retry_s)
 
 
-async def _remember(ledger: Ledger, heartbeats: Heartbeats) -> None:
+async def _load_deadlines(ledger: Ledger, heartbeats: Heartbeats, retry_s: float) -> None:
+    """Give every running worker of the ledger a new deadline."""
     while True:
         try:
             rows = await ledger.workers()
             break
         except Unavailable as error:
             log.warning("cannot read workers yet", reason=str(error))
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(retry_s)
     for row in rows:
         if row.worker.status == "running":
-            heartbeats.promise(row.uid, row.name, row.worker.heartbeat_s)
+            heartbeats.expect(row.uid, row.name, row.worker.heartbeat_s)
 
 
 async def _report_lost(
-    ledger: Ledger, heartbeats: Heartbeats, uid: Uid, worker: WorkerName, promise: Promise
+    ledger: Ledger, heartbeats: Heartbeats, uid: Uid, worker: WorkerName, deadline: Deadline
 ) -> None:
-    silent_s = promise.period_s * heartbeats.silence_factor
-    reason = promise.reason or f"no heartbeat for {silent_s:g} s"
+    """Raises: EdgeAIError if the ledger cannot record the loss now"""
+    silent_s = deadline.period_s * heartbeats.silence_factor
+    reason = deadline.reason or f"no heartbeat for {silent_s:g} s"
     try:
-        known = await ledger.observe(uid, worker, promise.status, reason)
+        known = await ledger.observe(uid, worker, deadline.status, reason)
     except NotGranted:
-        return  # its task was withdrawn
-    except EdgeAIError as error:
-        log.warning("cannot note lost worker yet", uid=uid, worker=worker, reason=str(error))
-        heartbeats.postpone(uid, worker, promise, RETRY_S)
-        return
+        return  # the worker's task was withdrawn
     if known.reason == reason:
         log.warning("worker lost", uid=uid, worker=worker, silent_s=silent_s, status=known.status)

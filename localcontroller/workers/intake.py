@@ -1,8 +1,8 @@
-"""Messages of workers on their way to the ledger: coalesced and paced, worker by worker.
+"""Coalesces the messages of each worker and limits how often the ledger commits them.
 
-Used by the worker API. What one worker says while its last commit is young waits and becomes
-one commit, so a worker that talks without pause costs no more than one that talks a few times
-a second. A final state does not wait.
+Used by the worker API. A worker's messages that arrive within COMMIT_INTERVAL_S of its last commit
+wait and share the next commit. So a worker that sends without pause costs as few commits as a
+worker that sends five messages a second. A final state does not wait.
 """
 
 import asyncio
@@ -25,59 +25,62 @@ WorkerKey = tuple[Uid, WorkerName]
 class Intake:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._open: dict[WorkerKey, _Slot] = {}
-        self._last_s: OrderedDict[WorkerKey, float] = OrderedDict()  # when a commit began
+        self._open: dict[WorkerKey, _Batch] = {}  # batches that still take messages
+        self._last_s: OrderedDict[WorkerKey, float] = OrderedDict()  # when the last commit began
 
     async def record(self, uid: Uid, worker: WorkerName, message: Message) -> Recorded:
-        """What became of `message`, or of a newer one of its process, after the commit.
+        """Commit `message`, or a newer message of the same process that came before the commit.
 
         Raises: NotGranted, Unavailable
         """
         key = (uid, worker)
-        slot = self._open.get(key)
-        if slot is None:
-            slot = self._open[key] = _Slot()
-            slot.add(message)
-            await self._commit(key, slot)
+        batch = self._open.get(key)
+        if batch is None:
+            batch = self._open[key] = _Batch()
+            batch.add(message)
+            await self._commit(key, batch)
         else:
-            slot.add(message)
-        return (await asyncio.shield(slot.done))[message.instance]
+            batch.add(message)
+        return (await asyncio.shield(batch.done))[message.instance]
 
-    async def _commit(self, key: WorkerKey, slot: "_Slot") -> None:
-        """Whoever came first commits for all; later ones find the slot gone and open the next."""
+    async def _commit(self, key: WorkerKey, batch: "_Batch") -> None:
+        """Runs in the first caller of a batch and commits for all of its callers.
+
+        The batch is closed before the commit begins, so a later caller opens a new batch.
+        """
         try:
-            messages = await self._collect(key, slot)
+            messages = await self._collect(key, batch)
             recorded = await self._ledger.record(*key, messages)
         except BaseException as error:
-            slot.fail(error)
+            batch.fail(error)
             raise
-        slot.done.set_result(dict(zip(slot.messages, recorded, strict=True)))
+        batch.done.set_result(dict(zip(batch.messages, recorded, strict=True)))
 
-    async def _collect(self, key: WorkerKey, slot: "_Slot") -> list[Message]:
+    async def _collect(self, key: WorkerKey, batch: "_Batch") -> list[Message]:
         try:
-            await self._pause(key, slot)
+            await self._pause(key, batch)
         finally:
             del self._open[key]
-        return list(slot.messages.values())
+        return list(batch.messages.values())
 
-    async def _pause(self, key: WorkerKey, slot: "_Slot") -> None:
+    async def _pause(self, key: WorkerKey, batch: "_Batch") -> None:
         now = asyncio.get_running_loop().time()
         wait_s = self._last_s.get(key, -COMMIT_INTERVAL_S) + COMMIT_INTERVAL_S - now
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    await slot.has_final.wait()
+                    await batch.has_final.wait()
         self._last_s[key] = asyncio.get_running_loop().time()
         self._last_s.move_to_end(key)
         while len(self._last_s) > MAX_PACED:
             self._last_s.popitem(last=False)
 
 
-class _Slot:
-    """Messages of one worker that go into its next commit, and the fate they share."""
+class _Batch:
+    """The messages of one worker that share its next commit. They succeed or fail together."""
 
     def __init__(self) -> None:
-        self.messages: dict[str, Message] = {}  # newest by process
+        self.messages: dict[str, Message] = {}  # the newest message of each process, by instance
         self.has_final = asyncio.Event()
         self.done: asyncio.Future[dict[str, Recorded]] = asyncio.Future()
 
@@ -92,10 +95,10 @@ class _Slot:
             self.has_final.set()
 
     def fail(self, error: BaseException) -> None:
-        if not isinstance(error, Exception):  # the first caller was cancelled, the others were not
+        if not isinstance(error, Exception):  # only the first caller was cancelled
             error = Unavailable("the LocalController is stopping")
         self.done.set_exception(error)
-        self.done.exception()  # there may be no other caller to look at it
+        self.done.exception()  # without other callers asyncio would log it as never retrieved
 
 
 def _is_newer(message: Message, waiting: Message) -> bool:

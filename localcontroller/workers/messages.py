@@ -1,8 +1,8 @@
-"""The bodies that workers send, checked and turned into one form. Pure.
+"""Checks the bodies that workers send and turns each into a Message. Pure.
 
-Two dialects: edgeai's WorkerMessage, and the body that Sedna's worker library posts. Unknown
-fields are ignored; a field of a wrong type or range is an InvalidMessage that names it. What is a
-count the message itself says, so that nothing here depends on what the worker does.
+There are two dialects: edgeai's WorkerMessage, and the body that Sedna's worker library posts.
+Unknown fields are ignored. A field of a wrong type or range raises an InvalidMessage that names the
+field. The message itself names its counts, so this module depends on no kind of worker.
 """
 
 from collections.abc import Mapping
@@ -14,24 +14,27 @@ from common import wire
 from common.errors import EdgeAIError
 from localcontroller.ledger.attempts import MAX_COUNTS, Message, Number
 
-MAX_REPORT_BYTES: Final = 56 * 1024  # of 64 KiB in a frame; totals and a reason come on top
-MAX_RESULTS_CHARS: Final = 1024  # for people; a history of training has no bound
+MAX_REPORT_BYTES: Final = 56 * 1024  # a frame has 64 KiB; the report adds totals and a reason
+MAX_RESULTS_CHARS: Final = 1024  # people read the results; a training history has no bound
 MAX_HEARTBEAT_S: Final = 3600
-MAX_EXACT: Final = 2**53  # beyond it JSON numbers lose digits
+MAX_EXACT: Final = 2**53  # larger whole numbers lose digits in JSON
 
 Name = Annotated[str, msgspec.Meta(max_length=253)]
-CountName = Annotated[str, msgspec.Meta(max_length=63)]  # totals come on top of MAX_REPORT_BYTES
+CountName = Annotated[str, msgspec.Meta(max_length=63)]  # MAX_REPORT_BYTES does not cover totals
 Exact = Annotated[int, msgspec.Meta(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
 class InvalidMessage(EdgeAIError):
-    """A worker's message that will never be accepted as it is."""
+    """The LocalController refuses this message of a worker, however often the worker sends it."""
 
 
 class _Output(msgspec.Struct, frozen=True, rename="camel"):
     task_info: dict[Name, Exact | float | str] = {}
     counts: Annotated[list[CountName], msgspec.Meta(max_length=MAX_COUNTS)] | None = None
-    """Names in task_info of totals since the process started; None: of an image of before."""
+    """Names of the task_info fields that are totals since the process started.
+
+    None: the worker's library is too old to send the list.
+    """
 
 
 class _WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,8 +47,10 @@ class _WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _SednaMessage(msgspec.Struct, frozen=True, rename="camel"):
-    """`ownerName` and `ownerKind` are not read: Sedna's library says "sedna" and "default"
-    whatever the truth is; the secret in the URL identifies the task.
+    """The body of Sedna's library.
+
+    `ownerName` and `ownerKind` are not read: Sedna's library always sends "sedna" and "default".
+    The secret in the URL identifies the task.
     """
 
     name: str
@@ -58,9 +63,9 @@ class _SednaMessage(msgspec.Struct, frozen=True, rename="camel"):
 _worker_message: Final = msgspec.json.Decoder(_WorkerMessage)
 _sedna_message: Final = msgspec.json.Decoder(_SednaMessage)
 
-# What worker images count whose library does not say it yet, all of them for joint inference.
-_UNSAID_COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
-# Sedna uploads every hard example and knows no other reason to upload one.
+# Counts of old worker images, which send no list of counts. Only joint inference has such images.
+_DEFAULT_COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
+# Sedna uploads every hard example and nothing else, so one field gives two counts.
 _SEDNA_COUNTS: Final = {
     "inferenceNumber": ("seen",),
     "hardExampleNumber": ("hard", "uploaded"),
@@ -69,16 +74,16 @@ _SEDNA_COUNTS: Final = {
 
 def parse_worker_message(body: bytes) -> Message:
     """Raises: InvalidMessage"""
-    said = _decode(_worker_message, body)
-    info = said.output.task_info
-    counts = _UNSAID_COUNTS if said.output.counts is None else said.output.counts
-    return _bounded(
+    decoded = _decode(_worker_message, body)
+    info = decoded.output.task_info
+    counts = _DEFAULT_COUNTS if decoded.output.counts is None else decoded.output.counts
+    return _check_size(
         Message(
-            instance=said.instance,
-            sequence=said.sequence,
-            phase=said.phase,
-            status=said.status,
-            heartbeat_s=said.heartbeat_seconds,
+            instance=decoded.instance,
+            sequence=decoded.sequence,
+            phase=decoded.phase,
+            status=decoded.status,
+            heartbeat_s=decoded.heartbeat_seconds,
             counts={name: _count(name, info[name]) for name in counts if name in info},
             numbers={
                 name: value
@@ -95,19 +100,20 @@ def parse_worker_message(body: bytes) -> Message:
 
 
 def parse_sedna_message(body: bytes, *, worker: str) -> Message:
-    """Args: worker: the one that the path names. Raises: InvalidMessage"""
-    said = _decode(_sedna_message, body)
-    if said.name != worker:
-        raise InvalidMessage(f"name: {said.name!r} is not the worker in the path, {worker!r}")
-    info = said.owner_info or {}
-    return _bounded(
+    """Args: worker: the worker name in the URL's path. Raises: InvalidMessage"""
+    decoded = _decode(_sedna_message, body)
+    if decoded.name != worker:
+        raise InvalidMessage(f"name: {decoded.name!r} is not the worker in the path, {worker!r}")
+    info = decoded.owner_info or {}
+    return _check_size(
         Message(
-            # Without an instance: `startTime` is that of a round or of a reporting period.
-            phase=said.kind,
-            status=said.status or "running",
+            # No instance: `startTime` changes with each round or reporting period, so it does not
+            # identify the process.
+            phase=decoded.kind,
+            status=decoded.status or "running",
             counts=_sedna_counts(info),
-            numbers={**_sedna_numbers(info), **_sedna_metrics(said.results)},
-            details=_sedna_details(info, said.results),
+            numbers={**_sedna_numbers(info), **_sedna_metrics(decoded.results)},
+            details=_sedna_details(info, decoded.results),
         )
     )
 
@@ -122,7 +128,7 @@ def _sedna_counts(info: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _sedna_numbers(info: Mapping[str, Any]) -> dict[str, Number]:
-    """Whole numbers that are no totals: the round of a trainer and its samples."""
+    """Whole numbers that are not totals, such as a trainer's round and its number of samples."""
     return {
         name: value
         for name, value in info.items()
@@ -131,7 +137,10 @@ def _sedna_numbers(info: Mapping[str, Any]) -> dict[str, Number]:
 
 
 def _sedna_metrics(results: list[Any] | None) -> dict[str, Number]:
-    """What the estimator's training returned, which for a history are lists: their last entry."""
+    """The metrics that the estimator's training returned.
+
+    A training history has a list for each metric; its last entry is the newest value.
+    """
     first = results[0] if results else None
     metrics = first.get("metrics") if isinstance(first, dict) else None
     if not isinstance(metrics, dict):
@@ -173,8 +182,8 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise InvalidMessage(f"body: {error}") from error
 
 
-def _bounded(message: Message) -> Message:
-    """It must fit into one frame to the cloud, or the report could never leave the node."""
+def _check_size(message: Message) -> Message:
+    """Raises: InvalidMessage for a message whose report would not fit into one frame."""
     size = len(wire.pack([message.phase, message.counts, message.numbers, message.details]))
     if size > MAX_REPORT_BYTES:
         raise InvalidMessage(f"body: {size} bytes of task info, limit {MAX_REPORT_BYTES}")

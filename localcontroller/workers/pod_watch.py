@@ -1,12 +1,12 @@
 """Watches the pods of this node, where a cluster API or KubeEdge's MetaServer is configured.
 
-Started by `app`. A worker whose pod died without a word is reported. Only what is seen counts:
-that the API cannot be reached, or lists nothing at all, means nothing for any worker. Plain HTTP,
-because the Kubernetes client would triple the memory of this process.
+Started by `app`. It reports a worker whose pod ended without a last message of the worker. Only a
+pod's state is evidence. An API that cannot be reached, or lists no pod at all, proves nothing about
+any worker. Plain HTTP, because the Kubernetes client would triple the memory of this process.
 
-A pod speaks for a worker only if it is on this node, in the namespace of the worker's job, and has
-a controller that the job may have. A worker that still reports by its secret is believed before
-any pod: who may create pods in the namespace can create one that looks like the worker's.
+A pod counts for a worker only if it is on this node, in the namespace of the worker's job, and its
+controller belongs to the job. The messages that a worker sends with its secret win over any pod:
+everybody who may create pods in the namespace can create a pod that looks like the worker's.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ from localcontroller.workers.pods import (
 log = get_logger(__name__)
 
 _WORKERS: Final = {"labelSelector": f"{LABEL_UID},{LABEL_WORKER}"}
-WATCH_S: Final = 300  # then everything is listed again, so what was missed is found
-MIN_ROUND_S: Final = 5.0  # from one list to the next
+WATCH_S: Final = 300  # then list all pods again, which finds what the watch missed
+MIN_ROUND_S: Final = 5.0
 CONNECT_S: Final = 10.0
 LIST_S: Final = 30.0
 PAGE: Final = 100
-MAX_BYTES: Final = 8 * 1024 * 1024  # of a page, or a line of a watch
+MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,7 +62,7 @@ class _WatchEvent(msgspec.Struct, frozen=True):
 
 
 class PodsSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the pods of `node` are read."""
+    """Where to read the pods of `node`."""
 
     url: str
     node: NodeName
@@ -71,34 +71,50 @@ class PodsSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodWatch:
+    """
+    Args:
+        backoff: delays after failures
+        min_round_s: least time from the start of one list to the start of the next
+        max_bytes: limit of one page of a list, and of one line of a watch
+    """
+
     def __init__(
-        self, source: PodsSource, ledger: Ledger, heartbeats: Heartbeats, backoff: Backoff
+        self,
+        source: PodsSource,
+        ledger: Ledger,
+        heartbeats: Heartbeats,
+        backoff: Backoff,
+        *,
+        min_round_s: float = MIN_ROUND_S,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._source = source
         self._ledger = ledger
         self._heartbeats = heartbeats
         self._backoff = backoff
-        self._pods: dict[str, Pod] = {}  # of this node, by uid
-        self._params: dict[str, str] = {}  # that the last list was made with
-        self._held: Mapping[TaskKey, Held] = {}  # tasks of which the next line is made
-        self._namespaces: dict[Uid, str] = {}  # by job
+        self._min_round_s = min_round_s
+        self._max_bytes = max_bytes
+        self._pods: dict[str, Pod] = {}  # this node's pods, by uid
+        self._params: dict[str, str] = {}  # selectors of the last list; the watch uses them, too
+        self._held: Mapping[TaskKey, Held] = {}  # the tasks from which _namespaces was built
+        self._namespaces: dict[Uid, str] = {}  # namespace of each job that this node holds
 
     async def run(self) -> None:
-        """List, watch, and again. Ends only by cancellation."""
+        """List and watch, again and again. Only cancellation ends it."""
         while True:
             delay_s = await self._round()
             await asyncio.sleep(delay_s)
 
     async def _round(self) -> float:
-        """List once and watch to the end. Returns: how long to stay away, seconds."""
+        """List once and watch until the watch ends. Returns: seconds to wait before the next."""
         began_s = asyncio.get_running_loop().time()
         try:
             await self._list_and_watch()
-            # An API that cannot watch ends it at once: then this is a poll.
-            return max(0.0, began_s + MIN_ROUND_S - asyncio.get_running_loop().time())
+            # An API that cannot watch ends the watch at once; then run() polls by lists.
+            return max(0.0, began_s + self._min_round_s - asyncio.get_running_loop().time())
         except (aiohttp.ClientError, OSError, EdgeAIError, msgspec.MsgspecError) as error:
             problem = str(error) or type(error).__name__
-        except Exception as error:  # it must outlive any fault
+        except Exception as error:  # an unexpected error must not end the watch for good
             log.exception("pod watch failed")
             problem = repr(error)
         delay_s = self._backoff.next_s()
@@ -126,7 +142,7 @@ class PodWatch:
             await self._forget(pod)
         else:
             self._pods[pod.metadata.uid] = pod
-            await self._tell([pod])
+            await self._judge([pod])
 
     async def _forget(self, pod: Pod) -> None:
         self._pods.pop(pod.metadata.uid, None)
@@ -134,7 +150,8 @@ class PodWatch:
         if key is not None and self._newest(key) is None:
             await self._observe(key, Verdict("lost", f"pod {pod.metadata.name} was deleted"))
 
-    async def _tell(self, pods: Iterable[Pod]) -> None:
+    async def _judge(self, pods: Iterable[Pod]) -> None:
+        """Note what the newest pod of each worker of `pods` shows."""
         for key in {self._worker_of(pod) for pod in pods} - {None}:
             assert key is not None
             newest = self._newest(key)
@@ -143,19 +160,19 @@ class PodWatch:
                 await self._observe(key, verdict)
 
     def _newest(self, key: WorkerKey) -> Pod | None:
-        """While a worker's pod is replaced there are two; the younger speaks for it."""
+        """The worker's youngest pod: there are two while a worker's pod is replaced."""
         pods = [pod for pod in self._pods.values() if self._worker_of(pod) == key]
         return max(pods, key=age, default=None)
 
     def _worker_of(self, pod: Pod) -> WorkerKey | None:
-        """The worker whose pod it is; None: of no task that this node holds."""
+        """The worker that runs in the pod; None: the pod belongs to no task of this node."""
         key = pod.worker_key
         if key is None or not pod.may_be_controlled_by(key.uid):
             return None
         return key if self._namespace_of(key.uid) == pod.metadata.namespace else None
 
     def _namespace_of(self, job: Uid) -> str | None:
-        """None: no task of this job is held."""
+        """The namespace of the job; None: this node holds no task of the job."""
         held = self._ledger.view.held
         if held is not self._held:
             self._held = held
@@ -165,29 +182,32 @@ class PodWatch:
         return self._namespaces.get(job)
 
     async def _observe(self, key: WorkerKey, verdict: Verdict) -> None:
-        """Note the verdict; as final only where no word of the worker is due any more."""
+        """Record the verdict. A worker with a heartbeat deadline gets "lost", never a final status.
+
+        After a missed deadline, Heartbeats records the final status.
+        """
         status, is_dead = verdict.status, verdict.status != "running"
         if is_dead and self._heartbeats.suspect(*key, verdict.status, verdict.reason):
             status = "lost"
         try:
             worker = await self._ledger.observe(*key, status, verdict.reason)
         except NotGranted:
-            return  # not assigned yet, or any more; the next list tells again
+            return  # not assigned (yet); the next list brings the pod again
         if is_dead and worker.reason == verdict.reason:
             log.warning("worker seen dead", uid=key.uid, worker=key.worker, reason=verdict.reason)
 
     # ---- the API --------------------------------------------------------------------------------
 
     async def _list(self, session: aiohttp.ClientSession) -> str:
-        """Replace what is known by what is. Returns: the version from which to watch."""
+        """Replace the known pods by the listed ones. Returns: the resourceVersion to watch from."""
         self._params = {**_WORKERS, "fieldSelector": f"spec.nodeName={self._source.node}"}
         pods, version = await self._read_all(session)
         if not pods and self._ledger.view.grants:
-            # KubeEdge's MetaServer has no pods for this selector while the cloud is away.
+            # KubeEdge's MetaServer lists no pods for this selector while the cloud is offline.
             self._params = {**_WORKERS}
             pods, version = await self._read_all(session)
         missing = [pod for uid, pod in self._pods.items() if uid not in pods]
-        # An API that has lost its pods lists none either, so each is asked for by its name.
+        # An API that lost its data lists no pods either, so ask for each missing pod by name.
         gone = missing if pods else [pod for pod in missing if await self._is_gone(session, pod)]
         for pod in missing:
             if pod not in gone:
@@ -195,18 +215,18 @@ class PodWatch:
         self._pods = pods
         for pod in gone:
             await self._forget(pod)
-        await self._tell(pods.values())
+        await self._judge(pods.values())
         return version
 
     async def _read_all(self, session: aiohttp.ClientSession) -> tuple[dict[str, Pod], str]:
-        """This node's pods by uid, and the version from which to watch."""
+        """This node's pods by uid, and the resourceVersion to watch from."""
         pods: dict[str, Pod] = {}
         page = _ListMetadata()
         while True:
             params = {**self._params, "limit": str(PAGE)}
             if page.continue_:
                 params["continue"] = page.continue_
-            body = await _get(session, self._url("/api/v1/pods"), params)
+            body = await self._get(session, "/api/v1/pods", params)
             result = msgspec.json.decode(body, type=_PodList)
             pods.update(
                 (pod.metadata.uid, pod)
@@ -218,13 +238,13 @@ class PodWatch:
                 return pods, page.resource_version
 
     async def _is_gone(self, session: aiohttp.ClientSession, pod: Pod) -> bool:
-        """Whether the API says that it has no such pod. Any other answer proves nothing."""
+        """Whether the API answers that the pod does not exist. Other answers prove nothing."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
         timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
         async with session.get(self._url(path), timeout=timeout) as response:
             if response.status != 200:
                 return response.status == 404
-            body = await _read_body(response)
+            body = await _read_body(response, self._max_bytes)
         return msgspec.json.decode(body, type=Pod).metadata.uid != pod.metadata.uid
 
     async def _watch(
@@ -242,28 +262,29 @@ class PodWatch:
         async with session.get(url, params=params, timeout=timeout) as response:
             _check(response)
             self._backoff.reset()
-            async for line in _lines(response.content):
+            async for line in _lines(response.content, self._max_bytes):
                 yield msgspec.json.decode(line, type=_WatchEvent)
+
+    async def _get(
+        self, session: aiohttp.ClientSession, path: str, params: dict[str, str]
+    ) -> bytes:
+        """Raises: Unavailable, ClientError"""
+        timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
+        async with session.get(self._url(path), params=params, timeout=timeout) as response:
+            _check(response)
+            return await _read_body(response, self._max_bytes)
 
     def _url(self, path: str) -> str:
         return self._source.url.rstrip("/") + path
 
 
-async def _get(session: aiohttp.ClientSession, url: str, params: dict[str, str]) -> bytes:
-    """Raises: Unavailable, ClientError"""
-    timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
-    async with session.get(url, params=params, timeout=timeout) as response:
-        _check(response)
-        return await _read_body(response)
-
-
-async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """Raises: Unavailable, ClientError"""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > MAX_BYTES:
-            raise Unavailable(f"{response.url.path} has more than {MAX_BYTES} bytes")
+        if len(body) > max_bytes:
+            raise Unavailable(f"{response.url.path} has more than {max_bytes} bytes")
     return bytes(body)
 
 
@@ -272,7 +293,7 @@ def _check(response: aiohttp.ClientResponse) -> None:
         raise Unavailable(f"{response.url.path} answered with {response.status}")
 
 
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(stream: aiohttp.StreamReader, max_bytes: int) -> AsyncIterator[bytes]:
     buffer = bytearray()
     async for chunk in stream.iter_any():
         buffer += chunk
@@ -281,8 +302,8 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             if line:
                 yield bytes(line)
         buffer = rest
-        if len(buffer) > MAX_BYTES:
-            raise Unavailable(f"line of the watch exceeds {MAX_BYTES} bytes")
+        if len(buffer) > max_bytes:
+            raise Unavailable(f"line of the watch exceeds {max_bytes} bytes")
 
 
 def _tls(source: PodsSource) -> ssl.SSLContext | bool:
@@ -291,7 +312,7 @@ def _tls(source: PodsSource) -> ssl.SSLContext | bool:
 
 
 def _headers(source: PodsSource) -> dict[str, str]:
-    """The token is read for each list, for it is rotated. Raises: Unavailable"""
+    """Reads the token again for each list, because the token is rotated. Raises: Unavailable"""
     headers = {"Accept": "application/json"}
     if source.token_file is not None:
         headers["Authorization"] = f"Bearer {_read_token(source.token_file)}"
@@ -299,7 +320,7 @@ def _headers(source: PodsSource) -> dict[str, str]:
 
 
 def _read_token(file: Path) -> str:
-    """Raises: Unavailable, which quotes nothing of the file"""
+    """Raises: Unavailable, without any content of the file"""
     try:
         token = file.read_text("ascii").strip()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What a pod says of the worker that runs in it. Pure.
+"""Decides the state of a worker from its pod. Pure.
 
-Used by the watch of pods. A pod speaks for a worker only if it has a controller that the worker's
-job may have; `pod_watch` sees to its namespace and its node.
+Used by `pod_watch`. A pod counts for a worker only if the pod's controller belongs to the worker's
+job; `pod_watch` checks the pod's namespace and node.
 """
 
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ from common.labels import LABEL_UID, LABEL_WORKER
 from common.wire import WorkerStatus
 
 APPS: Final = "apps"
-POD_OWNERS: Final = frozenset({"ReplicaSet", "Deployment"})  # the latter in the local cluster
+POD_OWNERS: Final = frozenset({"ReplicaSet", "Deployment"})  # Deployment: in the local cluster
 
 
 class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,7 +65,7 @@ class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """What of a pod matters here; the API's other fields are passed over."""
+    """The fields of a pod that this package reads; other fields are ignored."""
 
     metadata: _Metadata
     spec: _PodSpec = _PodSpec()
@@ -73,16 +73,16 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def worker_key(self) -> "WorkerKey | None":
-        """The worker that its labels name, which bind nothing by themselves."""
+        """The worker that the labels name. Anybody can set labels, so they prove nothing."""
         labels = self.metadata.labels or {}
         if LABEL_UID not in labels or LABEL_WORKER not in labels:
             return None
         return WorkerKey(Uid(labels[LABEL_UID]), WorkerName(labels[LABEL_WORKER]))
 
     def may_be_controlled_by(self, job: Uid) -> bool:
-        """Whether its controller is the job, or what a Deployment of the job's may have made.
+        """Whether the pod's controller is the job, or a ReplicaSet or Deployment.
 
-        The owner of a ReplicaSet is not looked up: that would take the right to read ReplicaSets.
+        The owner of a ReplicaSet is not checked: the LocalController may not read ReplicaSets.
         """
         controllers = [owner for owner in self.metadata.owner_references or () if owner.controller]
         return any(
@@ -98,17 +98,17 @@ class WorkerKey(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a pod's state says of its worker."""
+    """The state of a worker, judged by its pod."""
 
     status: WorkerStatus
     reason: str
 
 
 def judge(pod: Pod) -> Verdict | None:
-    """What `pod` shows of a worker that says nothing itself; None: nothing (yet).
+    """The state of a worker that sends nothing itself; None: `pod` does not show it (yet).
 
-    A pod that is over cannot come back, so that is final. A container that ended may be started
-    again by the kubelet, so its worker is lost for now.
+    A pod that failed or succeeded never runs again, so the verdict is final. The kubelet may
+    restart a container that ended, so then the verdict is "lost", which is not final.
     """
     name, status = pod.metadata.name, pod.status
     containers = status.container_statuses or []
@@ -126,12 +126,12 @@ def judge(pod: Pod) -> Verdict | None:
 
 
 def age(pod: Pod) -> tuple[str, str]:
-    """Greater for the younger of two pods."""
+    """Sort key: the youngest pod sorts last."""
     return pod.metadata.creation_timestamp or "", pod.metadata.uid
 
 
 def _ended(container: _ContainerStatus) -> _Terminated | None:
-    """Its end, while it is not running again."""
+    """How the container ended; None if it runs (again)."""
     if container.state.terminated is not None:
         return container.state.terminated
     if container.state.waiting is not None:
@@ -140,13 +140,13 @@ def _ended(container: _ContainerStatus) -> _Terminated | None:
 
 
 def _failure(pod: Pod) -> str:
-    said = ": ".join(part for part in (pod.status.reason, pod.status.message) if part)
+    text = ": ".join(part for part in (pod.status.reason, pod.status.message) if part)
     ends = [
         _describe(container.name, container.state.terminated)
         for container in pod.status.container_statuses or []
         if container.state.terminated is not None and container.state.terminated.exit_code
     ]
-    return "; ".join([*([said] if said else []), *ends]) or "no reason given"
+    return "; ".join([*([text] if text else []), *ends]) or "no reason given"
 
 
 def _describe(container: str, end: _Terminated) -> str:

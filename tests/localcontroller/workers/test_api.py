@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import resource
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -15,13 +16,11 @@ from aiohttp import web
 
 from common.ids import WorkerName
 from common.logs import MASK, mask_secrets
-from localcontroller import app
 from localcontroller.app import http_server
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import WorkerRow
 from localcontroller.ledger.writer import Commit
 from localcontroller.metrics import Metrics
-from localcontroller.workers import api
 from localcontroller.workers.api import MAX_BODY_BYTES, WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats
 from tests.localcontroller.builders import (
@@ -32,24 +31,24 @@ from tests.localcontroller.builders import (
     assign,
     body,
     secret_hash,
-    until,
     withdraw,
 )
+from tests.waiting import PATIENCE_S, async_eventually
 
 FOREIGN_SECRET = "6" * 64
 FOREIGN = WorkerName("faces-edge")
 
 
 class Node:
-    """The API as a worker meets it, and what the node made of that."""
+    """The worker API on a socket, with its ledger and deadlines. Keyword arguments: of WorkerApi"""
 
-    def __init__(self, ledger: Ledger, port: int, session: aiohttp.ClientSession) -> None:
+    def __init__(self, ledger: Ledger, session: aiohttp.ClientSession, **limits: Any) -> None:
         self.ledger = ledger
-        self.port = port
+        self.port = 0
         self.commits: list[Commit] = []
         self.clock = Clock()
         self.heartbeats = Heartbeats(silence_factor=3.0, now=self.clock)
-        self.api = WorkerApi(ledger, self.heartbeats, Metrics())
+        self.api = WorkerApi(ledger, self.heartbeats, Metrics(), **limits)
         self._session = session
         ledger.on_commit = self._on_commit
 
@@ -60,7 +59,7 @@ class Node:
     async def post(
         self, path: str, data: Any, *, secret: str = SECRET
     ) -> tuple[int, dict[str, Any]]:
-        """Returns: the status, and the JSON of the answer with its headers in "headers"."""
+        """Returns: the HTTP status; the JSON of the answer with its HTTP headers as "headers"."""
         raw = data if isinstance(data, bytes) else json.dumps(data).encode()
         url = f"http://127.0.0.1:{self.port}/w/{secret}/{path}"
         async with self._session.post(url, data=raw) as response:
@@ -82,10 +81,9 @@ class Node:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
 
-@pytest.fixture
-async def node(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
-    for wait, seconds in (("IDLE_S", 1.0), ("LINGER_S", 0.2), ("STOP_S", 0.2)):
-        monkeypatch.setattr(app, wait, seconds)
+@contextlib.asynccontextmanager
+async def running_node(ledger: Ledger, **limits: Any) -> AsyncIterator[Node]:
+    """Args: limits: keyword arguments of WorkerApi"""
     assert await ledger.apply(
         [
             assign(body_=body(WORKER, "digits-cloud")),
@@ -93,8 +91,8 @@ async def node(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         ]
     ) == ["", ""]
     async with aiohttp.ClientSession() as session:
-        node = Node(ledger, 0, session)
-        runner = http_server(node.api.app())
+        node = Node(ledger, session, **limits)
+        runner = http_server(node.api.app(), idle_s=1.0, linger_s=0.2, stop_s=0.2)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         node.port = runner.addresses[0][1]
@@ -102,12 +100,18 @@ async def node(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await runner.cleanup()
 
 
+@pytest.fixture
+async def node(ledger: Ledger) -> AsyncIterator[Node]:
+    async with running_node(ledger) as node:
+        yield node
+
+
 def message(seen: int = 1, **fields: Any) -> dict[str, Any]:
     return {"status": "running", "output": {"taskInfo": {"seen": seen}}, **fields}
 
 
 def sedna_message(**fields: Any) -> dict[str, Any]:
-    """As Sedna's library posts it, its wrong owner included."""
+    """The body that Sedna's library posts, with its wrong owner."""
     return {
         "name": WORKER,
         "namespace": "default",
@@ -132,12 +136,12 @@ def request_head(secret: str = SECRET, *, headers: str) -> bytes:
     ).encode()
 
 
-# ---- what is heard -------------------------------------------------------------------------------
+# ---- accepted messages ---------------------------------------------------------------------------
 
 
-async def test_a_status_is_answered_and_owed_to_the_cloud(node: Node) -> None:
+async def test_a_status_is_answered_and_waits_for_the_cloud(node: Node) -> None:
     info = {"seen": 7, "hard": 2, "latency": 0.5, "startTime": "2026-01-01T00:00:00Z"}
-    said = {
+    sent = {
         "phase": "inference",
         "status": "running",
         "instance": "ab",
@@ -145,7 +149,7 @@ async def test_a_status_is_answered_and_owed_to_the_cloud(node: Node) -> None:
         "heartbeatSeconds": 10,
         "output": {"taskInfo": info},
     }
-    status, _ = await node.status(said)
+    status, _ = await node.status(sent)
     row = await node.row()
     report = row.worker.report("")
     assert (status, row.is_acked) == (200, False)
@@ -154,28 +158,28 @@ async def test_a_status_is_answered_and_owed_to_the_cloud(node: Node) -> None:
     assert report.details == {"startTime": "2026-01-01T00:00:00Z"}
 
 
-async def test_counts_of_any_kind_go_on_over_processes_and_other_numbers_do_not(
+async def test_counts_add_up_over_processes_and_other_numbers_do_not(
     node: Node,
 ) -> None:
     for instance, frames in (("p1", 10), ("p2", 3), ("p2", 5)):
         info = {"frames": frames, "seen": frames}
-        said = {"status": "running", "instance": instance}
+        sent = {"status": "running", "instance": instance}
         output = {"taskInfo": info, "counts": ["frames"]}
-        assert (await node.status({**said, "output": output}))[0] == 200
+        assert (await node.status({**sent, "output": output}))[0] == 200
     assert (await node.row()).worker.report("").task_info == {"seen": 5, "frames": 15}
 
 
 async def test_counts_beyond_what_a_report_can_carry_are_refused(node: Node) -> None:
     for n in range(4):
         names = {f"{n}-{m}": 1 for m in range(10)}
-        said = {"status": "running", "instance": str(n)}
+        sent = {"status": "running", "instance": str(n)}
         status, answer = await node.status(
-            {**said, "output": {"taskInfo": names, "counts": list(names)}}
+            {**sent, "output": {"taskInfo": names, "counts": list(names)}}
         )
     assert (status, "output.counts" in json.dumps(answer)) == (400, True)
 
 
-async def test_what_sedna_posts_is_heard_whatever_owner_it_names(node: Node) -> None:
+async def test_a_body_of_sedna_is_accepted_whatever_owner_it_names(node: Node) -> None:
     status, _ = await node.sedna(sedna_message())
     row = await node.row()
     assert (status, row.uid, row.worker.phase) == (200, UID, "inference")
@@ -183,7 +187,7 @@ async def test_what_sedna_posts_is_heard_whatever_owner_it_names(node: Node) -> 
 
 
 async def test_reports_of_sednas_edge_worker_are_totals_of_one_process(node: Node) -> None:
-    """Each has the start of its own period as startTime."""
+    """Each report has the start of its own period as startTime."""
     for minute, seen, hard in ((0, 12, 2), (1, 25, 5), (2, 37, 7)):
         info = {
             "startTime": f"2026-01-01 10:0{minute}:00",
@@ -197,7 +201,7 @@ async def test_reports_of_sednas_edge_worker_are_totals_of_one_process(node: Nod
     assert (worker.attempt, worker.totals) == (1, {"seen": 37, "hard": 7, "uploaded": 7})
 
 
-async def test_rounds_of_sednas_trainer_are_told_to_the_cloud(node: Node) -> None:
+async def test_rounds_of_sednas_trainer_are_reported_to_the_cloud(node: Node) -> None:
     for number, status in ((1, "running"), (2, "running"), (3, "completed")):
         info = {
             "currentRound": number,
@@ -207,8 +211,8 @@ async def test_rounds_of_sednas_trainer_are_told_to_the_cloud(node: Node) -> Non
         }
         metrics = {"loss": [1.0, 1 / number], "accuracy": [0.5, 0.75]}
         results = [{"format": "", "url": "/model/digits", "metrics": metrics}]
-        said = sedna_message(kind="train", status=status, ownerInfo=info, results=results)
-        assert (await node.sedna(said))[0] == 200
+        sent = sedna_message(kind="train", status=status, ownerInfo=info, results=results)
+        assert (await node.sedna(sent))[0] == 200
     report = (await node.row()).worker.report("")
     assert (report.phase, report.status) == ("train", "completed")
     assert report.task_info == {
@@ -220,21 +224,22 @@ async def test_rounds_of_sednas_trainer_are_told_to_the_cloud(node: Node) -> Non
 
 
 async def test_the_reply_comes_after_the_commit(node: Node) -> None:
-    """Held up inside the writer, no reply is sent; let go, both are there."""
-    release = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    """While the writer thread is blocked, the message is queued there and no reply is sent."""
+    release = threading.Event()
+    replies: list[int] = []
 
-    def hold(_tables: object) -> None:
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(10)
+    async def send() -> None:
+        replies.append((await node.status(message(5)))[0])
 
-    held = asyncio.create_task(node.ledger._writer.submit(hold))
-    reply = asyncio.create_task(node.status(message(5)))
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(reply), 0.15)
+    held = asyncio.create_task(node.ledger._writer.submit(lambda _: release.wait(PATIENCE_S)))
+    sending = asyncio.create_task(send())
+    await async_eventually("the message in the queue", node.ledger._writer._waiting.qsize)
+    for _ in range(100):  # time enough for a reply that does not wait for the commit
+        await asyncio.sleep(0)
+    assert replies == []
     release.set()
-    await held
-    status, _ = await reply
-    assert (status, (await node.row()).worker.totals) == (200, {"seen": 5})
+    await asyncio.gather(held, sending)
+    assert (replies, (await node.row()).worker.totals) == ([200], {"seen": 5})
 
 
 async def test_counts_of_a_restarted_process_add_up(node: Node) -> None:
@@ -252,7 +257,7 @@ async def test_an_older_sequence_is_answered_and_ignored(node: Node) -> None:
     assert (await node.row()).worker.totals == {"seen": 9}
 
 
-async def test_a_late_message_cannot_take_back_a_promise(node: Node) -> None:
+async def test_a_late_message_changes_no_deadline(node: Node) -> None:
     await node.status(message(9, instance="p1", sequence=5, heartbeatSeconds=10))
     await node.status(message(2, instance="p1", sequence=4, heartbeatSeconds=0))
     assert node.heartbeats.wait_s() == pytest.approx(30)
@@ -260,9 +265,9 @@ async def test_a_late_message_cannot_take_back_a_promise(node: Node) -> None:
 
 async def test_heartbeats_without_change_write_nothing(node: Node) -> None:
     for sequence in range(1, 4):
-        said = message(3, instance="p1", sequence=sequence, heartbeatSeconds=10)
-        said["output"]["taskInfo"]["updateTime"] = f"2026-01-01T00:00:0{sequence}Z"
-        assert (await node.status(said))[0] == 200
+        sent = message(3, instance="p1", sequence=sequence, heartbeatSeconds=10)
+        sent["output"]["taskInfo"]["updateTime"] = f"2026-01-01T00:00:0{sequence}Z"
+        assert (await node.status(sent))[0] == 200
     assert len(node.commits) == 1
 
 
@@ -271,7 +276,7 @@ async def test_a_final_state_stays(node: Node) -> None:
     await node.status(message(3, instance="p1", status="completed", heartbeatSeconds=10))
     await node.status(message(4, instance="p1", status="running", heartbeatSeconds=10))
     assert (await node.row()).worker.status == "completed"
-    assert node.heartbeats.wait_s() > 100  # nobody waits for one that is done
+    assert node.heartbeats.wait_s() > 100  # a finished worker has no deadline
 
 
 async def test_many_messages_at_once_cost_few_commits(node: Node) -> None:
@@ -283,19 +288,19 @@ async def test_many_messages_at_once_cost_few_commits(node: Node) -> None:
     assert len(node.commits) <= 3
 
 
-# ---- who may speak -------------------------------------------------------------------------------
+# ---- rights --------------------------------------------------------------------------------------
 
 STRANGERS = {
     "wrong secret": (FOREIGN_SECRET[:-1] + "0", WORKER),
     "hash of the secret": (secret_hash(SECRET), WORKER),
     "secret of another task": (FOREIGN_SECRET, WORKER),
     "worker that the secret does not cover": (SECRET, FOREIGN),
-    "worker that nobody knows": (SECRET, "ghost"),
+    "unknown worker": (SECRET, "ghost"),
 }
 
 
 @pytest.mark.parametrize("case", STRANGERS)
-async def test_a_stranger_is_refused(case: str, node: Node) -> None:
+async def test_a_message_without_the_right_is_refused(case: str, node: Node) -> None:
     secret, worker = STRANGERS[case]
     status, answer = await node.status(message(), worker=worker, secret=secret)
     assert status == 403
@@ -303,7 +308,7 @@ async def test_a_stranger_is_refused(case: str, node: Node) -> None:
     assert await node.ledger.workers() == []
 
 
-async def test_a_secret_ends_with_its_task(node: Node) -> None:
+async def test_a_secret_is_refused_once_its_task_is_withdrawn(node: Node) -> None:
     await node.ledger.apply([withdraw()])
     assert (await node.status(message()))[0] == 403
 
@@ -314,7 +319,7 @@ async def test_nothing_can_be_read(node: Node) -> None:
         assert response.status == 405
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- refused messages ----------------------------------------------------------------------------
 
 INVALID: dict[str, tuple[Any, str]] = {
     "no JSON": (b"{", "body"),
@@ -345,8 +350,8 @@ INVALID: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("case", INVALID)
 async def test_an_invalid_message_is_refused_with_the_field(case: str, node: Node) -> None:
-    said, field = INVALID[case]
-    status, answer = await node.status(said)
+    sent, field = INVALID[case]
+    status, answer = await node.status(sent)
     assert (status, field in answer["message"]) == (400, True), answer
     assert node.commits == []
 
@@ -362,8 +367,8 @@ INVALID_SEDNA: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("case", INVALID_SEDNA)
 async def test_an_invalid_body_of_sedna_is_refused_with_the_field(case: str, node: Node) -> None:
-    said, field = INVALID_SEDNA[case]
-    status, answer = await node.sedna(said)
+    sent, field = INVALID_SEDNA[case]
+    status, answer = await node.sedna(sent)
     assert (status, field in answer["message"]) == (400, True), answer
     assert node.commits == []
 
@@ -381,45 +386,45 @@ async def test_a_body_without_end_is_refused(node: Node) -> None:
         for _ in range(8):
             writer.write(chunk)
             await writer.drain()
-    assert b" 413 " in await asyncio.wait_for(reader.readline(), 5)
+    assert b" 413 " in await asyncio.wait_for(reader.readline(), PATIENCE_S)
     writer.close()
 
 
-async def test_a_small_body_cannot_unfold_into_a_large_one(node: Node) -> None:
-    """A compressed body is not unpacked, so it is no JSON."""
+async def test_a_compressed_body_is_not_unpacked(node: Node) -> None:
+    """So a small body cannot become a large one; the packed bytes are refused as invalid JSON."""
     packed = gzip.compress(json.dumps(message()).encode())
     reader, writer = await node.connect()
     headers = f"Content-Encoding: gzip\r\nContent-Length: {len(packed)}"
     writer.write(request_head(headers=headers) + packed)
-    assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
+    assert b" 400 " in await asyncio.wait_for(reader.readline(), PATIENCE_S)
     writer.close()
 
 
-async def test_a_slow_body_is_cut(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "READ_S", 0.05)
-    reader, writer = await node.connect()
-    writer.write(request_head(headers="Content-Length: 100") + b"{")
-    answer = await asyncio.wait_for(reader.read(), 5)  # to the end of the connection
-    assert b" 408 " in answer.splitlines()[0]
-    writer.close()
+async def test_a_slow_body_is_cut(ledger: Ledger) -> None:
+    async with running_node(ledger, read_s=0.05) as node:
+        reader, writer = await node.connect()
+        writer.write(request_head(headers="Content-Length: 100") + b"{")
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)  # to the end of the connection
+        assert b" 408 " in answer.splitlines()[0]
+        writer.close()
 
 
 @pytest.mark.parametrize("start", [b"", b"POST /w/"], ids=["silence", "half a head"])
 async def test_a_connection_without_a_request_is_cut(start: bytes, node: Node) -> None:
     reader, writer = await node.connect()
     writer.write(start)
-    assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
     writer.close()
 
 
-async def test_a_client_that_leaves_amid_the_body_is_no_fault_of_ours(
+async def test_a_client_that_leaves_amid_the_body_causes_no_warning(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await node.connect()
     writer.write(request_head(headers="Content-Length: 100") + b"{")
-    await until(lambda: node.api._active)  # the handler waits for the body
+    await async_eventually("a request that waits for its body", lambda: node.api._active)
     writer.close()
-    await until(lambda: not node.api._active)
+    await async_eventually("the end of the request", lambda: not node.api._active)
     assert (await node.status(message()))[0] == 200
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
 
@@ -427,16 +432,16 @@ async def test_a_client_that_leaves_amid_the_body_is_no_fault_of_ours(
 async def test_a_broken_chunk_is_refused(node: Node) -> None:
     reader, writer = await node.connect()
     writer.write(request_head(headers="Transfer-Encoding: chunked") + b"zz\r\n")
-    assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
+    assert b" 400 " in await asyncio.wait_for(reader.readline(), PATIENCE_S)
     writer.close()
 
 
-# ---- when nothing can be made durable ------------------------------------------------------------
+# ---- without a durable ledger --------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """No file grows, so a write of the ledger fails like on a full disk."""
+    """Let no file grow, so that a write of the ledger fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
@@ -445,7 +450,7 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_full_disk_asks_to_come_back(node: Node) -> None:
+async def test_on_a_full_disk_a_worker_is_told_to_retry(node: Node) -> None:
     with full_disk():
         status, answer = await node.status(message())
     assert status == 503
@@ -453,40 +458,38 @@ async def test_a_full_disk_asks_to_come_back(node: Node) -> None:
     assert "full" in answer["message"]
 
 
-async def test_a_full_disk_silences_no_worker(node: Node) -> None:
-    said = message(instance="p1", heartbeatSeconds=10)
-    await node.status(said)
+async def test_on_a_full_disk_a_message_still_renews_the_deadline(node: Node) -> None:
+    sent = message(instance="p1", heartbeatSeconds=10)
+    await node.status(sent)
     node.clock.now += 29
     with full_disk():
-        status, _ = await node.status({**said, "output": {"taskInfo": {"seen": 2}}})
+        status, _ = await node.status({**sent, "output": {"taskInfo": {"seen": 2}}})
     assert status == 503
     assert node.heartbeats.wait_s() == pytest.approx(30)
 
 
-async def test_a_closed_ledger_asks_to_come_back(node: Node) -> None:
+async def test_with_a_closed_ledger_a_worker_is_told_to_retry(node: Node) -> None:
     await node.ledger.close()
     status, answer = await node.status(message())
     assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
 
 
-async def test_too_many_processes_of_one_worker_are_told_to_wait(node: Node) -> None:
-    await node.status(message(instance="first"))  # so that what follows waits for its turn
+async def test_too_many_processes_of_one_worker_are_told_to_retry(node: Node) -> None:
+    await node.status(message(instance="first"))  # so the next messages wait for a shared commit
     replies = await asyncio.gather(*(node.status(message(instance=f"p{n}")) for n in range(40)))
     refused = [answer for status, answer in replies if status == 503]
     assert {status for status, _ in replies} == {200, 503}
     assert all(int(answer["headers"]["Retry-After"]) >= 1 for answer in refused)
 
 
-async def test_too_many_requests_are_told_to_come_back(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "MAX_REQUESTS", 1)
-    _, writer = await node.connect()
-    writer.write(request_head(headers="Content-Length: 100") + b"{")
-    await until(lambda: node.api._active)
-    status, answer = await node.status(message())
-    assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
-    writer.close()
+async def test_too_many_requests_are_told_to_retry(ledger: Ledger) -> None:
+    async with running_node(ledger, max_requests=1) as node:
+        _, writer = await node.connect()
+        writer.write(request_head(headers="Content-Length: 100") + b"{")
+        await async_eventually("a request that waits for its body", lambda: node.api._active)
+        status, answer = await node.status(message())
+        assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
+        writer.close()
 
 
 # ---- secrets -------------------------------------------------------------------------------------

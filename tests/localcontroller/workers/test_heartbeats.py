@@ -1,4 +1,4 @@
-"""The watch of heartbeats, with a clock that passes when told to."""
+"""The watch of heartbeats, with a fake clock."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ import pytest
 
 from common.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.workers import heartbeats
 from localcontroller.workers.heartbeats import MAX_SLEEP_S, Heartbeats, watch_heartbeats
-from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, until, withdraw
+from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, withdraw
+from tests.waiting import PATIENCE_S, async_eventually
 
 OTHER = WorkerName("other")
 PERIOD_S = 10.0
@@ -31,10 +31,10 @@ class Watch:
     async def say(self, worker: WorkerName = WORKER, **fields: Any) -> None:
         """What the worker API does with a message."""
         (recorded,) = await self.ledger.record(UID, worker, [said(**fields)])
-        self.heartbeats.promise(UID, worker, recorded.worker.heartbeat_s)
+        self.heartbeats.expect(UID, worker, recorded.worker.heartbeat_s)
 
     def wait(self, seconds: float) -> None:
-        """Let the clock pass and the loop look at it."""
+        """Advance the clock and wake the loop."""
         self.clock.now += seconds
         self.heartbeats.changed.set()
 
@@ -43,8 +43,8 @@ class Watch:
         return {row.name: (row.worker.status, row.worker.reason) for row in rows}
 
     async def until_status(self, status: str, worker: WorkerName = WORKER) -> str:
-        """Returns: the reason"""
-        async with asyncio.timeout(5):
+        """Wait until the worker has this status. Returns: its reason"""
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 seen = self.ledger.view
                 found, reason = (await self.statuses())[worker]
@@ -52,20 +52,24 @@ class Watch:
                     return reason
                 await self.ledger.change_since(seen)
 
-    async def until_looked(self) -> None:
-        """Until the loop has looked at the clock and waits again."""
+    async def until_checked(self) -> None:
+        """Wait until the loop has checked all deadlines and waits again."""
         self.heartbeats.changed.set()
-        await until(lambda: not self.heartbeats.changed.is_set())
+        await async_eventually(
+            "a check of the deadlines", lambda: not self.heartbeats.changed.is_set()
+        )
 
 
 @contextlib.asynccontextmanager
-async def watching(ledger: Ledger) -> AsyncIterator[Watch]:
+async def watching(ledger: Ledger, **arguments: float) -> AsyncIterator[Watch]:
     watch = Watch(ledger)
-    task = asyncio.create_task(watch_heartbeats(ledger, watch.heartbeats), name="heartbeats")
+    task = asyncio.create_task(
+        watch_heartbeats(ledger, watch.heartbeats, **arguments), name="heartbeats"
+    )
     try:
-        await watch.until_looked()
+        await watch.until_checked()
         yield watch
-        assert not task.done()  # it never dies
+        assert not task.done()  # the watch survived
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -84,7 +88,7 @@ async def test_a_silent_worker_is_lost_after_the_promised_time_and_not_before(
     async with watching(tasks) as watch:
         await watch.say(heartbeat_s=PERIOD_S)
         watch.wait(FACTOR * PERIOD_S - 0.1)
-        await watch.until_looked()
+        await watch.until_checked()
         assert (await watch.statuses())[WORKER] == ("running", "")
         watch.wait(0.2)
         assert await watch.until_status("lost") == "no heartbeat for 30 s"
@@ -97,7 +101,7 @@ async def test_a_lost_worker_is_back_with_its_next_message(tasks: Ledger) -> Non
         await watch.until_status("lost")
         await watch.say(seen=3, instance="p1", sequence=2, heartbeat_s=PERIOD_S)
         assert (await watch.statuses())[WORKER] == ("running", "")
-        watch.wait(31)  # and watched as before
+        watch.wait(31)  # the deadline is in force again
         await watch.until_status("lost")
 
 
@@ -106,7 +110,7 @@ async def test_a_worker_that_speaks_in_time_is_never_lost(tasks: Ledger) -> None
         for _ in range(5):
             await watch.say(heartbeat_s=PERIOD_S)
             watch.wait(29)
-            await watch.until_looked()
+            await watch.until_checked()
         assert (await watch.statuses())[WORKER] == ("running", "")
 
 
@@ -118,13 +122,13 @@ async def test_a_worker_that_speaks_in_time_is_never_lost(tasks: Ledger) -> None
         pytest.param({"heartbeat_s": PERIOD_S, "status": "failed"}, id="failed"),
     ],
 )
-async def test_who_promises_nothing_is_never_lost(
+async def test_a_worker_without_a_promise_is_never_lost(
     fields: dict[str, Any], tasks: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with watching(tasks) as watch:
         await watch.say(**fields)
         watch.wait(10**6)
-        await watch.until_looked()
+        await watch.until_checked()
         statuses = await watch.statuses()
     assert statuses[WORKER] == (fields.get("status", "running"), "")
     assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
@@ -135,7 +139,7 @@ async def test_a_promise_can_be_taken_back(tasks: Ledger) -> None:
         await watch.say(heartbeat_s=PERIOD_S)
         await watch.say(heartbeat_s=0.0)
         watch.wait(10**6)
-        await watch.until_looked()
+        await watch.until_checked()
         assert (await watch.statuses())[WORKER] == ("running", "")
 
 
@@ -151,7 +155,7 @@ async def test_each_worker_has_its_own_deadline(tasks: Ledger) -> None:
 
 
 async def test_after_a_restart_the_deadline_is_fresh(tasks: Ledger, state_dir: Path) -> None:
-    """However long the LocalController was away, a worker gets its whole time."""
+    """A worker gets its whole period, however long the LocalController was down."""
     async with watching(tasks) as watch:
         await watch.say(heartbeat_s=PERIOD_S)
         watch.wait(29)
@@ -159,14 +163,14 @@ async def test_after_a_restart_the_deadline_is_fresh(tasks: Ledger, state_dir: P
     reopened = await Ledger.open(state_dir)
     async with watching(reopened) as watch:
         watch.wait(29)
-        await watch.until_looked()
+        await watch.until_checked()
         assert (await watch.statuses())[WORKER] == ("running", "")
         watch.wait(2)
         await watch.until_status("lost")
     await reopened.close()
 
 
-async def test_after_a_restart_who_is_lost_or_done_is_not_waited_for(tasks: Ledger) -> None:
+async def test_after_a_restart_lost_and_finished_workers_have_no_deadline(tasks: Ledger) -> None:
     await tasks.record(UID, WORKER, [said(heartbeat_s=PERIOD_S, status="completed")])
     await tasks.record(UID, OTHER, [said(heartbeat_s=PERIOD_S)])
     await tasks.observe(UID, OTHER, "lost", "no heartbeat for 30 s")
@@ -179,19 +183,16 @@ async def test_a_withdrawn_task_ends_the_watch_of_its_workers(tasks: Ledger) -> 
         await watch.say(heartbeat_s=PERIOD_S)
         await tasks.apply([withdraw()])
         watch.wait(31)
-        await watch.until_looked()
+        await watch.until_checked()
         assert watch.heartbeats.wait_s() == MAX_SLEEP_S
 
 
-async def test_a_loss_that_cannot_be_noted_is_noted_later(
-    tasks: Ledger, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeats, "RETRY_S", 7.0)
-    async with watching(tasks) as watch:
+async def test_a_loss_that_the_ledger_cannot_record_is_tried_again_later(tasks: Ledger) -> None:
+    async with watching(tasks, retry_s=7.0) as watch:
         await watch.say(heartbeat_s=PERIOD_S)
-        await tasks.close()  # from now on it takes nothing
+        await tasks.close()  # now the ledger refuses every operation
         watch.wait(31)
-        await until(lambda: watch.heartbeats.wait_s() == 7.0)
+        await async_eventually("the next try", lambda: watch.heartbeats.wait_s() == 7.0)
 
 
 async def test_silence_is_reported_once(tasks: Ledger) -> None:
@@ -201,28 +202,28 @@ async def test_silence_is_reported_once(tasks: Ledger) -> None:
         await watch.until_status("lost")
         revision = tasks.view.revision
         watch.wait(1000)
-        await watch.until_looked()
+        await watch.until_checked()
         assert tasks.view.revision == revision
 
 
-def test_a_word_renews_only_what_was_promised() -> None:
+def test_a_message_renews_only_a_known_deadline() -> None:
     clock = Clock()
     heartbeats = Heartbeats(silence_factor=FACTOR, now=clock)
-    heartbeats.touch(UID, WORKER)
+    heartbeats.renew(UID, WORKER)
     assert heartbeats.wait_s() == MAX_SLEEP_S
-    heartbeats.promise(UID, WORKER, PERIOD_S)
+    heartbeats.expect(UID, WORKER, PERIOD_S)
     clock.now += 20
-    heartbeats.touch(UID, WORKER)
+    heartbeats.renew(UID, WORKER)
     assert heartbeats.wait_s() == pytest.approx(FACTOR * PERIOD_S)
 
 
-def test_a_word_during_the_retry_is_not_overwritten() -> None:
+def test_a_deadline_that_a_message_set_during_the_retry_stays() -> None:
     clock = Clock()
     heartbeats = Heartbeats(silence_factor=FACTOR, now=clock)
-    heartbeats.promise(UID, WORKER, PERIOD_S)
+    heartbeats.expect(UID, WORKER, PERIOD_S)
     clock.now += 31
-    ((uid, worker, promise),) = heartbeats.take_broken()
-    assert heartbeats.take_broken() == []
-    heartbeats.promise(UID, WORKER, PERIOD_S)
-    heartbeats.postpone(uid, worker, promise, 1.0)
+    ((uid, worker, deadline),) = heartbeats.take_missed()
+    assert heartbeats.take_missed() == []
+    heartbeats.expect(UID, WORKER, PERIOD_S)
+    heartbeats.postpone(uid, worker, deadline, 1.0)
     assert heartbeats.wait_s() == pytest.approx(FACTOR * PERIOD_S)

@@ -1,4 +1,4 @@
-"""What workers may say, and how it is read."""
+"""The bodies that workers may send, and the messages that they become."""
 
 import json
 from typing import Any
@@ -63,37 +63,37 @@ def test_a_worker_message_is_read_whole() -> None:
     assert (message.phase, message.status) == ("inference", "running")
 
 
-def said(info: dict[str, Any], counts: list[str] | None = None) -> bytes:
+def message_body(info: dict[str, Any], counts: list[str] | None = None) -> bytes:
     output = {"taskInfo": info} if counts is None else {"taskInfo": info, "counts": counts}
     return json.dumps({"status": "running", "output": output}).encode()
 
 
 COUNTED: dict[str, tuple[list[str] | None, dict[str, int], dict[str, float]]] = {
-    "of any kind": (["frames"], {"frames": 7}, {"seen": 3, "loss": 0.5}),
+    "a name of the image's choice": (["frames"], {"frames": 7}, {"seen": 3, "loss": 0.5}),
     "none": ([], {}, {"frames": 7, "seen": 3, "loss": 0.5}),
-    "that is not there": (["frames", "dropped"], {"frames": 7}, {"seen": 3, "loss": 0.5}),
-    "not said, by an image of before": (None, {"seen": 3}, {"frames": 7, "loss": 0.5}),
+    "a name that task info lacks": (["frames", "dropped"], {"frames": 7}, {"seen": 3, "loss": 0.5}),
+    "no list, from an old image": (None, {"seen": 3}, {"frames": 7, "loss": 0.5}),
 }
 
 
 @pytest.mark.parametrize("case", COUNTED)
-def test_the_message_says_what_of_it_is_a_count(case: str) -> None:
+def test_the_message_names_its_counts(case: str) -> None:
     named, counts, numbers = COUNTED[case]
-    message = parse_worker_message(said({"frames": 7, "seen": 3, "loss": 0.5}, named))
+    message = parse_worker_message(message_body({"frames": 7, "seen": 3, "loss": 0.5}, named))
     assert (message.counts, message.numbers) == (counts, numbers)
 
 
 BAD_COUNTS: dict[str, tuple[bytes, str]] = {
-    "text": (said({"frames": "7"}, ["frames"]), "frames"),
-    "negative": (said({"frames": -7}, ["frames"]), "frames"),
-    "no list": (said({"frames": 7}, "frames"), "counts"),  # type: ignore[arg-type]
-    "too many": (said({}, [f"n{n}" for n in range(33)]), "counts"),
-    "a long name": (said({}, ["n" * 64]), "counts"),
+    "text": (message_body({"frames": "7"}, ["frames"]), "frames"),
+    "negative": (message_body({"frames": -7}, ["frames"]), "frames"),
+    "no list": (message_body({"frames": 7}, "frames"), "counts"),  # type: ignore[arg-type]
+    "too many": (message_body({}, [f"n{n}" for n in range(33)]), "counts"),
+    "a long name": (message_body({}, ["n" * 64]), "counts"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_COUNTS)
-def test_what_cannot_be_counted_is_named(case: str) -> None:
+def test_an_invalid_count_is_refused_by_its_name(case: str) -> None:
     body, named = BAD_COUNTS[case]
     with pytest.raises(InvalidMessage, match=named):
         parse_worker_message(body)
@@ -154,15 +154,15 @@ def test_sednas_numbers_become_counts() -> None:
     assert (message.phase, message.status, message.heartbeat_s) == ("inference", "running", 0.0)
 
 
-def test_sednas_start_time_names_no_process() -> None:
-    """It is that of a reporting period, or of a round."""
+def test_sednas_start_time_does_not_identify_the_process() -> None:
+    """`startTime` is the start of a reporting period, or of a round."""
     message = parse_sedna_message(json.dumps(SEDNA_MESSAGE).encode(), worker="w")
     assert message.instance == ""
 
 
 def sedna_trainer(metrics: Any) -> bytes:
-    """After the first of its rounds, as Sedna's trainer posts it."""
-    said = {
+    """The body that Sedna's trainer posts after its first round."""
+    sent = {
         "name": "w",
         "namespace": "default",
         "ownerName": "digits",
@@ -177,7 +177,7 @@ def sedna_trainer(metrics: Any) -> bytes:
             "updateTime": "2030-01-01 00:00:01",
         },
     }
-    return json.dumps(said).encode()
+    return json.dumps(sent).encode()
 
 
 def test_the_round_of_sednas_trainer_is_a_number() -> None:
@@ -198,14 +198,14 @@ TRAINED: dict[str, tuple[Any, dict[str, float]]] = {
 
 
 @pytest.mark.parametrize("case", TRAINED)
-def test_what_sednas_estimator_returned_are_metrics(case: str) -> None:
+def test_the_values_that_sednas_estimator_returned_are_metrics(case: str) -> None:
     metrics, expected = TRAINED[case]
     message = parse_sedna_message(sedna_trainer(metrics), worker="w")
-    told = {name for name in message.numbers if name.startswith("metrics.")}
-    assert {name.removeprefix("metrics."): message.numbers[name] for name in told} == expected
+    names = {name for name in message.numbers if name.startswith("metrics.")}
+    assert {name.removeprefix("metrics."): message.numbers[name] for name in names} == expected
 
 
-def test_a_long_history_is_no_reason_to_refuse_a_round() -> None:
+def test_a_round_with_a_long_history_is_accepted() -> None:
     message = parse_sedna_message(sedna_trainer({"loss": [0.5] * 12_000}), worker="w")
     assert message.numbers["metrics.loss"] == 0.5
     assert len(message.details["results"]) < 2000

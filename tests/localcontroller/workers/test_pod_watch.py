@@ -1,4 +1,4 @@
-"""The watch of pods against a real HTTP server that answers like a cluster's API."""
+"""The pod watch against a real HTTP server that answers like a cluster's API."""
 
 import asyncio
 import contextlib
@@ -13,16 +13,16 @@ from aiohttp import web
 from common.backoff import Backoff
 from common.ids import NodeName
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.workers import pod_watch
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch
-from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, until
+from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said
+from tests.waiting import PATIENCE_S, async_eventually
 
 Manifest = dict[str, Any]
 
 
 class ClusterApi:
-    """Lists and watches what pods it is told of. `port` stays over stop and start."""
+    """Serves lists and watches of `pods`. `port` stays the same over stop and start."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Manifest] = {}
@@ -31,8 +31,8 @@ class ClusterApi:
         self.status = 200
         self.page_size = 100
         self.can_watch = True
-        self.knows_selector = True  # False: as a MetaServer without the cloud, nothing has a node
-        self.forgets = False  # lists nothing, whatever there is
+        self.knows_selector = True  # False: like a MetaServer offline, it lists no pod by node
+        self.forgets = False  # lists no pod, whatever `pods` holds
         self.port = 0
         self._watchers: list[asyncio.Queue[bytes | None]] = []
         self._runner: web.AppRunner | None = None
@@ -43,7 +43,7 @@ class ClusterApi:
 
     @property
     def lists(self) -> int:
-        """Each begins with the pods of the node."""
+        """How many lists were made: each begins with a request for the pods of the node."""
         return sum(
             "watch" not in query and "fieldSelector" in query and "continue" not in query
             for query in self.requests
@@ -102,13 +102,13 @@ class ClusterApi:
             await response.write(data)
         return response
 
-    # ---- what tests do --------------------------------------------------------------------------
+    # ---- for tests --------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
         for watcher in self._watchers:
             watcher.put_nowait(data)
 
-    def tell(self, type_: str, pod: Manifest) -> None:
+    def send_event(self, type_: str, pod: Manifest) -> None:
         uid = pod["metadata"]["uid"]
         if type_ == "DELETED":
             self.pods.pop(uid, None)
@@ -122,7 +122,7 @@ class ClusterApi:
         self._watchers.clear()
 
     async def until_watched(self) -> None:
-        await until(lambda: self._watchers)
+        await async_eventually("a watch", lambda: self._watchers)
 
 
 @pytest.fixture
@@ -145,14 +145,17 @@ async def watching(
     url: str,
     token_file: Path | None = None,
     heartbeats: Heartbeats | None = None,
+    **limits: Any,
 ) -> AsyncIterator[None]:
+    """Args: limits: keyword arguments of PodWatch and `backoff`"""
     source = PodsSource(url=url, node=NodeName("edge-1"), token_file=token_file)
     heartbeats = heartbeats or Heartbeats(silence_factor=3.0, now=Clock())
-    watch = PodWatch(source, ledger, heartbeats, Backoff(base_s=0.01, max_s=0.02))
+    backoff = limits.pop("backoff", None) or Backoff(base_s=0.01, max_s=0.02)
+    watch = PodWatch(source, ledger, heartbeats, backoff, **limits)
     task = asyncio.create_task(watch.run(), name="pods")
     try:
         yield
-        assert not task.done()  # it never dies
+        assert not task.done()  # the watch survived
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -205,8 +208,8 @@ PULLING = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}
 
 
 async def until_state(ledger: Ledger, status: str, worker: str = WORKER) -> str:
-    """Returns: the reason, once the worker has that status."""
-    async with asyncio.timeout(5):
+    """Wait until the worker has this status. Returns: its reason"""
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             seen = ledger.view
             for row in await ledger.workers():
@@ -215,7 +218,7 @@ async def until_state(ledger: Ledger, status: str, worker: str = WORKER) -> str:
             await ledger.change_since(seen)
 
 
-# ---- what a pod's state says ---------------------------------------------------------------------
+# ---- verdicts ------------------------------------------------------------------------------------
 
 DEATHS: dict[str, tuple[Manifest, str, str]] = {
     "evicted": (
@@ -228,7 +231,7 @@ DEATHS: dict[str, tuple[Manifest, str, str]] = {
         "failed",
         "pod pod-a failed: container main exited with code 137 (OOMKilled)",
     ),
-    "failed, nobody knows why": (
+    "failed without a reason": (
         pod(phase="Failed"),
         "failed",
         "pod pod-a failed: no reason given",
@@ -257,20 +260,20 @@ DEATHS: dict[str, tuple[Manifest, str, str]] = {
 
 
 @pytest.mark.parametrize("case", DEATHS)
-async def test_a_death_without_a_word_is_reported(
+async def test_a_pod_that_ended_without_a_message_is_reported(
     case: str, tasks: Ledger, api: ClusterApi
 ) -> None:
     manifest, status, reason = DEATHS[case]
     await tasks.record(UID, WORKER, [said(3, heartbeat_s=10.0)])
     async with watching(tasks, api.url):
         await api.until_watched()
-        api.tell("MODIFIED", manifest)
+        api.send_event("MODIFIED", manifest)
         assert await until_state(tasks, status) == reason
     (row,) = await tasks.workers()
     assert (row.worker.totals, row.is_acked) == ({"seen": 3}, False)
 
 
-async def test_a_death_before_the_first_word_is_found_in_the_list(
+async def test_a_pod_that_failed_before_the_first_message_is_found_in_the_list(
     tasks: Ledger, api: ClusterApi
 ) -> None:
     api.pods["a"] = pod(phase="Failed")
@@ -281,22 +284,22 @@ async def test_a_death_before_the_first_word_is_found_in_the_list(
 ALIVE = {
     "running": pod(containers=[RUNNING]),
     "image not pulled": pod(phase="Pending", containers=[PULLING]),
-    "not scheduled long": pod(phase="Pending"),
+    "scheduled just now": pod(phase="Pending"),
 }
 
 
 @pytest.mark.parametrize("case", ALIVE)
-async def test_a_pod_that_is_not_over_changes_nothing(
+async def test_a_pod_that_has_not_ended_changes_nothing(
     case: str, tasks: Ledger, api: ClusterApi
 ) -> None:
     await tasks.record(UID, WORKER, [said(3)])
     revision = tasks.view.revision
     async with watching(tasks, api.url):
         await api.until_watched()
-        api.tell("ADDED", ALIVE[case])
-        api.tell("ADDED", pod("marker", worker="other", phase="Failed"))
+        api.send_event("ADDED", ALIVE[case])
+        api.send_event("ADDED", pod("marker", worker="other", phase="Failed"))
         await until_state(tasks, "failed", "other")
-    assert tasks.view.revision == revision + 1  # the marker's
+    assert tasks.view.revision == revision + 1  # one report: the marker's
 
 
 FOREIGN = {
@@ -311,12 +314,14 @@ FOREIGN = {
     "in another namespace": pod(phase="Failed", namespace="stranger"),
     "on another node": pod(phase="Failed", node="edge-2"),
     "on no node": {**pod(phase="Failed"), "spec": {}},
-    "of nobody": pod(phase="Failed", owner=None),
-    "of a stranger": pod(phase="Failed", owner={**REPLICA_SET, "kind": "Job"}),
-    "of the job's Deployment of another group": pod(
+    "without a controller": pod(phase="Failed", owner=None),
+    "of a Job": pod(phase="Failed", owner={**REPLICA_SET, "kind": "Job"}),
+    "of a ReplicaSet of another group": pod(
         phase="Failed", owner={**REPLICA_SET, "apiVersion": "stranger.io/v1"}
     ),
-    "of what does not control it": pod(phase="Failed", owner={**REPLICA_SET, "controller": False}),
+    "of an owner that is not the controller": pod(
+        phase="Failed", owner={**REPLICA_SET, "controller": False}
+    ),
 }
 
 OWNERS = {
@@ -333,7 +338,7 @@ OWNERS = {
 
 
 @pytest.mark.parametrize("case", OWNERS)
-async def test_a_pod_that_is_controlled_for_the_job_counts(
+async def test_a_pod_whose_controller_may_belong_to_the_job_counts(
     case: str, tasks: Ledger, api: ClusterApi
 ) -> None:
     api.pods["a"] = pod(phase="Failed", owner=OWNERS[case])
@@ -342,23 +347,23 @@ async def test_a_pod_that_is_controlled_for_the_job_counts(
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-async def test_a_pod_that_is_not_a_workers_changes_nothing(
+async def test_a_pod_of_no_worker_of_this_node_changes_nothing(
     case: str, tasks: Ledger, api: ClusterApi
 ) -> None:
-    """Neither seen nor gone, neither in a watch nor in a list."""
+    """Not when it appears and not when it goes, in a list and in a watch."""
     await tasks.record(UID, WORKER, [said(3)])
     revision = tasks.view.revision
     api.pods["listed"] = FOREIGN[case]
     async with watching(tasks, api.url):
         await api.until_watched()
-        api.tell("ADDED", FOREIGN[case])
-        api.tell("DELETED", FOREIGN[case])
-        api.tell("ADDED", pod("marker", worker="other", phase="Failed"))
+        api.send_event("ADDED", FOREIGN[case])
+        api.send_event("DELETED", FOREIGN[case])
+        api.send_event("ADDED", pod("marker", worker="other", phase="Failed"))
         await until_state(tasks, "failed", "other")
-    assert tasks.view.revision == revision + 1  # the marker's
+    assert tasks.view.revision == revision + 1  # one report: the marker's
 
 
-async def test_a_worker_that_said_how_it_ended_keeps_that(tasks: Ledger, api: ClusterApi) -> None:
+async def test_a_final_state_that_the_worker_sent_stays(tasks: Ledger, api: ClusterApi) -> None:
     await tasks.record(UID, WORKER, [said(3, status="completed")])
     api.pods["a"] = pod(phase="Failed")
     api.pods["b"] = pod("marker", worker="other", phase="Failed")
@@ -375,41 +380,41 @@ async def test_a_worker_without_heartbeats_is_back_once_its_containers_run(
     async with watching(tasks, api.url):
         await until_state(tasks, "lost")
         await api.until_watched()
-        api.tell("MODIFIED", pod(containers=[RUNNING]))
+        api.send_event("MODIFIED", pod(containers=[RUNNING]))
         await until_state(tasks, "running")
 
 
-# ---- the worker's own word -----------------------------------------------------------------------
+# ---- the worker's own messages -------------------------------------------------------------------
 
 
-async def test_a_worker_that_still_speaks_is_not_failed_by_what_is_seen_of_a_pod(
+async def test_a_failed_pod_does_not_fail_a_worker_that_still_sends_messages(
     tasks: Ledger, api: ClusterApi
 ) -> None:
-    """Who may make pods in the namespace can make one that looks like the worker's."""
+    """Everybody who may create pods in the namespace can create one like the worker's."""
     heartbeats = Heartbeats(silence_factor=3.0, now=Clock())
     await tasks.record(UID, WORKER, [said(3, sequence=1, heartbeat_s=10.0)])
-    heartbeats.promise(UID, WORKER, 10.0)
+    heartbeats.expect(UID, WORKER, 10.0)
     async with watching(tasks, api.url, heartbeats=heartbeats):
         await api.until_watched()
-        api.tell("ADDED", pod("spoofed", phase="Failed"))
+        api.send_event("ADDED", pod("spoofed", phase="Failed"))
         assert await until_state(tasks, "lost") == "pod spoofed failed: no reason given"
         await tasks.record(UID, WORKER, [said(4, sequence=2, heartbeat_s=10.0)])
-        heartbeats.promise(UID, WORKER, 10.0)
+        heartbeats.expect(UID, WORKER, 10.0)
         assert await until_state(tasks, "running") == ""
     assert (await tasks.workers())[0].worker.totals == {"seen": 4}
 
 
-async def test_a_worker_that_falls_silent_has_failed_as_it_was_seen(
+async def test_a_worker_that_becomes_silent_gets_the_verdict_of_its_pod(
     tasks: Ledger, api: ClusterApi
 ) -> None:
     clock = Clock()
     heartbeats = Heartbeats(silence_factor=3.0, now=clock)
     await tasks.record(UID, WORKER, [said(3, sequence=1, heartbeat_s=10.0)])
-    heartbeats.promise(UID, WORKER, 10.0)
+    heartbeats.expect(UID, WORKER, 10.0)
     listening = asyncio.create_task(watch_heartbeats(tasks, heartbeats), name="heartbeats")
     async with watching(tasks, api.url, heartbeats=heartbeats):
         await api.until_watched()
-        api.tell("ADDED", pod(phase="Failed"))
+        api.send_event("ADDED", pod(phase="Failed"))
         await until_state(tasks, "lost")
         clock.now += 31
         heartbeats.changed.set()
@@ -424,45 +429,43 @@ async def test_a_deleted_pod_leaves_its_worker_lost(tasks: Ledger, api: ClusterA
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     async with watching(tasks, api.url):
         await api.until_watched()
-        api.tell("DELETED", pod())
+        api.send_event("DELETED", pod())
         assert await until_state(tasks, "lost") == "pod pod-a was deleted"
 
 
-async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(
-    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+async def test_a_deletion_that_the_watch_missed_is_found_by_the_next_list(
+    tasks: Ledger, api: ClusterApi
 ) -> None:
-    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.01)
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
-    async with watching(tasks, api.url):
+    async with watching(tasks, api.url, min_round_s=0.01):
         await api.until_watched()
         api.pods.clear()
         api.end_watches()
         assert await until_state(tasks, "lost") == "pod pod-a was deleted"
 
 
-async def test_no_living_worker_is_called_deleted_by_an_api_that_knows_no_field_selector(
-    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
+async def test_an_api_without_the_field_selector_makes_no_running_worker_lost(
+    tasks: Ledger, api: ClusterApi
 ) -> None:
-    """KubeEdge's MetaServer without the cloud: a list by spec.nodeName is empty."""
-    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.01)
+    """While KubeEdge's MetaServer is offline, a list by spec.nodeName is empty."""
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     api.pods["uid of elsewhere"] = pod("elsewhere", node="edge-2", phase="Failed")
     await tasks.record(UID, WORKER, [said(3)])
     revision = tasks.view.revision
-    async with watching(tasks, api.url):
+    async with watching(tasks, api.url, min_round_s=0.01):
         await api.until_watched()
         api.knows_selector = False
         lists = api.lists
         api.end_watches()
-        await until(lambda: api.lists > lists)
+        await async_eventually("another list", lambda: api.lists > lists)
         await api.until_watched()
         assert tasks.view.revision == revision
-        api.tell("MODIFIED", pod(containers=[TERMINATED]))
+        api.send_event("MODIFIED", pod(containers=[TERMINATED]))
         await until_state(tasks, "lost")
         assert "fieldSelector" not in api.requests[-1]
 
 
-async def test_a_death_is_found_by_an_api_that_knows_no_field_selector(
+async def test_a_failed_pod_is_found_through_an_api_without_the_field_selector(
     tasks: Ledger, api: ClusterApi
 ) -> None:
     api.knows_selector = False
@@ -471,19 +474,16 @@ async def test_a_death_is_found_by_an_api_that_knows_no_field_selector(
         await until_state(tasks, "failed")
 
 
-async def test_an_empty_list_alone_proves_nobodys_death(
-    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.01)
+async def test_an_empty_list_alone_makes_no_worker_lost(tasks: Ledger, api: ClusterApi) -> None:
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     await tasks.record(UID, WORKER, [said(3)])
     revision = tasks.view.revision
-    async with watching(tasks, api.url):
+    async with watching(tasks, api.url, min_round_s=0.01):
         await api.until_watched()
         api.forgets = True
         lists = api.lists
         api.end_watches()
-        await until(lambda: api.lists > lists)
+        await async_eventually("another list", lambda: api.lists > lists)
         await api.until_watched()
         assert tasks.view.revision == revision
         api.pods.clear()
@@ -491,9 +491,7 @@ async def test_an_empty_list_alone_proves_nobodys_death(
         assert await until_state(tasks, "lost") == "pod pod-a was deleted"
 
 
-async def test_the_younger_pod_speaks_for_a_worker_that_is_replaced(
-    tasks: Ledger, api: ClusterApi
-) -> None:
+async def test_the_youngest_pod_of_a_worker_counts(tasks: Ledger, api: ClusterApi) -> None:
     await tasks.record(UID, WORKER, [said(3)])
     young = pod("pod-b", containers=[RUNNING], created="2026-01-01T00:05:00Z")
     api.pods["uid of pod-b"] = young
@@ -501,19 +499,19 @@ async def test_the_younger_pod_speaks_for_a_worker_that_is_replaced(
     revision = tasks.view.revision
     async with watching(tasks, api.url):
         await api.until_watched()
-        api.tell("MODIFIED", pod(phase="Failed"))
-        api.tell("DELETED", pod(phase="Failed"))
-        api.tell("ADDED", pod("marker", worker="other", phase="Failed"))
+        api.send_event("MODIFIED", pod(phase="Failed"))
+        api.send_event("DELETED", pod(phase="Failed"))
+        api.send_event("ADDED", pod("marker", worker="other", phase="Failed"))
         await until_state(tasks, "failed", "other")
-        assert tasks.view.revision == revision + 1  # the marker's
-        api.tell("MODIFIED", {**young, "status": pod(containers=[TERMINATED])["status"]})
+        assert tasks.view.revision == revision + 1  # one report: the marker's
+        api.send_event("MODIFIED", {**young, "status": pod(containers=[TERMINATED])["status"]})
         await until_state(tasks, "lost")
 
 
-# ---- the API's faults ----------------------------------------------------------------------------
+# ---- faults of the API ---------------------------------------------------------------------------
 
 
-async def test_only_workers_of_this_node_are_asked_for(tasks: Ledger, api: ClusterApi) -> None:
+async def test_only_worker_pods_of_this_node_are_requested(tasks: Ledger, api: ClusterApi) -> None:
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     async with watching(tasks, api.url):
         await api.until_watched()
@@ -533,30 +531,28 @@ async def test_a_list_of_many_pages_is_read_to_its_end(tasks: Ledger, api: Clust
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 500, 503])
-async def test_an_api_that_refuses_causes_nothing_and_is_asked_again(
+async def test_an_api_that_refuses_changes_nothing_and_is_asked_again(
     status: int, tasks: Ledger, api: ClusterApi
 ) -> None:
     await tasks.record(UID, WORKER, [said(3)])
     revision = tasks.view.revision
     api.status = status
     async with watching(tasks, api.url):
-        await until(lambda: api.lists >= 2)
+        await async_eventually("a second list", lambda: api.lists >= 2)
         assert tasks.view.revision == revision
         api.status = 200
         await api.until_watched()
 
 
-async def test_an_api_that_is_away_causes_nothing(
-    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.01)
+async def test_an_api_that_is_down_changes_nothing(tasks: Ledger, api: ClusterApi) -> None:
     await tasks.record(UID, WORKER, [said(3)])
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
-    async with watching(tasks, api.url):
+    backoff = Backoff(base_s=0.01, max_s=0.02)
+    async with watching(tasks, api.url, min_round_s=0.01, backoff=backoff):
         await api.until_watched()
         revision = tasks.view.revision
         await api.stop()
-        await asyncio.sleep(0.1)  # several attempts
+        await async_eventually("three failures", lambda: backoff.failures >= 3)
         assert tasks.view.revision == revision
         await api.start()
         await api.until_watched()
@@ -575,7 +571,7 @@ BROKEN_EVENTS = {
 async def test_a_broken_watch_begins_again(case: str, tasks: Ledger, api: ClusterApi) -> None:
     async with watching(tasks, api.url):
         await api.until_watched()
-        api.pods["a"] = pod(phase="Failed")  # what it missed is found
+        api.pods["a"] = pod(phase="Failed")  # the watch misses this pod
         api.send(BROKEN_EVENTS[case])
         await until_state(tasks, "failed")
 
@@ -593,33 +589,24 @@ async def test_an_event_in_pieces_is_read_and_bookmarks_are_passed_over(
     assert api.lists == 1
 
 
-async def test_an_endless_line_is_cut(
-    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pod_watch, "MAX_BYTES", 10_000)
-    async with watching(tasks, api.url):
+async def test_a_watch_with_an_endless_line_is_ended(tasks: Ledger, api: ClusterApi) -> None:
+    async with watching(tasks, api.url, max_bytes=10_000):
         await api.until_watched()
         api.send(b"x" * 20_000)
-        await until(lambda: api.lists == 2)
+        await async_eventually("a second list", lambda: api.lists == 2)
 
 
-async def test_an_endless_list_is_cut(
-    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pod_watch, "MAX_BYTES", 10_000)
+async def test_an_endless_list_is_ended(tasks: Ledger, api: ClusterApi) -> None:
     api.pods["a"] = pod(phase="Failed", message="x" * 20_000)
-    async with watching(tasks, api.url):
-        await until(lambda: api.lists >= 2)
+    async with watching(tasks, api.url, max_bytes=10_000):
+        await async_eventually("a second list", lambda: api.lists >= 2)
     assert await tasks.workers() == []
 
 
-async def test_an_api_that_cannot_watch_is_polled_in_peace(
-    tasks: Ledger, api: ClusterApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pod_watch, "MIN_ROUND_S", 0.1)
+async def test_an_api_that_cannot_watch_is_polled_slowly(tasks: Ledger, api: ClusterApi) -> None:
     api.can_watch = False
-    async with watching(tasks, api.url):
-        await until(lambda: api.lists == 1)
+    async with watching(tasks, api.url, min_round_s=0.1):
+        await async_eventually("the first list", lambda: api.lists == 1)
         api.pods["a"] = pod(phase="Failed")
         began_s = asyncio.get_running_loop().time()
         await until_state(tasks, "failed")
@@ -637,7 +624,7 @@ async def test_a_rotated_token_is_used(tasks: Ledger, api: ClusterApi, tmp_path:
         file.write_text("new\n")
         api.status = 401
         api.send(b"?\n")
-        await until(lambda: "Bearer new" in api.tokens)
+        await async_eventually("the new token", lambda: "Bearer new" in api.tokens)
     assert api.tokens[0] == "Bearer old"
 
 
@@ -672,7 +659,7 @@ async def test_a_bad_token_file_is_named_not_quoted_and_read_again(
             logged += capsys.readouterr().out + caplog.text
             return str(file) in logged
 
-        await until(is_named)
+        await async_eventually("a log line with the name of the file", is_named)
         assert api.requests == []
         file.write_bytes(b"good")
         await api.until_watched()
