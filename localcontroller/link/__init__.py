@@ -1,1 +1,1 @@
-"""The way to the cloud: dials the GlobalManager, proves who this node is, moves frames."""
+"""The connection to the cloud: dials the GlobalManager, authenticates this node, moves frames."""

@@ -1,9 +1,9 @@
 """One connection to the GlobalManager: socket, session and ledger, joined.
 
-Built by `link` for each connection. It moves frames between the socket, the session (which knows
-the protocol) and the ledger (which knows what is durable), and never decides anything about
-tasks or workers. A frame is acknowledged after its commit; when nothing can be committed it is
-tried again, in order, and the GlobalManager waits.
+Built by `link` for each connection. It moves frames between the socket, the session (the protocol)
+and the ledger (the durable state), and makes no decision about tasks or workers. A frame is
+acknowledged after its commit. While the ledger cannot commit, the frames wait in their order, the
+commit is tried again, and the GlobalManager waits for the acknowledgement.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from localcontroller.ledger.ledger import CloudFrame, Ledger
 
 log = get_logger(__name__)
 
-SEND_S: Final = 10.0  # for one message; the peer's buffers are full, or it is gone
+SEND_S: Final = 10.0
 CLOSE_S: Final = 1.0
 RETRY_COMMIT_S: Final = 2.0
-MAX_INBOX: Final = 512  # frames; the windows of both sides stay far below
+MAX_INBOX: Final = 512  # frames; the windows of both sides are far smaller
 MAX_BATCH: Final = 64
 MAX_CLOSE_REASON_BYTES: Final = 123  # RFC 6455, 5.5.1
 ABNORMAL: Final = 1006  # RFC 6455, 7.4.1: the connection ended without a close frame
 
 
-class HungUp(EdgeAIError):
-    """The conversation is over; `code` is the close code of whoever ended it."""
+class SessionEnded(EdgeAIError):
+    """The session is over; `code` is the close code of the side that ended it."""
 
     def __init__(self, code: int, reason: str) -> None:
         self.code, self.reason = code, reason
@@ -42,25 +42,39 @@ class HungUp(EdgeAIError):
 
 
 class Listener(Protocol):
-    """Who is told how the conversation goes."""
+    """Receives the events of a conversation."""
 
     def on_welcomed(self, welcomed: Welcomed) -> None: ...
 
     def on_synced(self) -> None:
-        """The desired set of the GlobalManager is held."""
+        """The ledger holds the whole desired set of the GlobalManager."""
 
     def on_report_settled(self, report: ReportAcked) -> None: ...
 
 
 class Conversation:
-    """One connection from handshake to end: loops around one session."""
+    """One connection from its handshake to its end: the loops around one session.
+
+    Args:
+        send_s: limit for sending one message; a peer that stopped reading exceeds it
+        retry_commit_s: delay from a failed commit to the next try
+    """
 
     def __init__(
-        self, ws: ClientConnection, ledger: Ledger, listener: Listener, *, timing: Timing
+        self,
+        ws: ClientConnection,
+        ledger: Ledger,
+        listener: Listener,
+        *,
+        timing: Timing,
+        send_s: float = SEND_S,
+        retry_commit_s: float = RETRY_COMMIT_S,
     ) -> None:
         self._ws = ws
         self._ledger = ledger
         self._listener = listener
+        self._send_s = send_s
+        self._retry_commit_s = retry_commit_s
         self._view = ledger.view
         self._session = EdgeSession(
             now=_now(),
@@ -70,11 +84,11 @@ class Conversation:
             epoch=self._view.epoch,
         )
         self._inbox: asyncio.Queue[CloudFrame] = asyncio.Queue(MAX_INBOX)
-        self._outgoing = asyncio.Event()  # there may be something to send
-        self._offered = 0  # newest revision that was given to the session
+        self._outgoing = asyncio.Event()  # the session may have something to send
+        self._offered = 0  # the newest revision that the session got
 
     async def run(self) -> NoReturn:
-        """Until either side ends it. Raises: HungUp, ProtocolError, Unavailable, …"""
+        """Run until either side ends it. Raises: SessionEnded, ProtocolError, Unavailable, …"""
         try:
             async with TaskGroup() as group:
                 group.create_task(self._receive(), name="link-receive")
@@ -85,14 +99,14 @@ class Conversation:
             raise problems.exceptions[0] from problems
         raise AssertionError("unreachable: every loop ends by an exception")
 
-    async def hang_up(self) -> None:
-        """Close in bounded time, whatever the peer does."""
+    async def close(self) -> None:
+        """Close the connection in bounded time, whatever the peer does."""
         closed = self._session.close(wire.Close.GOING_AWAY, "LocalController goes away")
         reason = closed.reason.encode()[:MAX_CLOSE_REASON_BYTES].decode(errors="ignore")
         with contextlib.suppress(TimeoutError, WebSocketException, OSError):
             async with asyncio.timeout(2 * CLOSE_S):
                 await self._ws.close(closed.code, reason)
-        # close() waits for the write buffer, which a stalled peer keeps full.
+        # ws.close() waits for the write buffer, which a stalled peer keeps full.
         self._ws.transport.abort()
 
     # ---- receive --------------------------------------------------------------------------------
@@ -102,7 +116,7 @@ class Conversation:
             try:
                 data = await self._ws.recv()
             except ConnectionClosed as error:
-                raise _hung_up(error) from error
+                raise _session_ended(error) from error
             if isinstance(data, str):
                 self._session.close(wire.Close.PROTOCOL, "text message")
                 raise ProtocolError(wire.Close.PROTOCOL, "GlobalManager sent a text message")
@@ -116,7 +130,7 @@ class Conversation:
                     await self._ledger.see_epoch(event.epoch)
                     self._listener.on_welcomed(event)
                 case Closed():
-                    raise HungUp(event.code, event.reason)
+                    raise SessionEnded(event.code, event.reason)
                 case wire.Assign() | wire.Withdraw() | wire.Synced() | ReportAcked():
                     self._enqueue(event)
 
@@ -138,7 +152,7 @@ class Conversation:
             self._acknowledge(frames, refusals)
 
     async def _apply(self, frames: list[CloudFrame]) -> list[str]:
-        """Try until it is durable; until then the GlobalManager knows that it is not held."""
+        """Try until `frames` are durable. Returns: for each frame why it was refused, or ""."""
         while True:
             try:
                 return await self._ledger.apply(frames)
@@ -148,7 +162,7 @@ class Conversation:
                 if len(frames) == 1:
                     return [str(error)]
                 return [refused for frame in frames for refused in await self._apply([frame])]
-            await asyncio.sleep(RETRY_COMMIT_S)
+            await asyncio.sleep(self._retry_commit_s)
 
     def _acknowledge(self, frames: list[CloudFrame], refusals: list[str]) -> None:
         for frame, refused in zip(frames, refusals, strict=True):
@@ -169,7 +183,8 @@ class Conversation:
         while view.ledger_id == self._view.ledger_id:
             view = await self._ledger.change_since(view)
             self._outgoing.set()
-        raise Unavailable("the ledger was replaced, the new one has to be introduced")
+        # Hello carries the ledger's identity, so a new ledger needs a new session.
+        raise Unavailable("the ledger was replaced; a new session tells the GlobalManager")
 
     async def _send(self) -> None:
         while True:
@@ -177,7 +192,7 @@ class Conversation:
             await self._offer_reports()
             for event in self._session.tick(_now()):
                 if isinstance(event, Closed):
-                    raise HungUp(event.code, event.reason)
+                    raise SessionEnded(event.code, event.reason)
             for data in self._session.data_to_send(_now()):
                 await self._write(data)
             with contextlib.suppress(TimeoutError):
@@ -185,32 +200,33 @@ class Conversation:
                     await self._outgoing.wait()
 
     async def _offer_reports(self) -> None:
-        """Give the session what the ledger owes and it does not have yet."""
+        """Give the session the unacknowledged reports that are new to it."""
         if not self._session.is_open or self._ledger.view.revision <= self._offered:
             return
         try:
             reports = await self._ledger.reports(after=self._offered)
         except Overloaded:
-            return  # the ledger is changing all the time, and each change brings us here
+            return  # the ledger is busy with changes, and each change calls this again
         for report in reports:
             self._session.report(report)
             self._offered = report.revision
 
     async def _write(self, data: bytes) -> None:
         try:
-            async with asyncio.timeout(SEND_S):
+            async with asyncio.timeout(self._send_s):
                 await self._ws.send(data)
         except TimeoutError as error:
-            # Neither keepalive nor close() gets past a full write buffer.
+            # Only abort() ends a connection whose write buffer is full: keepalive and close() wait.
             self._ws.transport.abort()
-            raise HungUp(wire.Close.TIMEOUT, f"nothing could be sent for {SEND_S:g} s") from error
+            reason = f"nothing could be sent for {self._send_s:g} s"
+            raise SessionEnded(wire.Close.TIMEOUT, reason) from error
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _hung_up(error: ConnectionClosed) -> HungUp:
+def _session_ended(error: ConnectionClosed) -> SessionEnded:
     if error.rcvd is not None:
-        return HungUp(error.rcvd.code, error.rcvd.reason)
-    return HungUp(ABNORMAL, str(error))
+        return SessionEnded(error.rcvd.code, error.rcvd.reason)
+    return SessionEnded(ABNORMAL, str(error))

@@ -1,8 +1,8 @@
-"""What proves to the GlobalManager who this node is, and to the node that it is the GlobalManager.
+"""Reads the files that authenticate this node and the GlobalManager: token, certificate, key, CA.
 
-The link asks for it at each dial, for tokens and certificates are rotated. The newest content that
-could be used stays in memory, for an edgecore that restarts takes the mounted files away from a
-container that runs. `defect` says what is wrong with the files now.
+The link reads the files at each dial, because tokens and certificates are rotated. The newest
+usable content stays in memory: a restarted edgecore may remove the mounted files of a running
+container. `problem` says what is wrong with the files now.
 """
 
 import base64
@@ -23,39 +23,39 @@ TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class CredentialError(EdgeAIError):
-    """A file of this node cannot be used. Names the file, never its content."""
+    """A file of this node cannot be used. The text names the file and never quotes the content."""
 
 
 class CredentialLost(EdgeAIError):
-    """The files are of no use any more; a restarted container gets new ones. Exit code 4."""
+    """The files can no longer be used; a restarted container gets new ones. Exit code 4."""
 
 
-class Shown(NamedTuple):
-    """What a dial shows."""
+class Presented(NamedTuple):
+    """The credential that one dial presents to the GlobalManager."""
 
     headers: dict[str, str]
-    """Of the HTTP request."""
+    """Headers of the HTTP request."""
     tls: ssl.SSLContext | None
     """None: without TLS."""
 
 
 class _Claims(msgspec.Struct, frozen=True):
-    """Of a JSON Web Token (RFC 7519, 4.1.4)."""
+    """The claim `exp` of a JSON Web Token (RFC 7519, 4.1.4)."""
 
     exp: float | None = None
 
 
-class Defect(NamedTuple):
+class CredentialProblem(NamedTuple):
     """What is wrong with the files."""
 
     text: str
     """Names the file."""
-    is_by_clock: bool
-    """The file can be used, but has expired if this node's clock is right."""
+    is_expiry: bool
+    """The token can be read, but has expired by this node's clock, which may be wrong."""
 
 
 class Credentials:
-    """Args: files of this node; None: not configured."""
+    """Args: paths of files of this node; None: not configured."""
 
     def __init__(
         self,
@@ -69,21 +69,21 @@ class Credentials:
         self._token_file = token_file
         self._ca_file = ca_file
         self._client_key = client_key
-        self._last: Shown | None = None  # the newest that could be loaded
-        self._digests: dict[Path, bytes] = {}  # of each file's newest content
+        self._last: Presented | None = None  # the newest usable content
+        self._digests: dict[Path, bytes] = {}  # digest of each file's newest content
 
-    def load(self, *, is_secure: bool) -> Shown:
-        """What the files hold now. Raises: CredentialError"""
+    def load(self, *, is_secure: bool) -> Presented:
+        """Read the files. Args: is_secure: with TLS. Raises: CredentialError"""
         headers = {}
         if self._token_file is not None:
             headers["Authorization"] = f"Bearer {read_token(self._token_file)}"
-        self._last = Shown(headers, self.tls() if is_secure else None)
+        self._last = Presented(headers, self.tls() if is_secure else None)
         return self._last
 
-    def newest(self, *, is_secure: bool) -> Shown:
-        """What the files hold now, else what they held when they could be used last.
+    def newest(self, *, is_secure: bool) -> Presented:
+        """Read the files; if they cannot be used, return their last usable content.
 
-        Raises: CredentialError where they never could
+        Raises: CredentialError if they never could be used
         """
         try:
             return self.load(is_secure=is_secure)
@@ -93,7 +93,7 @@ class Credentials:
             return self._last
 
     def tls(self) -> ssl.SSLContext:
-        """Of the files as they are now. Raises: CredentialError"""
+        """A TLS context from the files as they are now. Raises: CredentialError"""
         try:
             context = ssl.create_default_context(cafile=self._ca_file)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -112,9 +112,9 @@ class Credentials:
             ) from error
 
     def digest(self) -> bytes:
-        """Another one once a file of what proves who we are has another content.
+        """A digest of token, certificate and key; it changes when the content of a file changes.
 
-        A file that cannot be read counts with the content that it had before.
+        A file that cannot be read counts with its previous content.
         """
         sha256 = hashlib.sha256()
         for path in (self._token_file, self.client_certificate, self._client_key):
@@ -126,8 +126,10 @@ class Credentials:
             self._digests[path] = hashlib.sha256(path.read_bytes()).digest()
         return self._digests.get(path, b"")
 
-    def defect(self, now: datetime) -> Defect | None:
-        """What is wrong with files that could be used before. None: nothing, or they never could.
+    def problem(self, now: datetime) -> CredentialProblem | None:
+        """What is wrong with files that were usable before.
+
+        None: the files are good, or they were never usable.
 
         Args: now: UTC
         """
@@ -138,12 +140,12 @@ class Credentials:
             for path in (self._ca_file, self.client_certificate, self._client_key):
                 _check_readable(path)
         except CredentialError as error:
-            return Defect(str(error), is_by_clock=False)
+            return CredentialProblem(str(error), is_expiry=False)
         expiry = None if token is None else _expiry(token)
         if expiry is None or now < expiry:
             return None
         text = f"token file {self._token_file}: its token expired at {times.rfc3339(expiry)}"
-        return Defect(text, is_by_clock=True)
+        return CredentialProblem(text, is_expiry=True)
 
 
 def read_token(file: Path) -> str:
@@ -152,7 +154,7 @@ def read_token(file: Path) -> str:
         token = file.read_text(encoding="ascii").strip()
     except OSError as error:
         raise CredentialError(f"token file {file}: {error.strerror}") from error
-    except UnicodeDecodeError:  # not chained: it quotes what it could not decode
+    except UnicodeDecodeError:  # not chained: the error quotes the content of the file
         token = ""
     if not TOKEN.fullmatch(token):
         raise CredentialError(f"token file {file}: it is not one word of printable ASCII")
@@ -160,7 +162,7 @@ def read_token(file: Path) -> str:
 
 
 def _expiry(token: str) -> datetime | None:
-    """When a JSON Web Token ends; None for a token of another form, or one without an end."""
+    """When a JSON Web Token expires. None: another form of token, or one that never expires."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -1,9 +1,10 @@
 """Keeps one WebSocket to the GlobalManager, for as long as the process lives.
 
-Started by `app`. It dials, lets a Conversation run, and dials again with full jitter. Whatever
-goes wrong is a reason to wait; losing the cloud stops nothing else on the node. A credential that
-is replaced on disk ends the session too, before the old one has expired. Only a credential whose
-files are lost for good, while the GlobalManager is there, ends the link and with it the process.
+Started by `app`. It dials, runs a Conversation, and dials again with full jitter. After every
+failure it waits and tries again; nothing else on the node stops when the cloud is lost. When the
+credential on disk is replaced, a new session begins before the old credential expires. The link,
+and with it the process, ends in one case only: the credential files are lost for good while the
+GlobalManager can be reached.
 """
 
 import asyncio
@@ -27,25 +28,31 @@ from common.session import Timing
 from common.settings import is_loopback
 from common.tasks import TaskGroup
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.link.conversation import CLOSE_S, Conversation, HungUp
+from localcontroller.link.conversation import (
+    CLOSE_S,
+    RETRY_COMMIT_S,
+    SEND_S,
+    Conversation,
+    SessionEnded,
+)
 from localcontroller.link.credentials import (
     CredentialError,
     CredentialLost,
+    CredentialProblem,
     Credentials,
-    Defect,
-    Shown,
+    Presented,
 )
 from localcontroller.metrics import Metrics
 
 log = get_logger(__name__)
 
-NODE_HEADER: Final = "Edgeai-Node"  # a hint for logs; who we are is in the credential
-FLOOR_S: Final = 0.2  # a lucky draw is no hot loop
+NODE_HEADER: Final = "Edgeai-Node"  # for logs only; the credential identifies the node
+FLOOR_S: Final = 0.2  # least delay, so that small random delays make no hot loop
 MAX_RETRY_AFTER_S: Final = 300.0
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the GlobalManager is, and what proves who we are."""
+    """The address of the GlobalManager, and the name and credentials of this node."""
 
     url: str
     node: str
@@ -53,7 +60,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """For people: connected or not, `since` (RFC 3339)."""
+    """The state of the link, for people. `since` is RFC 3339."""
 
     connected: bool
     since: str
@@ -61,36 +68,37 @@ class LinkState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     epoch: int = 0
     protocol_version: int = 0
     failures: int = 0
-    """Connections that failed or ended, since the process started."""
+    """Number of connections that failed or ended since the process started."""
     last_error: str = ""
     retry_in_s: float = 0.0
-    """Counted from the last failure."""
+    """Seconds from the last failure to the next dial."""
 
 
-class Unwelcome(EdgeAIError):
-    """No conversation came about; `at_least_s` is how long to stay away."""
+class DialFailed(EdgeAIError):
+    """The dial opened no session; `at_least_s` is the least delay before the next dial."""
 
     def __init__(self, problem: str, *, at_least_s: float = 0.0) -> None:
         self.at_least_s = at_least_s
         super().__init__(problem)
 
 
-class Rejected(Unwelcome):
-    """The GlobalManager, or this node, does not accept what the other side shows."""
+class CredentialRejected(DialFailed):
+    """One side does not accept the credential or the certificate of the other side."""
 
 
-class Renewed(EdgeAIError):
-    """The credential on disk is another one than the session was opened with."""
+class CredentialReplaced(EdgeAIError):
+    """The credential on disk differs from the credential that opened the session."""
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to stay away, and after what."""
+    """How long to wait before the next dial, by the reason of the last failure."""
 
     usual: Backoff
     replaced: Backoff
-    """After another LocalController with this node's name took over: they must not alternate."""
+    """After another LocalController with this node's name took over. Long, so that the two do not
+    replace each other again and again."""
     credential_s: float
-    """Least delay after a rejected credential, unless it has been replaced meanwhile."""
+    """Least delay after a rejected credential, unless the files have changed since."""
 
 
 def default_delays(*, min_s: float, max_s: float) -> Delays:
@@ -104,11 +112,12 @@ def default_delays(*, min_s: float, max_s: float) -> Delays:
 class Link:
     """
     Args:
-        credential_check_s: the credential files are looked at so often; once they changed, a new
-            session follows within as long again, for edges that were started together are not to
-            come together
-        credential_lost_s: the link ends once the files have been of no use for so long
-        now: UTC, for people
+        credential_check_s: period of the checks of the credential files. After a change, a new
+            session follows within one more period, at a random time, so that edges that were
+            started together do not reconnect together
+        credential_lost_s: the link ends when the files have been unusable for so long
+        send_s, retry_commit_s: see Conversation
+        now: UTC, for LinkState
         uniform: draws a float in [low, high]
     """
 
@@ -122,6 +131,8 @@ class Link:
         delays: Delays,
         credential_check_s: float = 30.0,
         credential_lost_s: float = 300.0,
+        send_s: float = SEND_S,
+        retry_commit_s: float = RETRY_COMMIT_S,
         now: times.Clock = times.utc_now,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -132,16 +143,18 @@ class Link:
         self._delays = delays
         self._credential_check_s = credential_check_s
         self._credential_lost_s = credential_lost_s
+        self._send_s = send_s
+        self._retry_commit_s = retry_commit_s
         self._now = now
         self._uniform = uniform
-        self._shown = b""  # digest of the credential that was shown last
-        self._is_rejected = False  # since then no session came about
-        self._is_in_reach = False  # the last dial was answered, by a session or a rejection
-        self.lost = ""  # why the credential is lost for good; "" while it is not
+        self._presented_digest = b""  # digest of the credential that the last dial presented
+        self._is_rejected = False  # the credential was rejected, and no session opened since
+        self._is_in_reach = False  # the last dial ended with a session or a rejection
+        self.lost = ""  # why the credential is lost for good; "": the credential is not lost
         self.state = LinkState(connected=False, since=times.rfc3339(self._now()))
 
     async def run(self) -> None:
-        """Dial, talk, wait, again. Raises: CredentialLost"""
+        """Dial, run the session, wait, and again. Raises: CredentialLost"""
         try:
             async with TaskGroup() as group:
                 group.create_task(self._stay_connected(), name="link-connect")
@@ -155,23 +168,30 @@ class Link:
             await asyncio.sleep(delay_s)
 
     async def _connect_once(self) -> float:
-        """One connection from dial to end. Returns: how long to stay away, seconds."""
+        """Run one connection from dial to end. Returns: seconds to wait before the next dial."""
         try:
-            await self._talk()
-        except Renewed as error:
+            await self._run_session()
+        except CredentialReplaced as error:
             log.info("session ended to open a new one", reason=str(error))
             self._set_disconnected()
             return 0.0
-        except Exception as error:  # the link must outlive any fault
+        except Exception as error:  # an unexpected error must not end the link for good
             if not isinstance(error, EdgeAIError | OSError | WebSocketException):
                 log.exception("link failed")
             delay_s = self._delay_s(error)
             self._on_disconnected(error, delay_s)
             return delay_s
 
-    async def _talk(self) -> NoReturn:
+    async def _run_session(self) -> NoReturn:
         ws = await self._dial()
-        conversation = Conversation(ws, self._ledger, self, timing=self._timing)
+        conversation = Conversation(
+            ws,
+            self._ledger,
+            self,
+            timing=self._timing,
+            send_s=self._send_s,
+            retry_commit_s=self._retry_commit_s,
+        )
         try:
             async with TaskGroup() as group:
                 group.create_task(conversation.run(), name="conversation")
@@ -179,149 +199,149 @@ class Link:
         except BaseExceptionGroup as problems:
             raise problems.exceptions[0] from problems
         finally:
-            await conversation.hang_up()
+            await conversation.close()
         raise AssertionError("unreachable: every loop ends by an exception")
 
     async def _watch_credentials(self) -> NoReturn:
-        """Raises: Renewed, once other files than were shown are there and can be used."""
-        refused = self._shown
+        """Raises: CredentialReplaced, once the files have changed and can be used."""
+        unusable = self._presented_digest
         while True:
             await asyncio.sleep(self._credential_check_s)
             digest = self._endpoint.credentials.digest()
-            if digest in (self._shown, refused):
+            if digest in (self._presented_digest, unusable):
                 continue
             await asyncio.sleep(self._uniform(0.0, self._credential_check_s))
             try:
                 self._endpoint.credentials.load(is_secure=self._is_secure)
-            except CredentialError as error:  # half of a pair, perhaps: the rest is to come
+            except CredentialError as error:  # perhaps the key of a new certificate comes later
                 log.warning("new credential cannot be used yet", problem=str(error))
-                refused = digest
+                unusable = digest
             else:
-                raise Renewed("the credential of this node was replaced")
+                raise CredentialReplaced("the credential of this node was replaced")
 
     async def _watch_files(self) -> NoReturn:
-        """Raises: CredentialLost, once the files are of no use for too long and a restart can help.
+        """Raises: CredentialLost, once the files are unusable for too long and a restart can help.
 
-        Without an answer of the GlobalManager nothing ends: the link may be down, and then the
-        container could not be started again, and workers would find nobody to report to.
+        Without an answer of the GlobalManager the process goes on: the network may be down. Then a
+        stopped container could not start again, and the workers could report to nobody.
         """
         loop = asyncio.get_running_loop()
         since_s: float | None = None
         while True:
             await asyncio.sleep(self._credential_check_s)
-            defect = self._defect()
-            if defect is None:
+            problem = self._credential_problem()
+            if problem is None:
                 if since_s is not None:
                     log.info("credential on disk can be used again")
                 since_s = None
                 continue
             if since_s is None:
                 since_s = loop.time()
-                log.warning("credential on disk cannot be used", problem=defect.text)
+                log.warning("credential on disk cannot be used", problem=problem.text)
             if loop.time() - since_s >= self._credential_lost_s and self._is_in_reach:
                 self.lost = (
-                    f"{defect.text}, for {self._credential_lost_s:g} s by now; a restart of the "
+                    f"{problem.text}, for {self._credential_lost_s:g} s by now; a restart of the "
                     "container mounts its files anew"
                 )
                 raise CredentialLost(self.lost)
 
-    def _defect(self) -> Defect | None:
-        """What is wrong with the files; an expired token only where it is rejected, too.
+    def _credential_problem(self) -> CredentialProblem | None:
+        """What is wrong with the files. An expired token counts only after a rejection.
 
-        Where a session with it is open, this node's clock is wrong.
+        If the GlobalManager accepts the token, this node's clock is wrong.
         """
-        defect = self._endpoint.credentials.defect(self._now())
-        if defect is not None and defect.is_by_clock and not self._is_rejected:
+        problem = self._endpoint.credentials.problem(self._now())
+        if problem is not None and problem.is_expiry and not self._is_rejected:
             return None
-        return defect
+        return problem
 
     def _delay_s(self, error: Exception) -> float:
         match error:
-            case HungUp(code=wire.Close.REPLACED):
+            case SessionEnded(code=wire.Close.REPLACED):
                 log.error(
                     "another LocalController uses this node's name; stop one of them",
                     node=self._endpoint.node,
                 )
                 return self._delays.replaced.next_s()
-            case HungUp(code=wire.Close.REVOKED):
-                return self._delays.usual.next_s(at_least_s=self._credential_s())
-            case Unwelcome():
+            case SessionEnded(code=wire.Close.REVOKED):
+                return self._delays.usual.next_s(at_least_s=self._credential_delay_s())
+            case DialFailed():
                 return self._delays.usual.next_s(at_least_s=error.at_least_s)
         return self._delays.usual.next_s()
 
     # ---- dialling -------------------------------------------------------------------------------
 
     async def _dial(self) -> ClientConnection:
-        """Raises: Unwelcome; what websockets and sockets raise"""
+        """Raises: DialFailed; errors of websockets and of sockets"""
         endpoint = self._endpoint
-        shown = self._newest_credential()
+        presented = self._newest_credential()
         try:
             ws = await connect(
                 endpoint.url,
                 subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
                 compression=None,
-                additional_headers={NODE_HEADER: endpoint.node, **shown.headers},
-                ssl=shown.tls,
+                additional_headers={NODE_HEADER: endpoint.node, **presented.headers},
+                ssl=presented.tls,
                 proxy=None if is_loopback(urlsplit(endpoint.url).hostname or "") else True,
                 open_timeout=self._timing.opening_s,
-                ping_interval=None,  # Beats watch both ways
+                ping_interval=None,  # the session's Beats check both directions
                 close_timeout=CLOSE_S,
                 max_size=wire.MAX_FRAME_BYTES,
             )
         except InvalidStatus as error:
-            raise self._refused(error) from error
+            raise self._handshake_refused(error) from error
         except ssl.SSLError as error:
-            raise Rejected(_tls_problem(endpoint.url, error)) from error
+            raise CredentialRejected(_tls_problem(endpoint.url, error)) from error
         except (InvalidMessage, ConnectionError) as error:
-            raise self._cut(error) from error
+            raise self._ended_without_answer(error) from error
         if ws.subprotocol != wire.SUBPROTOCOL:
             ws.transport.abort()
-            raise Unwelcome(f"{endpoint.url} speaks no {wire.SUBPROTOCOL}; is it a GlobalManager?")
+            raise DialFailed(f"{endpoint.url} speaks no {wire.SUBPROTOCOL}; is it a GlobalManager?")
         return ws
 
-    def _newest_credential(self) -> Shown:
-        """Read for each connection: files are rotated. Raises: Unwelcome"""
-        self._shown = self._endpoint.credentials.digest()
+    def _newest_credential(self) -> Presented:
+        """Read the files again for each connection: they are rotated. Raises: DialFailed"""
+        self._presented_digest = self._endpoint.credentials.digest()
         try:
             return self._endpoint.credentials.newest(is_secure=self._is_secure)
         except CredentialError as error:
             log.error("cannot use a credential of this node", problem=str(error))
-            raise Unwelcome(str(error), at_least_s=self._delays.credential_s) from error
+            raise DialFailed(str(error), at_least_s=self._delays.credential_s) from error
 
     @property
     def _is_secure(self) -> bool:
         return urlsplit(self._endpoint.url).scheme == "wss"
 
-    def _credential_s(self) -> float:
-        """How long to stay away after a rejection: not at all, should there be a new credential."""
-        is_new = self._endpoint.credentials.digest() != self._shown
+    def _credential_delay_s(self) -> float:
+        """Least delay after a rejection; 0 if the files have changed since the dial."""
+        is_new = self._endpoint.credentials.digest() != self._presented_digest
         return 0.0 if is_new else self._delays.credential_s
 
-    def _refused(self, error: InvalidStatus) -> Unwelcome:
+    def _handshake_refused(self, error: InvalidStatus) -> DialFailed:
         status = error.response.status_code
         if status in (401, 403):
             log.error("GlobalManager rejects the credential of this node", status=status)
-            return Rejected(
+            return CredentialRejected(
                 f"GlobalManager rejects the credential of this node with {status}; check "
                 "--token-file or the client certificate",
-                at_least_s=self._credential_s(),
+                at_least_s=self._credential_delay_s(),
             )
-        return Unwelcome(
+        return DialFailed(
             f"GlobalManager answers the handshake with {status}",
             at_least_s=_retry_after_s(error.response.headers.get("Retry-After", "")),
         )
 
-    def _cut(self, error: InvalidMessage | ConnectionError) -> Unwelcome:
-        """The connection ended without an answer, as TLS 1.3 ends one whose client is not liked."""
+    def _ended_without_answer(self, error: InvalidMessage | ConnectionError) -> DialFailed:
+        """A TLS 1.3 server that does not accept the client's certificate ends the connection so."""
         url, certificate = self._endpoint.url, self._endpoint.credentials.client_certificate
         if certificate is None or not isinstance(error, InvalidMessage | ConnectionResetError):
-            return Unwelcome(f"{url}: {error}")
-        return Rejected(
+            return DialFailed(f"{url}: {error}")
+        return CredentialRejected(
             f"{url} ended the connection without an answer; it has too many at once, or does not "
             f"accept the client certificate {certificate}: see the log of the GlobalManager"
         )
 
-    # ---- what the conversation tells ------------------------------------------------------------
+    # ---- events of the conversation -------------------------------------------------------------
 
     def on_welcomed(self, welcomed: Welcomed) -> None:
         log.info(
@@ -344,7 +364,7 @@ class Link:
         )
 
     def on_synced(self) -> None:
-        # Not before: a GlobalManager that dies of every Hello must not be hammered.
+        # Only now: a GlobalManager that crashes at each Hello must see growing delays.
         self._delays.usual.reset()
 
     def on_report_settled(self, report: ReportAcked) -> None:
@@ -359,8 +379,8 @@ class Link:
         log.warning("no session with GlobalManager", reason=problem, retry_in_s=round(delay_s, 1))
         if not self.state.connected:
             self._metrics.connects.labels(outcome="failed").inc()
-        self._is_in_reach = isinstance(error, Rejected) or (
-            isinstance(error, HungUp) and error.code == wire.Close.REVOKED
+        self._is_in_reach = isinstance(error, CredentialRejected) or (
+            isinstance(error, SessionEnded) and error.code == wire.Close.REVOKED
         )
         self._is_rejected = self._is_rejected or self._is_in_reach
         self._set_disconnected()
@@ -383,7 +403,7 @@ class Link:
 
 
 def _tls_problem(url: str, error: ssl.SSLError) -> str:
-    """Which side does not like the other, and why."""
+    """Which side does not accept the other, and why."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"this node does not accept the certificate of {url}: {error.verify_message}; check "
@@ -396,5 +416,5 @@ def _tls_problem(url: str, error: ssl.SSLError) -> str:
 
 
 def _retry_after_s(text: str) -> float:
-    """Seconds of a Retry-After header; a date, or nonsense, is as if it were not there."""
+    """Seconds of a Retry-After header; 0 for a date or any other text."""
     return min(float(text), MAX_RETRY_AFTER_S) if text.strip().isdecimal() else 0.0

@@ -1,4 +1,4 @@
-"""A GlobalManager for tests: a real WebSocket server that drives the cloud's end of the session."""
+"""A GlobalManager for tests: a real WebSocket server that runs the cloud's end of the session."""
 
 import asyncio
 import contextlib
@@ -21,17 +21,20 @@ from common.cloud_session import (
     TaskAcked,
 )
 from common.ids import TaskKey
-from tests.localcontroller.builders import TIMING, report_of, until
+from tests.localcontroller.builders import TIMING, report_of
+from tests.waiting import async_eventually
 
 
 class Cloud:
-    """What the cloud wants, and all that it heard. `port` stays over stop and start."""
+    """The desired set, and all that edges sent. `port` stays the same over stop and start."""
 
     def __init__(self) -> None:
         self.desired: dict[TaskKey, Desired] = {}
         self.epoch = 1
         self.refuse: dict[str, str] = {}  # worker -> why its reports are refused
-        self.answers: list[tuple[int, dict[str, str]]] = []  # to the next handshakes
+        self.answers: list[
+            tuple[int, dict[str, str]]
+        ] = []  # status and headers for the next handshakes
         self.acknowledges = True
         self.requests: list[Mapping[str, str]] = []  # headers of handshakes
         self.hellos: list[HelloReceived] = []
@@ -41,7 +44,9 @@ class Cloud:
         self.sockets: list[ServerConnection] = []
         self.sessions: list[CloudSession] = []
         self.greeting: bytes | str | None = None  # sent instead of Welcome
-        self.on_request: Callable[[], None] = lambda: None  # before it is answered
+        self.on_request: Callable[[], None] = lambda: (
+            None
+        )  # called before the answer to a handshake
         self.tls: ssl.SSLContext | None = None  # from the next start on
         self.rejects = False  # 401 to every handshake
         self.port = 0
@@ -66,7 +71,7 @@ class Cloud:
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 
     async def stop(self) -> None:
-        """Like SIGKILL: no close frames."""
+        """Stop as by SIGKILL, without close frames."""
         if self._server is not None:
             self.cut()
             self._server.close()
@@ -127,10 +132,10 @@ class Cloud:
         for message in data:
             await socket.send(message)
 
-    # ---- what tests ask -------------------------------------------------------------------------
+    # ---- for tests ------------------------------------------------------------------------------
 
     async def desire(self, key: TaskKey, task: Desired | None) -> None:
-        """Change the desired set, also of the live session."""
+        """Change the desired set, and send the change to the live session."""
         if task is None:
             self.desired.pop(key, None)
         else:
@@ -140,7 +145,7 @@ class Cloud:
             await self._flush(self.sockets[-1], self.sessions[-1])
 
     async def until_synced(self, count: int = 1) -> None:
-        await until(lambda: self.synced >= count)
+        await async_eventually(f"Synced number {count}", lambda: self.synced >= count)
 
     async def until_reported(self, worker: str, **expected: object) -> wire.ReportBody:
         """The first report of `worker` whose status or task info are as expected."""
@@ -149,8 +154,7 @@ class Cloud:
             bodies = [report_of(r.body) for r in self.reports if r.worker == worker]
             return next((body for body in bodies if _matches(body, expected)), None)
 
-        body: wire.ReportBody = await until(found)
-        return body
+        return await async_eventually(f"a report of {worker} with {expected}", found)
 
 
 def _matches(body: wire.ReportBody, expected: Mapping[str, object]) -> bool:

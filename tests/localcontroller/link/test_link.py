@@ -1,18 +1,23 @@
-"""The link against a real WebSocket server that speaks the cloud's end."""
+"""The link against a real WebSocket server that runs the cloud's end of the session."""
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
 
 from common import wire
 from common.backoff import Backoff
+from common.edge_session import ReportAcked, Welcomed
+from common.ids import WorkerName
 from common.session import Timing
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.link import conversation
+from localcontroller.link.conversation import Conversation, SessionEnded
 from localcontroller.link.credentials import Credentials
 from localcontroller.link.link import Delays, Endpoint, Link, LinkState, default_delays
 from localcontroller.metrics import Metrics
@@ -25,9 +30,10 @@ from tests.localcontroller.builders import (
     key,
     report_of,
     said,
-    until,
 )
 from tests.localcontroller.cloud import Cloud, running_cloud
+from tests.localcontroller.full_disk import full_disk
+from tests.waiting import PATIENCE_S, async_eventually
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ async def cloud() -> AsyncIterator[Cloud]:
 
 
 def quick_delays() -> Delays:
-    """Reconnects at once, but for what only a person can help."""
+    """Reconnects at once, except after failures that only a person can repair."""
     quick = Backoff(base_s=0.01, max_s=0.05)
     return Delays(usual=quick, replaced=Backoff(base_s=60, max_s=60, floor_s=30), credential_s=30)
 
@@ -46,19 +52,20 @@ def quick_delays() -> Delays:
 async def linked(ledger: Ledger, cloud: Cloud, **fields: Any) -> AsyncIterator[Link]:
     delays = fields.pop("delays", None) or quick_delays()
     timing = fields.pop("timing", TIMING)
+    limits = {name: fields.pop(name) for name in ("retry_commit_s",) if name in fields}
     endpoint = Endpoint(url=cloud.url, node="edge-1", credentials=Credentials(**fields))
-    link = Link(endpoint, ledger, Metrics(), timing=timing, delays=delays)
+    link = Link(endpoint, ledger, Metrics(), timing=timing, delays=delays, **limits)
     task = asyncio.create_task(link.run(), name="link")
     try:
         yield link
-        assert not task.done()  # it never dies
+        assert not task.done()  # the link survived
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
 
-async def test_what_is_desired_is_held_and_acknowledged(ledger: Ledger, cloud: Cloud) -> None:
+async def test_the_desired_set_is_held_and_acknowledged(ledger: Ledger, cloud: Cloud) -> None:
     cloud.desired = {key(f"t{n}"): desired(uid=f"uid-{n}") for n in range(200)}
     async with linked(ledger, cloud):
         await cloud.until_synced()
@@ -71,21 +78,27 @@ async def test_a_task_of_megabytes_arrives(ledger: Ledger, cloud: Cloud) -> None
     async with linked(ledger, cloud):
         await cloud.until_synced()
         await cloud.desire(key(), desired(body_=big))
-        await until(lambda: ledger.view.held)
+        await async_eventually("the task", lambda: ledger.view.held)
 
 
-async def test_changes_come_down_while_the_session_lives(ledger: Ledger, cloud: Cloud) -> None:
+async def test_changes_arrive_during_the_session(ledger: Ledger, cloud: Cloud) -> None:
     async with linked(ledger, cloud):
         await cloud.until_synced()
         await cloud.desire(key(), desired())
-        await until(lambda: ledger.view.held == {key(): wire.Held(UID, 1)})
+        await async_eventually(
+            "version 1 of the task", lambda: ledger.view.held == {key(): wire.Held(UID, 1)}
+        )
         await cloud.desire(key(), desired(version=2))
-        await until(lambda: ledger.view.held == {key(): wire.Held(UID, 2)})
+        await async_eventually(
+            "version 2 of the task", lambda: ledger.view.held == {key(): wire.Held(UID, 2)}
+        )
         await cloud.desire(key(), None)
-        await until(lambda: ledger.view.held == {})
+        await async_eventually("the withdrawal", lambda: ledger.view.held == {})
 
 
-async def test_what_changed_while_apart_is_made_up(ledger: Ledger, cloud: Cloud) -> None:
+async def test_changes_during_a_lost_connection_arrive_with_the_next_session(
+    ledger: Ledger, cloud: Cloud
+) -> None:
     cloud.desired = {key("a"): desired(uid="a"), key("b"): desired(uid="b")}
     async with linked(ledger, cloud):
         await cloud.until_synced()
@@ -98,12 +111,15 @@ async def test_what_changed_while_apart_is_made_up(ledger: Ledger, cloud: Cloud)
 
 
 async def until_acknowledged(ledger: Ledger) -> None:
-    """Until the cloud has taken every report; the test's own time limit bounds it."""
-    while await ledger.unacked():  # noqa: ASYNC110 - the ledger tells only who asks
-        await asyncio.sleep(0.005)
+    """Wait until the cloud has acknowledged every report."""
+
+    async def is_empty() -> bool:
+        return await ledger.unacked() == 0
+
+    await async_eventually("an empty outbox", is_empty)
 
 
-async def test_a_report_goes_up_and_leaves_the_outbox(ledger: Ledger, cloud: Cloud) -> None:
+async def test_an_acknowledged_report_leaves_the_outbox(ledger: Ledger, cloud: Cloud) -> None:
     cloud.desired = {key(): desired()}
     async with linked(ledger, cloud):
         await cloud.until_synced()
@@ -112,7 +128,7 @@ async def test_a_report_goes_up_and_leaves_the_outbox(ledger: Ledger, cloud: Clo
         await until_acknowledged(ledger)
 
 
-async def test_reports_wait_while_the_cloud_is_away_newest_per_worker(
+async def test_while_the_cloud_is_down_the_newest_report_of_each_worker_waits(
     ledger: Ledger, cloud: Cloud
 ) -> None:
     cloud.desired = {key(): desired(body_=body("w1", "w2"))}
@@ -138,11 +154,11 @@ async def test_a_report_that_was_not_acknowledged_is_sent_again(
         await cloud.until_reported(WORKER, seen=3)
         cloud.acknowledges = True
         cloud.cut()
-        await until(lambda: len(cloud.reports) == 2)
+        await async_eventually("the second report", lambda: len(cloud.reports) == 2)
         await until_acknowledged(ledger)
 
 
-async def test_a_refused_report_is_given_up_and_harms_no_other(
+async def test_a_refused_report_leaves_the_outbox_and_other_reports_arrive(
     ledger: Ledger, cloud: Cloud
 ) -> None:
     cloud.desired = {key(): desired(body_=body("bad", "good"))}
@@ -159,48 +175,49 @@ async def test_a_refused_task_is_answered_with_the_reason(ledger: Ledger, cloud:
     async with linked(ledger, cloud):
         await cloud.until_synced()
         await cloud.desire(key(), desired(body_=b"\x81\xa4name\xa1\xff"))
-        await until(lambda: cloud.held)
+        await async_eventually("the answer to the task", lambda: cloud.held)
     assert "utf-8" in cloud.held[0].refused
     assert ledger.view.held == {}
 
 
-async def test_the_epoch_is_kept_and_an_older_cloud_is_turned_away(
-    ledger: Ledger, cloud: Cloud
-) -> None:
+async def test_a_cloud_of_an_older_epoch_is_refused(ledger: Ledger, cloud: Cloud) -> None:
     cloud.epoch = 7
     async with linked(ledger, cloud) as link:
         await cloud.until_synced()
         cloud.epoch, cloud.desired = 6, {key(): desired()}
         cloud.cut()
-        await until(lambda: "epoch 6 is older than 7" in link.state.last_error)
+        await async_eventually(
+            "the refusal of the older epoch",
+            lambda: "epoch 6 is older than 7" in link.state.last_error,
+        )
     assert (ledger.view.epoch, ledger.view.held) == (7, {})
 
 
 GREETINGS: dict[str, bytes | str] = {
     "noise": b"\xc1\xff\x00",
     "half a frame": wire.encode(wire.Welcome(1, 1, "s"))[0][:-2],
-    "a frame of the wrong moment": wire.encode(wire.Synced(1, []))[0],
+    "an unexpected frame": wire.encode(wire.Synced(1, []))[0],
     "a version that was not offered": wire.encode(wire.Welcome(99, 1, "s"))[0],
     "text": "hello",
-    "more than a frame may have": bytes(wire.MAX_FRAME_BYTES + 1),
+    "a frame that is too long": bytes(wire.MAX_FRAME_BYTES + 1),
     "nothing": "",
 }
 
 
 @pytest.mark.parametrize("case", GREETINGS)
-async def test_nonsense_from_the_server_ends_the_session_and_no_more(
+async def test_invalid_bytes_from_the_server_end_only_the_session(
     case: str, ledger: Ledger, cloud: Cloud
 ) -> None:
     cloud.greeting = GREETINGS[case]
     timing = Timing(opening_s=0.3, beat_s=5.0, silence_s=10.0)
     async with linked(ledger, cloud, timing=timing) as link:
-        await until(lambda: link.state.failures >= 2)
+        await async_eventually("a second failure", lambda: link.state.failures >= 2)
         cloud.greeting = None
         await cloud.until_synced()
-        await until(lambda: link.state.connected)
+        await async_eventually("a session", lambda: link.state.connected)
 
 
-async def test_a_cloud_killed_in_the_middle_of_a_task_leaves_what_was_held(
+async def test_a_cloud_killed_amid_an_assignment_changes_no_held_task(
     ledger: Ledger, cloud: Cloud
 ) -> None:
     cloud.desired = {key(): desired()}
@@ -213,15 +230,17 @@ async def test_a_cloud_killed_in_the_middle_of_a_task_leaves_what_was_held(
     assert ledger.view.held == {key(): wire.Held(UID, 1)}
 
 
-async def test_a_silent_cloud_is_left(ledger: Ledger, cloud: Cloud) -> None:
+async def test_a_session_with_a_silent_cloud_is_ended(ledger: Ledger, cloud: Cloud) -> None:
     timing = Timing(opening_s=1.0, beat_s=0.05, silence_s=0.2)
     async with linked(ledger, cloud, timing=timing) as link:
-        await until(lambda: "silent" in link.state.last_error)
+        await async_eventually(
+            "the end of the silent session", lambda: "silent" in link.state.last_error
+        )
 
 
 async def refused_state(ledger: Ledger, cloud: Cloud, **fields: Any) -> LinkState:
     async with linked(ledger, cloud, **fields) as link:
-        await until(lambda: link.state.failures)
+        await async_eventually("a failure", lambda: link.state.failures)
         return link.state
 
 
@@ -262,7 +281,7 @@ async def test_a_revoked_session_is_opened_again_slowly_but_with_a_new_credentia
         if rotated:
             await asyncio.to_thread(token_file.write_text, "second")
         await cloud.sockets[-1].close(wire.Close.REVOKED, "the credential is no longer good")
-        await until(lambda: link.state.failures)
+        await async_eventually("a failure", lambda: link.state.failures)
         assert (link.state.retry_in_s < 1) == rotated
 
 
@@ -280,11 +299,11 @@ async def test_every_other_status_is_tried_again_soon(
         await cloud.until_synced()
 
 
-async def test_being_replaced_means_to_stay_away_for_long(ledger: Ledger, cloud: Cloud) -> None:
+async def test_a_replaced_session_is_opened_again_slowly(ledger: Ledger, cloud: Cloud) -> None:
     async with linked(ledger, cloud) as link:
         await cloud.until_synced()
         await cloud.sockets[-1].close(wire.Close.REPLACED, "another LocalController")
-        await until(lambda: link.state.failures)
+        await async_eventually("a failure", lambda: link.state.failures)
         assert link.state.retry_in_s >= 30
         assert "4001" in link.state.last_error
 
@@ -307,7 +326,7 @@ BAD_TOKENS = {"two words": b"a b", "two lines": b"a\r\nX: y", "empty": b"", "bin
 
 
 @pytest.mark.parametrize("case", BAD_TOKENS)
-async def test_a_token_file_of_nonsense_is_named(
+async def test_an_invalid_token_file_is_named(
     case: str, ledger: Ledger, cloud: Cloud, tmp_path: Path
 ) -> None:
     token_file = tmp_path / "token"
@@ -318,7 +337,7 @@ async def test_a_token_file_of_nonsense_is_named(
     assert cloud.requests == []
 
 
-async def test_a_server_of_another_kind_is_recognised(ledger: Ledger) -> None:
+async def test_a_server_that_is_no_global_manager_is_recognised(ledger: Ledger) -> None:
     async with running_cloud() as cloud:
         assert cloud._server is not None
         cloud.answers = [(200, {})]
@@ -326,7 +345,7 @@ async def test_a_server_of_another_kind_is_recognised(ledger: Ledger) -> None:
         assert "200" in state.last_error
 
 
-async def test_a_new_ledger_is_introduced_at_once(ledger: Ledger, cloud: Cloud) -> None:
+async def test_a_new_ledger_gets_a_new_session_at_once(ledger: Ledger, cloud: Cloud) -> None:
     cloud.desired = {key(): desired()}
     async with linked(ledger, cloud):
         await cloud.until_synced()
@@ -334,7 +353,7 @@ async def test_a_new_ledger_is_introduced_at_once(ledger: Ledger, cloud: Cloud) 
         with contextlib.suppress(Exception):
             await ledger.unacked()
         await cloud.until_synced(2)
-        await until(lambda: ledger.view.held)
+        await async_eventually("the task", lambda: ledger.view.held)
     first, second = cloud.hellos
     assert first.instance != second.instance
     assert second.held == {}
@@ -349,20 +368,55 @@ async def test_delays_spread_and_stay_within_their_bounds() -> None:
     assert min(delays.replaced.next_s() for _ in range(50)) >= 30
 
 
-async def test_a_stalled_cloud_is_cut_in_bounded_time(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A peer that reads nothing fills the socket; only aborting gets away from it."""
-    monkeypatch.setattr(conversation, "SEND_S", 0.3)
-    names = [f"w{n}" for n in range(60)]
+class NoListener:
+    def on_welcomed(self, welcomed: Welcomed) -> None: ...
 
-    async def on_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.Event().wait()
+    def on_synced(self) -> None: ...
 
-    del names, on_client
+    def on_report_settled(self, report: ReportAcked) -> None: ...
 
 
-async def test_commits_are_tried_again_in_order_until_there_is_space(
+async def test_a_cloud_that_stops_reading_is_left_in_bounded_time(
     ledger: Ledger, cloud: Cloud
 ) -> None:
-    del ledger, cloud
+    """The socket to such a cloud fills up; then neither a send nor a close frame gets through."""
+    workers = [WorkerName(f"w{n}") for n in range(64)]
+    cloud.desired = {key(): desired(body_=body(*workers))}
+    with socket.create_connection(("127.0.0.1", cloud.port)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        ws = await connect(cloud.url, sock=connection, subprotocols=[Subprotocol(wire.SUBPROTOCOL)])
+        conversation = Conversation(ws, ledger, NoListener(), timing=TIMING, send_s=0.2)
+        running = asyncio.create_task(conversation.run(), name="conversation")
+        await cloud.until_synced()
+        cloud.sockets[-1].transport.pause_reading()
+        for worker in workers:
+            await ledger.record(UID, worker, [said(1, details={"log": "x" * 60_000})])
+        with pytest.raises(SessionEnded, match=r"nothing could be sent for 0\.2 s"):
+            await asyncio.wait_for(running, PATIENCE_S)
+        assert ws.transport.is_closing()
+        await asyncio.wait_for(conversation.close(), PATIENCE_S)
+
+
+async def test_without_disk_space_nothing_is_acknowledged_and_then_all_in_order(
+    ledger: Ledger,
+    cloud: Cloud,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logged = ""
+
+    def tries() -> int:
+        nonlocal logged
+        logged += capsys.readouterr().out
+        return (logged + caplog.text).count("cannot commit")
+
+    async with linked(ledger, cloud, retry_commit_s=0.01):
+        await cloud.until_synced()
+        with full_disk():
+            for name in ("a", "b"):
+                await cloud.desire(key(name), desired(uid=name))
+            await async_eventually("a third try", lambda: tries() >= 3)
+            assert (cloud.held, ledger.view.held) == ([], {})
+        await async_eventually("two acknowledgements", lambda: len(cloud.held) == 2)
+    assert [(held.key, held.refused) for held in cloud.held] == [(key("a"), ""), (key("b"), "")]
+    assert set(ledger.view.held) == {key("a"), key("b")}

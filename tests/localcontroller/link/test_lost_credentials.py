@@ -1,7 +1,7 @@
-"""A LocalController whose mounted credential vanishes or freezes, as an edgecore restart does it.
+"""A LocalController whose mounted credential disappears or is no longer rotated.
 
-Real processes, a real TLS server, real files. What KubeEdge does to the volumes of a running pod
-is imitated: the directory is removed, or keeps a token that has expired.
+Real processes, a real TLS server, real files. A restarted edgecore does this to the volumes of a
+running pod: the directory is removed, or keeps a token that has expired.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from localcontroller.link.link import Endpoint, Link
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi
 from tests.certificates import Authority
-from tests.localcontroller.builders import TIMING, WORKER, desired, key, until
+from tests.localcontroller.builders import TIMING, WORKER, desired, key
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.link.test_link import quick_delays
 from tests.localcontroller.test_process import Controller, running
+from tests.waiting import PATIENCE_S, async_eventually
 
 LOST: Final = 4  # exit code
-END_S: Final = 60.0  # generous: a busy machine
 
 
 def token(expires_in_s: float, subject: str = "node") -> str:
-    """A JSON Web Token as the kubelet mounts one; its signature is nobody's."""
+    """A JSON Web Token like those that the kubelet mounts, with an invalid signature."""
     claims = {"exp": int(time.time() + expires_in_s), "sub": subject}
     parts = ({"alg": "RS256"}, claims, {"signature": "none"})
     return ".".join(
@@ -97,13 +97,13 @@ def flags(cloud: Cloud, mount: Mount, *, lost_s: float) -> tuple[str, ...]:
 
 
 async def end_of(controller: Controller) -> tuple[int, str]:
-    """Exit code, and the line on stderr that is no log line."""
-    code = await asyncio.wait_for(controller.process.wait(), END_S)
-    await until(lambda: controller.said())
-    return code, controller.said()
+    """Wait for the end. Returns: exit code, and the line on stderr that is no log line"""
+    code = await asyncio.wait_for(controller.process.wait(), PATIENCE_S)
+    line = await async_eventually("the last line on stderr", controller.said)
+    return code, line
 
 
-async def test_a_lost_mount_is_outlived_with_what_is_in_memory(
+async def test_without_its_mount_a_process_goes_on_with_the_credential_in_memory(
     state_dir: Path, cloud: Cloud, mount: Mount
 ) -> None:
     async with running(state_dir, *flags(cloud, mount, lost_s=600)) as controller:
@@ -114,15 +114,15 @@ async def test_a_lost_mount_is_outlived_with_what_is_in_memory(
         assert await controller.say(3) == 200
         await cloud.until_reported(WORKER, seen=3)
         assert (await controller.probe("/healthz"))[0] == 200
-    shown = {request["Authorization"] for request in cloud.requests}
-    assert len(shown) == 1  # the token that was there before
+    presented = {request["Authorization"] for request in cloud.requests}
+    assert len(presented) == 1  # the token from before
     assert "Traceback" not in controller.log
 
 
 async def test_a_mount_that_stays_lost_ends_the_process(
     state_dir: Path, cloud: Cloud, mount: Mount
 ) -> None:
-    """In a new container the files are there again."""
+    """A restarted container gets the files again."""
     async with running(state_dir, *flags(cloud, mount, lost_s=0.5)) as controller:
         await cloud.until_synced()
         mount.remove()
@@ -134,16 +134,23 @@ async def test_a_mount_that_stays_lost_ends_the_process(
     assert "Traceback" not in controller.log
 
 
-async def test_a_mount_that_comes_back_in_time_ends_nothing(
+async def test_a_mount_that_comes_back_in_time_does_not_end_the_process(
     state_dir: Path, cloud: Cloud, mount: Mount
 ) -> None:
     async with running(state_dir, *flags(cloud, mount, lost_s=600)) as controller:
         await cloud.until_synced()
         mount.remove()
-        await until(lambda: controller.logged("credential on disk cannot be used"))
+        await async_eventually(
+            "the warning", lambda: controller.logged("credential on disk cannot be used")
+        )
         mount.fill(token(expires_in_s=3600, subject="renewed"))
-        await until(lambda: controller.logged("credential on disk can be used again"))
-        await until(lambda: len({r["Authorization"] for r in cloud.requests}) == 2)
+        await async_eventually(
+            "the end of the problem",
+            lambda: controller.logged("credential on disk can be used again"),
+        )
+        await async_eventually(
+            "the new token", lambda: len({r["Authorization"] for r in cloud.requests}) == 2
+        )
         await cloud.until_synced(2)
 
 
@@ -159,7 +166,7 @@ async def test_a_frozen_token_that_is_rejected_ends_the_process(
     assert "expired" in line
 
 
-async def test_a_token_that_only_this_nodes_clock_calls_expired_ends_nothing(
+async def test_an_expired_token_that_is_accepted_does_not_end_the_process(
     state_dir: Path, cloud: Cloud, mount: Mount
 ) -> None:
     """The GlobalManager accepts it, so the clock of this node is wrong."""
@@ -173,28 +180,30 @@ async def test_a_token_that_only_this_nodes_clock_calls_expired_ends_nothing(
         await cloud.until_reported(WORKER, seen=3)
 
 
-async def test_a_static_token_that_is_rejected_ends_nothing(
+async def test_a_static_token_that_is_rejected_does_not_end_the_process(
     state_dir: Path, cloud: Cloud, mount: Mount
 ) -> None:
-    """No restart would bring another one: a person must."""
+    """A restart would bring the same token; only a person can replace it."""
     mount.fill("a-secret-of-this-node")
     cloud.rejects = True
     async with running(state_dir, *flags(cloud, mount, lost_s=0.2)) as controller:
-        await until(lambda: len(cloud.requests) >= 15)
+        await async_eventually("15 handshakes", lambda: len(cloud.requests) >= 15)
         cloud.rejects = False
         await cloud.until_synced()
         assert controller.process.returncode is None
 
 
-async def test_without_the_cloud_a_lost_mount_ends_nothing(
+async def test_without_the_cloud_a_lost_mount_does_not_end_the_process(
     state_dir: Path, cloud: Cloud, mount: Mount
 ) -> None:
-    """A container could not be started again before the link is back, and workers must be heard."""
+    """Offline, a stopped container could not start again, and workers could report to nobody."""
     async with running(state_dir, *flags(cloud, mount, lost_s=0.2)) as controller:
         await cloud.until_synced()
         await cloud.stop()
         mount.remove()
-        await until(lambda: len(controller.logged("no session with GlobalManager")) >= 15)
+        await async_eventually(
+            "15 failed dials", lambda: len(controller.logged("no session with GlobalManager")) >= 15
+        )
         assert await controller.say(3) == 200
         await cloud.start()
         code, _ = await end_of(controller)
@@ -204,10 +213,12 @@ async def test_without_the_cloud_a_lost_mount_ends_nothing(
 async def test_files_that_were_never_there_are_waited_for(
     state_dir: Path, cloud: Cloud, mount: Mount
 ) -> None:
-    """A ConfigMap may come after the pod: its volume is empty until then."""
+    """A pod may start before its ConfigMap exists; until then the volume is empty."""
     mount.remove()
     async with running(state_dir, *flags(cloud, mount, lost_s=0.2)) as controller:
-        await until(lambda: len(controller.logged("no session with GlobalManager")) >= 5)
+        await async_eventually(
+            "5 failed dials", lambda: len(controller.logged("no session with GlobalManager")) >= 5
+        )
         mount.fill(token(expires_in_s=3600))
         await cloud.until_synced()
 
@@ -238,7 +249,7 @@ async def test_liveness_fails_once_the_credential_is_lost(
             assert response.status == 200
         mount.remove()
         with pytest.raises(CredentialLost):
-            await asyncio.wait_for(running_link, END_S)
+            await asyncio.wait_for(running_link, PATIENCE_S)
         async with session.get(url) as response:
             assert response.status == 503
             assert str(mount.token_file) in await response.text()

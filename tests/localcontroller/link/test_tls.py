@@ -1,4 +1,4 @@
-"""The link over TLS: against the GlobalManager's own port, and what is said when that fails."""
+"""The link over TLS against the GlobalManager's own port, and its error messages."""
 
 import contextlib
 import hashlib
@@ -23,8 +23,9 @@ from localcontroller.metrics import Metrics
 from tests.certificates import Authority, Pair
 from tests.globalmanager.edge.door.test_tls import reviewed
 from tests.globalmanager.edge.world import World, beside, token
-from tests.localcontroller.builders import TIMING, until
+from tests.localcontroller.builders import TIMING
 from tests.localcontroller.link.test_link import quick_delays
+from tests.waiting import async_eventually
 
 NODE = "node-0"
 
@@ -80,7 +81,7 @@ async def linked(
     link = Link(endpoint, ledger, Metrics(), timing=TIMING, delays=delays, **fields)
     async with beside(link.run(), "link") as task:
         yield link
-        assert not task.done()  # it never dies
+        assert not task.done()  # the link survived
 
 
 async def test_a_certificate_opens_a_session(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
@@ -88,23 +89,21 @@ async def test_a_certificate_opens_a_session(ledger: Ledger, tmp_path: Path, key
         world_of(tmp_path, keys) as world,
         linked(ledger, world.url, credentials(keys)) as link,
     ):
-        await until(lambda: link.state.connected)
+        await async_eventually("a session", lambda: link.state.connected)
         assert list(world.contacts.by_node()) == [NODE]
 
 
-async def said(ledger: Ledger, url: str, credentials: Credentials) -> str:
-    """What is wrong, after more than one try."""
+async def error_of(ledger: Ledger, url: str, credentials: Credentials) -> str:
+    """The link's error after its first failure."""
     async with linked(ledger, url, credentials) as link:
-        await until(lambda: link.state.failures >= 1)
+        await async_eventually("a failure", lambda: link.state.failures >= 1)
         return link.state.last_error
 
 
-async def test_an_unknown_ca_is_this_nodes_complaint(
-    ledger: Ledger, tmp_path: Path, keys: Keys
-) -> None:
+async def test_this_node_refuses_an_unknown_ca(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
     async with world_of(tmp_path, keys) as world:
-        shown = credentials(keys, ca_file=keys.other_ca.certificate)
-        problem = await said(ledger, world.url, shown)
+        presented = credentials(keys, ca_file=keys.other_ca.certificate)
+        problem = await error_of(ledger, world.url, presented)
     assert "this node does not accept the certificate of wss://127.0.0.1" in problem
     assert "self-signed certificate in certificate chain" in problem
     assert "--ca-file" in problem
@@ -114,14 +113,14 @@ async def test_the_name_of_the_server_is_checked(
     ledger: Ledger, tmp_path: Path, keys: Keys
 ) -> None:
     async with world_of(tmp_path, keys, keys.elsewhere) as world:
-        problem = await said(ledger, world.url, credentials(keys))
+        problem = await error_of(ledger, world.url, credentials(keys))
     assert "this node does not accept" in problem
     assert "IP address mismatch" in problem
 
 
 async def test_an_expired_server_is_named(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
     async with world_of(tmp_path, keys, keys.expired_server) as world:
-        problem = await said(ledger, world.url, credentials(keys))
+        problem = await error_of(ledger, world.url, credentials(keys))
     assert "certificate has expired" in problem
 
 
@@ -129,23 +128,23 @@ async def test_a_client_certificate_that_is_not_accepted_is_named(
     ledger: Ledger, tmp_path: Path, keys: Keys
 ) -> None:
     async with world_of(tmp_path, keys) as world:
-        problem = await said(ledger, world.url, credentials(keys, keys.stranger))
+        problem = await error_of(ledger, world.url, credentials(keys, keys.stranger))
     assert "ended the connection without an answer" in problem
     assert f"accept the client certificate {keys.stranger.certificate}" in problem
 
 
-async def test_a_certificate_of_nobody_is_a_rejected_credential(
+async def test_a_certificate_without_a_node_is_a_rejected_credential(
     ledger: Ledger, tmp_path: Path, keys: Keys
 ) -> None:
     async with world_of(tmp_path, keys) as world:
-        problem = await said(ledger, world.url, credentials(keys, keys.nobody))
+        problem = await error_of(ledger, world.url, credentials(keys, keys.nobody))
     assert "rejects the credential of this node with 401" in problem
 
 
 async def test_a_port_without_tls_is_named(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
     async with World(tmp_path / "tokens").running() as world:
         url = world.url.replace("ws://", "wss://")
-        problem = await said(ledger, url, credentials(keys))
+        problem = await error_of(ledger, url, credentials(keys))
     assert f"no TLS with {url}" in problem or "ended the connection without an answer" in problem
 
 
@@ -161,33 +160,33 @@ async def test_a_file_that_cannot_be_used_is_named_and_tried_again(
     ledger: Ledger, tmp_path: Path, keys: Keys, changed: dict[str, Any]
 ) -> None:
     async with world_of(tmp_path, keys) as world:
-        problem = await said(ledger, world.url, credentials(keys, **changed))
+        problem = await error_of(ledger, world.url, credentials(keys, **changed))
     assert "/nowhere/" in problem
     assert "No such file" in problem
 
 
 async def test_files_are_read_at_each_dial(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
-    """A rejected certificate is replaced while the link waits; the session then comes about."""
+    """A rejected certificate is replaced while the link waits; then a session opens."""
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     put(certificate, keys.nobody.certificate)
     put(key, keys.nobody.key)
     quick = Backoff(base_s=0.01, max_s=0.05)
     delays = Delays(usual=quick, replaced=quick, credential_s=0.2)
-    shown = credentials(keys, Pair(certificate, key))
+    presented = credentials(keys, Pair(certificate, key))
     async with (
         world_of(tmp_path, keys) as world,
-        linked(ledger, world.url, shown, delays) as link,
+        linked(ledger, world.url, presented, delays) as link,
     ):
-        await until(lambda: link.state.failures)
+        await async_eventually("a failure", lambda: link.state.failures)
         put(certificate, keys.renewed.certificate)
         put(key, keys.renewed.key)
-        await until(lambda: link.state.connected)
+        await async_eventually("a session", lambda: link.state.connected)
 
 
-async def test_a_session_that_outlived_its_credential_goes_on_with_the_new_one_at_once(
+async def test_after_a_revoked_credential_the_new_one_opens_a_session_at_once(
     ledger: Ledger, tmp_path: Path, keys: Keys
 ) -> None:
-    """As with a token that has been rotated before it expired."""
+    """The same happens to a token that was rotated before it expired."""
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     put(certificate, keys.stranger.certificate)
     put(key, keys.stranger.key)
@@ -202,40 +201,40 @@ async def test_a_session_that_outlived_its_credential_goes_on_with_the_new_one_a
         authenticator=CertificateAuthenticator(tls.trusts),
         review_s=0.05,
     )
-    shown = credentials(keys, Pair(certificate, key))
-    async with world.running(), linked(ledger, world.url, shown) as link:
-        await until(lambda: link.state.connected)
+    presented = credentials(keys, Pair(certificate, key))
+    async with world.running(), linked(ledger, world.url, presented) as link:
+        await async_eventually("a session", lambda: link.state.connected)
         put(certificate, keys.renewed.certificate)
         put(key, keys.renewed.key)
-        put(bundle, keys.ca.certificate)  # the CA of the first is trusted no more
-        await until(lambda: link.state.failures)
+        put(bundle, keys.ca.certificate)  # the CA of the first certificate is no longer trusted
+        await async_eventually("a failure", lambda: link.state.failures)
         assert "4003" in link.state.last_error
         assert link.state.retry_in_s < 1
-        await until(lambda: link.state.connected)
+        await async_eventually("a session", lambda: link.state.connected)
 
 
 def ended(world: World, code: wire.Close) -> float:
     return world.sample("edgeai_edge_sessions_ended_total", code=str(int(code)))
 
 
-async def test_a_token_that_is_rotated_is_used_before_the_old_one_ends(
+async def test_a_rotated_token_is_used_before_the_old_one_expires(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    """As the kubelet rotates it: both are good for a while."""
-    tokens, shown = tmp_path / "tokens", tmp_path / "token"
+    """The kubelet rotates tokens so: both tokens are valid for a while."""
+    tokens, presented = tmp_path / "tokens", tmp_path / "token"
     old, new = (f"{NODE} {hashlib.sha256(name).hexdigest()}\n" for name in (b"old", b"new"))
-    write(shown, "old")
+    write(presented, "old")
     world = World(tokens, review_s=0.05)
     write(tokens, old + new)
-    credentials = Credentials(token_file=shown)
+    credentials = Credentials(token_file=presented)
     async with (
         world.running(),
         linked(ledger, world.url, credentials, credential_check_s=0.02) as link,
     ):
-        await until(lambda: link.state.connected)
+        await async_eventually("a session", lambda: link.state.connected)
         first = link.state.session
-        write(shown, "new")
-        await until(lambda: link.state.session not in ("", first))
+        write(presented, "new")
+        await async_eventually("another session", lambda: link.state.session not in ("", first))
         write(tokens, new)
         await reviewed(world)
         assert link.state.connected
@@ -250,28 +249,28 @@ async def test_a_certificate_that_is_renewed_is_used_once_its_key_is_there_too(
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     put(certificate, keys.client.certificate)
     put(key, keys.client.key)
-    shown = credentials(keys, Pair(certificate, key))
+    presented = credentials(keys, Pair(certificate, key))
     async with (
         world_of(tmp_path, keys, review_s=0.05) as world,
-        linked(ledger, world.url, shown, credential_check_s=0.02) as link,
+        linked(ledger, world.url, presented, credential_check_s=0.02) as link,
     ):
-        await until(lambda: link.state.connected)
+        await async_eventually("a session", lambda: link.state.connected)
         first = link.state.session
         put(certificate, keys.renewed.certificate)
         await reviewed(world)
         assert link.state.session == first
         put(key, keys.renewed.key)
-        await until(lambda: link.state.session not in ("", first))
+        await async_eventually("another session", lambda: link.state.session not in ("", first))
         assert link.state.failures == 0
         assert ended(world, wire.Close.REVOKED) == 0
 
 
-async def test_edges_whose_credentials_change_together_do_not_come_together(
+async def test_edges_whose_credentials_change_together_reconnect_at_random_times(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    """How long each waits is drawn from the whole interval."""
-    shown, drawn = tmp_path / "token", list[tuple[float, float]]()
-    write(shown, token(NodeName(NODE)))
+    """The delay is a random draw from the whole check period."""
+    presented, drawn = tmp_path / "token", list[tuple[float, float]]()
+    write(presented, token(NodeName(NODE)))
 
     def draw(low: float, high: float) -> float:
         drawn.append((low, high))
@@ -283,14 +282,14 @@ async def test_edges_whose_credentials_change_together_do_not_come_together(
         linked(
             ledger,
             world.url,
-            Credentials(token_file=shown),
+            Credentials(token_file=presented),
             credential_check_s=0.02,
             uniform=draw,
         ) as link,
     ):
-        await until(lambda: link.state.connected)
-        write(shown, token(NodeName(NODE)) + "\n")
-        await until(lambda: drawn)
+        await async_eventually("a session", lambda: link.state.connected)
+        write(presented, token(NodeName(NODE)) + "\n")
+        await async_eventually("a random draw", lambda: drawn)
         assert drawn[0] == (0.0, 0.02)
 
 
@@ -306,7 +305,7 @@ def put(path: Path, source: Path) -> None:
     os.replace(new, path)
 
 
-def test_a_key_with_a_password_is_no_prompt_and_no_secret_is_told(
+def test_a_key_with_a_password_causes_an_error_without_a_prompt_or_secret(
     keys: Keys, tmp_path: Path
 ) -> None:
     locked = tmp_path / "locked.key"

@@ -5,9 +5,8 @@ import contextlib
 import gzip
 import json
 import logging
-import resource
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -33,6 +32,7 @@ from tests.localcontroller.builders import (
     secret_hash,
     withdraw,
 )
+from tests.localcontroller.full_disk import full_disk
 from tests.waiting import PATIENCE_S, async_eventually
 
 FOREIGN_SECRET = "6" * 64
@@ -437,17 +437,6 @@ async def test_a_broken_chunk_is_refused(node: Node) -> None:
 
 
 # ---- without a durable ledger --------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def full_disk() -> Iterator[None]:
-    """Let no file grow, so that a write of the ledger fails as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_on_a_full_disk_a_worker_is_told_to_retry(node: Node) -> None:
