@@ -225,13 +225,18 @@ async def test_rounds_of_sednas_trainer_are_reported_to_the_cloud(node: Node) ->
 
 async def test_the_reply_comes_after_the_commit(node: Node) -> None:
     """While the writer thread is blocked, the message is queued there and no reply is sent."""
-    release = threading.Event()
+    started, release = threading.Event(), threading.Event()
     replies: list[int] = []
+
+    def hold(_tables: object) -> None:
+        started.set()
+        release.wait(PATIENCE_S)
 
     async def send() -> None:
         replies.append((await node.status(message(5)))[0])
 
-    held = asyncio.create_task(node.ledger._writer.submit(lambda _: release.wait(PATIENCE_S)))
+    held = asyncio.create_task(node.ledger._writer.submit(hold))
+    await async_eventually("a blocked writer thread", started.is_set)
     sending = asyncio.create_task(send())
     await async_eventually("the message in the queue", node.ledger._writer._waiting.qsize)
     for _ in range(100):  # time enough for a reply that does not wait for the commit
