@@ -1,8 +1,8 @@
-"""All that kinds and engine say to each other: Observed, Action, Plan, Kind.
+"""The contract between kinds and engine: Observed, Action, Plan, Kind.
 
-A kind is a folder of pure functions: the engine observes, calls `plan`, and applies the result; it
-calls `assignments` for what each edge must hold and `fold` for what an edge report means. Nothing
-here does I/O, reads a clock or logs.
+A kind is a folder of pure functions. The engine observes a job, calls the kind's `plan` and applies
+the plan. It calls `assignments` to learn what each edge node must hold, and `fold` to learn how an
+edge report changes the job's status. This module does no I/O, reads no clock and logs nothing.
 """
 
 import enum
@@ -22,8 +22,8 @@ Object = dict[str, Any]  # a Kubernetes object as the API holds it; never change
 class ResourceType(msgspec.Struct, frozen=True):
     """One version of a resource: group, version, plural ("deployments"), kind ("Deployment").
 
-    All versions of a resource show the same objects, so the text of a type leaves the version out:
-    "deployments.apps" is what task keys, labels and file names are made of.
+    All versions of a resource show the same objects, so `str()` of a type leaves the version out.
+    Task keys, labels and file names contain that text, for example "deployments.apps".
     """
 
     group: str
@@ -34,7 +34,9 @@ class ResourceType(msgspec.Struct, frozen=True):
 
     @property
     def is_built_in(self) -> bool:
-        """Of Kubernetes itself, whose groups have no dot or end in .k8s.io; not of a CRD."""
+        """Whether the type belongs to Kubernetes itself and not to a CRD: its group has no dot or
+        ends in .k8s.io.
+        """
         return "." not in self.group or self.group.endswith(".k8s.io")
 
     @property
@@ -62,11 +64,11 @@ AUTOSCALERS = ResourceType(
 )
 
 POD_CONTROLLERS: Final[Mapping[ResourceType, ResourceType]] = {DEPLOYMENTS: REPLICASETS}
-"""Owned type -> type of what Kubernetes makes for it, and which controls the pods in its place."""
+"""Type that a job owns -> type that Kubernetes creates for it, and that controls the pods."""
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=False):
-    """Names one object of the API; namespace is "" for cluster-scoped ones."""
+    """Names one object of the API; the namespace of a cluster-scoped object is ""."""
 
     type: ResourceType
     namespace: str
@@ -87,7 +89,7 @@ def task_key(ref: ObjectRef) -> TaskKey:
 
 
 class Contact(msgspec.Struct, frozen=True):
-    """Whether a node's LocalController has a session, and since when that is so (UTC)."""
+    """Whether a node's LocalController has a session, and since when it has or lacks one (UTC)."""
 
     connected: bool
     since: datetime
@@ -106,16 +108,17 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     worker_api_port: int = 9100
     """Port of the LocalController's worker API on each node."""
     contact_grace_s: float = 40.0
-    """A node without a session for so long is said to be out of contact; Kubernetes' own grace."""
+    """Seconds without a session after which a node counts as out of contact; the same as the grace
+    period of Kubernetes' node controller."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why the API will not have an action of the plan, however often it is asked."""
+    """Why the API rejects an action of the plan for good: trying again would not help."""
 
     reason: str
-    """Fits a condition: "NameConflict", "Invalid", "Forbidden"."""
+    """The reason of a condition: "NameConflict", "Invalid", "Forbidden"."""
     message: str
-    """Names the object, what is wrong with it, and what to do."""
+    """Names the object, the fault and the remedy."""
 
 
 class InvalidSpec(EdgeAIError):
@@ -127,14 +130,14 @@ class InvalidSpec(EdgeAIError):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One job resource, its spec decoded."""
+    """One job resource with its decoded spec."""
 
     type: ResourceType
-    """The type under which the resource is watched (of edgeai.io or of sedna.io)."""
+    """The type under which the resource is watched, e.g. in group edgeai.io or sedna.io."""
     object: Object
     """metadata, spec and status."""
     spec: Any = None
-    """What `Kind.read` made of the object; None where `invalid` says why it made nothing."""
+    """The result of `Kind.read`. None when the spec is invalid; `invalid` then says why."""
     invalid: InvalidSpec | None = None
 
     @property
@@ -151,50 +154,59 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(Job, frozen=True, kw_only=True):
-    """Snapshot of one job resource and all that its plan may depend on."""
+    """Snapshot of one job resource and of everything that its plan may depend on."""
 
     children: Mapping[ObjectRef, Object]
-    """Objects of its namespace of which it is the controller; of the kind's `owns` types."""
+    """Objects in the job's namespace, of the types in `Kind.owns`, whose controller is the job."""
     pods: tuple[Object, ...]
-    """Pods of its namespace of which it is the controller, or one of its children is, or what
-    Kubernetes made for one of them (a Deployment's ReplicaSet); ordered by name."""
+    """Pods in the job's namespace whose controller is the job, one of its children, or an object
+    that Kubernetes created for a child (a Deployment's ReplicaSet); ordered by name."""
     references: Mapping[ObjectRef, Object]
-    """Those of `Kind.references` that exist."""
+    """The objects named by `Kind.references` that exist."""
     contacts: Mapping[NodeName, Contact]
-    """Sessions of the nodes that were ever in contact since this GM started."""
+    """Contacts of all nodes that had a session since this GlobalManager started."""
     settings: WorkerSettings
     scalers: Mapping[ObjectRef, Object] = {}
     """The objects of the types in `Kind.scalers` that name this job; the oldest first."""
     refusal: Refusal | None = None
-    """Set where the plan of this very state was refused: what is planned now is told, not done."""
+    """Set when the API refused the plan of this same state. The engine then writes the status and
+    events of the new plan, but carries out none of its actions."""
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create; meeting the same name with the same owner is success, another owner an error."""
+    """Create the object. An existing object of that name is success when the job owns it, and an
+    error when another owner does.
+    """
 
     type: ResourceType
     object: Object
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """PUT the whole object with the resourceVersion that was observed; conflict → plan again."""
+    """PUT the whole object with the observed resourceVersion. After a conflict the engine plans
+    again.
+    """
 
     type: ResourceType
     object: Object
     is_drift: bool = False
-    """The job wants what it wanted before: somebody else changed the object. The engine slows down
-    what it puts back again and again, since a webhook may be the other one."""
+    """True when somebody else changed the object, and not the job. The engine waits longer before
+    each repeated correction of drift, because a webhook may make the same change every time."""
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete exactly the object of this uid; gone already is success. The job itself may be it."""
+    """Delete exactly the object with this uid; an object that is gone already is success. `ref` may
+    name the job itself.
+    """
 
     ref: ObjectRef
     uid: Uid
 
 
 class PatchStatus(msgspec.Struct, frozen=True):
-    """Merge patch of .status of what a job refers to or is scaled by, for the job's part of it."""
+    """Merge patch for .status of an object that the job refers to, or of a scaler of the job. The
+    patch touches only the fields that belong to the job.
+    """
 
     ref: ObjectRef
     uid: Uid
@@ -219,7 +231,7 @@ class Severity(enum.Enum):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What a user would ask about; repeats are counted."""
+    """An event that a user would ask about; Kubernetes counts repeated events."""
 
     severity: Severity
     reason: str
@@ -227,26 +239,29 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Next steps for one job. The default one means: converged, write nothing.
+    """Next steps for one job. The default plan means: the job has converged, write nothing.
 
-    The engine applies the stages in order, then writes `status`. What the API refuses for good
-    becomes `Observed.refusal`, and status and events of the plan for that are written instead.
+    The engine applies the stages in order and then writes `status`. When the API refuses an action
+    for good, the engine plans again with `Observed.refusal` set, and writes the status and events
+    of the second plan instead.
     """
 
     stages: tuple[tuple[Action, ...], ...] = ()
-    """The actions of a stage are independent: all are tried, at the same time. After a failure no
-    further stage begins; the next round plans anew."""
+    """The actions of one stage are independent: the engine tries all of them at the same time. When
+    an action fails, no further stage begins and the job is planned again later."""
     status: Mapping[str, Any] | None = None
-    """The reconciler's whole subtree of .status; only what differs from the observed is sent. A
-    key with value None is removed. None as a whole: leave the status alone."""
+    """The reconciler's whole subtree of .status; the engine sends only the fields that differ from
+    the observed status. A key with value None is removed. None instead of a mapping leaves the
+    status unchanged."""
     events: tuple[Event, ...] = ()
-    """Emitted after the plan was applied; each action that was carried out has one already."""
+    """Emitted after the plan was applied. The engine itself emits an event for each action."""
     requeue_after_s: float | None = None
-    """Plan again after so many seconds though nothing changed (a grace period that runs)."""
+    """Seconds after which the job is planned again although nothing changed, for example because a
+    grace period ends; None: only a change causes a new plan."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Of all stages, in order."""
+        """The actions of all stages, in order."""
         return tuple(action for stage in self.stages for action in stage)
 
 
@@ -266,25 +281,32 @@ class Assignment(msgspec.Struct, frozen=True):
         spec: dict[str, Any],
         workers: dict[WorkerName, WorkerGrant],
     ) -> "Assignment":
-        """Args: spec: the excerpt that a node needs; workers: those that may report from there"""
+        """The assignment of one node, with the job's generation as version.
+
+        Args:
+            spec: the part of the spec that the node needs
+            workers: the workers that may report from the node
+        """
         ref = observed.ref
         body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=spec, workers=workers)
         return cls(task_key(ref), observed.uid, observed.generation, body)
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report as it left the session: who sent it is known from the session's credential."""
+    """A report as the session delivers it; `node` is known from the session's credential."""
 
     node: NodeName
     instance: str
-    """Identity of the node's ledger; a new one means that the old was lost."""
+    """Identity of the node's ledger. A new identity means that the old ledger was lost."""
     worker: WorkerName
     attempt: int
     body: ReportBody
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One additionalPrinterColumn; `type` string | integer | date; priority 1: only -o wide."""
+    """One additionalPrinterColumn. `type`: string, integer or date. A column of priority 1 is shown
+    only by `kubectl get -o wide`.
+    """
 
     name: str
     type: str
@@ -293,7 +315,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a resource as its CustomResourceDefinition describes it."""
+    """One version of a resource, as the CustomResourceDefinition describes the version."""
 
     spec: type
     """Struct from which the schema of .spec is generated."""
@@ -303,48 +325,53 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpdateRule(enum.Enum):
-    """What becomes of a child that is not as the job wants it."""
+    """What a plan does with a child that differs from what the job wants."""
 
     REPLACE = "replace"
-    """Replaced in place. What others changed is put back."""
+    """The plan replaces the child in place, also when somebody else changed the child."""
     RECREATE = "recreate"
-    """Deleted; once it is gone, the next plan creates it anew."""
+    """The plan deletes the child; a later plan creates it again once it is gone."""
     KEEP = "keep"
-    """Never touched: it stays as it is until it is gone."""
+    """The plan never touches a child that exists."""
     REFUSE = "refuse"
-    """Never touched, and the user is told that the change is not possible."""
+    """The plan never touches the child, and tells the user that the change is not possible."""
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One job kind: all that the engine, the CRD generator and RBAC need to know of it."""
+    """One job kind: everything that the engine and the generators of CRDs and RBAC know of it.
+
+    A function marked "Total" never raises an exception, whatever the objects hold.
+    """
 
     types: Mapping[ResourceType, Schema]
-    """Every version of every resource that is served; same behaviour in all. Of several versions of
-    one resource the first is the one that is stored and watched; the others are converted to it by
-    the API server, which changes nothing but apiVersion, so `read` understands them all. Each
-    version has the fields of all of them: what a version lacks is lost when it is written."""
+    """Every version of every resource of the kind; all behave the same. The first version of a
+    resource is stored and watched. The API server converts the other versions to the first and
+    changes only apiVersion, so `read` understands every version. Each version has the fields of all
+    versions, because a write through a version would lose the fields that the version lacks."""
     singular: str
     short_names: Mapping[str, tuple[str, ...]]
-    """By API group. One name in two groups would make kubectl warn with each use of it."""
+    """API group -> short names. kubectl warns about a short name that two groups share."""
     read: Callable[[Object], Any]
     """The job's spec as the kind's functions want it, decoded once for each change.
-    Raises: InvalidSpec, and nothing else, whatever the object holds"""
+    Raises: InvalidSpec, and no other exception, whatever the object holds"""
     owns: Mapping[ResourceType, UpdateRule] = {}
-    """Types of the objects it creates, and what becomes of one that is not as it should be."""
+    """Type of the children -> what a plan does with a child that differs from what is wanted."""
     scalers: Mapping[ResourceType, Callable[[Object], str]] = {}
-    """Other job resources that act on one of this kind, and how they name it: object -> name of the
-    job in the same namespace, "" for none. Total. The job's plan adopts and executes them."""
+    """Type of a scaler -> function from the scaler to the name of its job in the same namespace, ""
+    for no job. Total. A scaler is another job resource that changes the size of a job of this kind;
+    the job's plan adopts and executes its scalers."""
     grants: tuple[Mapping[str, Any], ...] = ()
-    """Rules (apiGroups, resources, verbs) of the Roles that it creates. The API server lets nobody
-    grant what they may not do themselves, so the GlobalManager has these rights, too."""
+    """Rules (apiGroups, resources, verbs) of the Roles that the kind creates. The GlobalManager has
+    these rights too, because the API server lets nobody grant a right that they lack."""
     deletes_itself: bool = False
     """Whether a plan may delete the job, as a time to live demands."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
-    """The objects the plan wants to look at, whether or not they exist. Total: never raises."""
+    """The objects that the plan looks at, whether or not they exist. Total."""
     plan: Callable[[Observed, datetime], Plan]
-    """Total: an invalid spec becomes a condition, never an exception."""
+    """Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
-    """What each node must hold; depends on the spec, pods' nodes and settings only. Total."""
+    """Node -> what the node must hold. Depends only on spec, settings and the nodes of pods. Total.
+    """
     fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None] = (
         lambda _status, _report: None
     )
@@ -352,7 +379,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def watched(self) -> tuple[ResourceType, ...]:
-        """Types of what leads from a resource to its pods: without one of them pods are missed."""
+        """The types that the engine watches to find the children and pods of a job."""
         between = (POD_CONTROLLERS[type_] for type_ in self.owns if type_ in POD_CONTROLLERS)
         return tuple(dict.fromkeys((*self.owns, *between, PODS)))
 
@@ -373,7 +400,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return self.resources[0].kind
 
     def decode(self, type_: ResourceType, object_: Object) -> Job:
-        """The job resource with its spec decoded, or with what is wrong with its spec."""
+        """The job with its decoded spec, or with the fault of its spec in `invalid`."""
         try:
             return Job(type=type_, object=object_, spec=self.read(object_))
         except InvalidSpec as error:

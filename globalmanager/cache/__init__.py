@@ -1,1 +1,1 @@
-"""What the Kubernetes API holds, kept in memory: informers, stores, indices."""
+"""A copy in memory of objects that the Kubernetes API holds: informers, stores, indices."""

@@ -1,4 +1,8 @@
-"""Who must be looked at when something changes: a many-to-many relation with both directions."""
+"""A many-to-many relation that can be read in both directions.
+
+The engine keeps in it which jobs refer to which objects, and finds the jobs to plan again when an
+object changes.
+"""
 
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
@@ -8,14 +12,16 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Relation(Generic[S, T]):
-    """Sources point to targets; `of` asks backwards. Change in O(targets of one source)."""
+    """Sources point to targets; `of` finds the sources of a target. A change costs O(targets of one
+    source).
+    """
 
     def __init__(self) -> None:
         self._targets: dict[S, frozenset[T]] = {}
         self._sources: dict[T, set[S]] = {}
 
     def set(self, source: S, targets: Iterable[T]) -> None:
-        """From now on `source` points to exactly these."""
+        """Let `source` point to exactly these targets."""
         new = frozenset(targets)
         old = self._targets.get(source, frozenset())
         for target in old - new:

@@ -1,15 +1,18 @@
 """Keeps a Store equal to a collection of the API: list once, then watch, and recover.
 
-The engine runs one per type and selector. Every way in which a watch can go wrong ends in either
-a new watch from the last resourceVersion or a new list, after a jittered backoff; none ends the
-task. Behaves like client-go's reflector; paged lists and bookmarks are used.
+The engine runs one informer per type and selector. An informer behaves like client-go's reflector,
+with paged lists and bookmarks. After every failure of a watch the informer waits for a jittered
+backoff; then it watches again from the last resourceVersion or lists again. No failure ends its
+task.
 
-A server has nothing to say in a watch of what does not change, not even bookmarks, so silence
-tells nothing. But each watch is asked to end soon, and one that does not is dead. Sooner still a
-watch is begun anew when the client has dialled the API server anew (ha.heartbeat).
+A watch of objects that do not change may be silent, even without bookmarks, so silence alone proves
+nothing. The informer asks the server to end each watch soon; a watch that does not end in time is
+dead. When the client has dialled the API server anew (ha.heartbeat), the informer begins a new watch
+at once.
 
-An object that cannot be read is set aside and told; list and watch go on. Should the store have
-an earlier state of it, that stays: nobody's workers are torn down for one bad edit.
+
+An object that cannot be read is set aside and reported; list and watch go on. The store keeps the
+last readable state of the object, so that one bad edit does not tear down running workers.
 """
 
 import asyncio
@@ -34,23 +37,26 @@ from globalmanager.kube.objects import NotReadable, Unreadable, WatchEvent, read
 
 log = logs.get_logger(__name__)
 
-_HEALTHY_WATCH_S: Final = 5.0
-_WATCH_SPREAD: Final = 0.5  # the shortest watch, as a part of the longest: they end apart
+
+# The shortest watch as a fraction of the longest. Watches of random length do not all end together.
+_WATCH_SPREAD: Final = 0.5
 
 
 class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The reflector's times."""
+    """The times of an informer, in seconds."""
 
     watch_s: float = 80.0
-    """Longest time a watch is asked for: about one request a minute. A line that died without a
-    word is found within this and the client's deadline."""
+    """The longest watch that is requested: about one request a minute. A dead connection is noticed
+    after at most this time and the client's deadline."""
     backoff_base_s: float = 0.8
     backoff_max_s: float = 10.0
-    """Less than client-go's 30 s, for which edges would have to wait after an outage."""
+    """client-go waits up to 30 s; edges would have to wait as long after an outage."""
     absent_after_s: float = 5.0
-    """A CRD's type that the server says for so long not to know is taken to be not installed. A
-    server that has just started may deny types that it will serve in a moment; those that are built
-    in it serves from the first moment or never."""
+    """A CRD counts as not installed when the server has denied its type for this time. A server
+    that has just started may deny a CRD's type for a moment. It never denies a built-in type that
+    it serves."""
+    healthy_watch_s: float = 5.0
+    """After a watch of at least this time the next watch begins at once, without a backoff."""
 
 
 class _Versioned(msgspec.Struct, rename="camel"):
@@ -58,17 +64,17 @@ class _Versioned(msgspec.Struct, rename="camel"):
 
 
 class _Bookmark(msgspec.Struct):
-    """It has no name, only the version that the watch has come to."""
+    """The object of a BOOKMARK event: the version that the watch has reached, and no name."""
 
     metadata: _Versioned
 
 
 class Informer:
-    """One collection: a type, in one namespace or all, with a label selector or none.
+    """Follows one collection: a type, in one namespace or all, with or without a label selector.
 
     Args:
         on_settled: called once, when `settled` becomes true
-        on_set_aside: told an object that cannot be read, once, and again for another reason
+        on_set_aside: called with an object that cannot be read, and again when its problem changes
     """
 
     def __init__(
@@ -93,16 +99,16 @@ class Informer:
         self._settings = settings or InformerSettings()
         self._on_settled = on_settled
         self._on_set_aside = on_set_aside
-        self._logged = ""  # the problem; "" once a watch was accepted again
+        self._logged = ""  # the problem that was logged last; "" once a watch was accepted
         self._backoff = Backoff(
             base_s=self._settings.backoff_base_s, max_s=self._settings.backoff_max_s
         )
         self._resource_version = ""  # where the next watch starts; "" demands a list
         self._newest_listed = 0  # to notice a server whose history went back
-        self._heard_at = -math.inf
-        self._owed_at = -math.inf  # from when on silence is no contact
+        self._heard_at = -math.inf  # last answer or event of the API
+        self._answer_due_at = -math.inf  # silence after this moment means that contact is lost
         self._lost_at: float | None = None  # None while there is contact
-        self._denied_at: float | None = None  # since when the type is said to be unknown
+        self._denied_at: float | None = None  # since when the server denies the type
 
     @property
     def type(self) -> ResourceType:
@@ -110,19 +116,19 @@ class Informer:
 
     @property
     def settled(self) -> bool:
-        """The store can be relied on: it was filled, or there is nothing it could hold."""
+        """Whether the store is complete: it was filled by a list, or the type is not served."""
         return self.synced or self.absent
 
     def stale_for_s(self) -> float:
-        """Seconds since contact with the API was lost, or since the start; 0 while there is."""
+        """Seconds since contact with the API was lost, or since the start; 0 during contact."""
         return 0.0 if self._lost_at is None else _now() - self._lost_at
 
     def silent_for_s(self) -> float:
-        """Seconds since the API was last heard of, which may have had nothing to say."""
+        """Seconds since the API's last answer or event. A healthy API may be silent for long."""
         return _now() - self._heard_at
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._lost_at = _now()
         while True:
             retry_after_s = 0.0
@@ -137,12 +143,12 @@ class Informer:
                 log.exception("informer failed, listing again", resource=str(self.type))
                 self._fail(f"{type(error).__name__}: {error}", _now())
                 self._resource_version = ""
-            # Also after a watch that ended early, without an error: a server that ends each at
-            # once would otherwise be asked in a hot loop.
+            # The backoff also follows a watch that ended early without an error. Otherwise a server
+            # that ends every watch at once would be asked in a hot loop.
             await self._pause(self._backoff.next_s(at_least_s=retry_after_s), redialled)
 
     async def _pause(self, seconds: float, redialled: asyncio.Event) -> None:
-        """Until the next try. A new line is tried soon, by all informers with a jitter."""
+        """Wait until the next try. After a redial the wait is short, with a jitter."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await redialled.wait()
@@ -153,11 +159,11 @@ class Informer:
         if not self._resource_version:
             await self._list()
         while await self._watch():
-            pass  # it ended as agreed: the next one goes on at once
+            pass  # the watch ended as requested, so the next one begins at once
 
     async def _list(self) -> None:
-        self._owed_at = _now()
-        asked = self.store.moment
+        self._answer_due_at = _now()
+        asked = self.store.absences
         listing = await self._client.list(
             self.type, namespace=self._namespace, label_selector=self.label_selector
         )
@@ -171,18 +177,21 @@ class Informer:
         )
         self.set_aside.retain(listing.unreadable)
         for object_ in listing.unreadable:
-            self._put_aside(object_)
+            self._set_aside(object_)
         self._newest_listed = version
         self._resource_version = listing.resource_version
         self._succeeded()
         self._settle(absent=False)
-        if not self._logged:  # who may list, but not watch, does so again and again
+        if not self._logged:  # without the right to watch, the informer lists again and again
             log.info("listed", resource=str(self.type), objects=len(listing.items))
 
     async def _watch(self) -> bool:
-        """Returns: whether it was kept up for long enough to be followed by another at once"""
+        """Watch once, until the server ends the watch.
+
+        Returns: whether the watch lasted long enough that the next one may begin at once
+        """
         timeout_s = max(1, round(self._settings.watch_s * random.uniform(_WATCH_SPREAD, 1)))
-        self._owed_at = _now()
+        self._answer_due_at = _now()
         healthy_at = math.inf
         lines = self._client.watch_lines(
             self.type,
@@ -196,10 +205,10 @@ class Informer:
                 async for line in lines:
                     if line:
                         self._take(line)
-                    else:  # accepted
+                    else:  # the server accepted the watch
                         self._logged = ""
-                        self._owed_at = _now() + timeout_s
-                        healthy_at = _now() + min(_HEALTHY_WATCH_S, timeout_s / 2)
+                        self._answer_due_at = _now() + timeout_s
+                        healthy_at = _now() + min(self._settings.healthy_watch_s, timeout_s / 2)
                     self._succeeded()
         finally:
             if _now() >= healthy_at:
@@ -230,7 +239,7 @@ class Informer:
             if event.type == "DELETED":
                 self._remove(object_.stub(self.type))
             else:
-                self._put_aside(object_)
+                self._set_aside(object_)
             self._resource_version = object_.resource_version
             return
         if event.type == "DELETED":
@@ -244,9 +253,9 @@ class Informer:
         self.set_aside.discard(ref_of(self.type, object_))
         self.store.remove(object_)
 
-    def _put_aside(self, object_: Unreadable) -> None:
+    def _set_aside(self, object_: Unreadable) -> None:
         ref = object_.ref(self.type)
-        self.store.succeed(object_.stub(self.type))
+        self.store.remove_predecessor(object_.stub(self.type))
         if self.set_aside.add(object_):
             log.warning("object set aside", resource=str(ref), problem=object_.problem)
             self._on_set_aside(object_)
@@ -255,12 +264,12 @@ class Informer:
         return errors.Malformed("watch", str(self.type), message=message)
 
     def _failed(self, error: EdgeAIError) -> None:
-        since = max(self._heard_at, self._owed_at) if isinstance(error, errors.Silent) else _now()
-        self._fail(str(error), since)
+        is_silent = isinstance(error, errors.Silent)
+        self._fail(str(error), max(self._heard_at, self._answer_due_at) if is_silent else _now())
         self._note_denial(error)
         if isinstance(error, Unavailable) and not isinstance(error, errors.ServerError):
-            return  # the watch goes on from where it was
-        # Gone, and whatever else: only a list is sure to bring the store back in line.
+            return  # the next watch goes on from the last resourceVersion
+        # After Gone and every other error only a list makes the store equal to the API again.
         self._resource_version = ""
 
     def _note_denial(self, error: EdgeAIError) -> None:
@@ -270,7 +279,7 @@ class Informer:
         self._denied_at = self._denied_at if self._denied_at is not None else _now()
         patience_s = 0.0 if self.type.is_built_in else self._settings.absent_after_s
         if self.absent or _now() - self._denied_at >= patience_s:
-            self._lost_at = None  # there is contact, and nothing to be had
+            self._lost_at = None  # the server answers, so there is contact
             self._settle(absent=True)
 
     def _fail(self, problem: str, since: float) -> None:

@@ -1,7 +1,7 @@
-"""All informers of the engine: one for each type and selector, shared, begun on first need.
+"""All informers of the engine: one for each type and selector, created on first need and shared.
 
-Called by loop. What edgeai created is watched by label, so that a cluster's other pods cost
-nothing; job resources and what they refer to are watched as a whole.
+Called by loop. Objects that edgeai creates are watched by label, so that the other pods of the
+cluster cost nothing. Job resources, and the objects that they refer to, are watched without label.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,20 +24,21 @@ OnChange = Callable[["Scope", Object | None, Object | None], None]
 
 
 class Scope(NamedTuple):
-    """What one informer covers."""
+    """The objects that one informer follows."""
 
     type: ResourceType
     label_selector: str
 
 
 class Informers:
-    """
+    """Creates, keeps and runs the informers.
+
     Args:
-        namespace: watched; "" for all
-        on_change: (scope, old, new) of every change in any store
-        on_settled: called when one more informer has settled
-        on_open: told each informer before it runs
-        on_set_aside: (type, object) of each that cannot be read
+        namespace: the namespace to watch; "" for all
+        on_change: called with (scope, old, new) after every change in any store
+        on_settled: called whenever one more informer has settled
+        on_open: called with each new informer before the informer runs
+        on_set_aside: called with (type, object) for each object that cannot be read
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Informers:
         return iter(tuple(self._by_scope.values()))
 
     def start(self, tasks: TaskGroup) -> None:
-        """Run all that are known, and those to come, in `tasks`."""
+        """Run all informers in `tasks`, including those that are created later."""
         self._tasks = tasks
         for scope, informer in self._by_scope.items():
             self._launch(tasks, scope, informer)
@@ -75,7 +76,7 @@ class Informers:
         return self._by_scope.get(scope) or self._open(scope)
 
     def managed(self, type_: ResourceType) -> Store:
-        """What edgeai created of a type."""
+        """The objects of a type that edgeai created."""
         return self.get(type_, MANAGED).store
 
     def all_of(self, type_: ResourceType) -> Store:
@@ -85,7 +86,7 @@ class Informers:
         store = Store(
             scope.type,
             label=scope.label_selector,
-            # Of what links pods to a job only the owner references are read, and there are many.
+            # A cluster has many ReplicaSets, and plans read only their owner references.
             metadata_only=scope.type in POD_CONTROLLERS.values(),
         )
         store.subscribe(lambda old, new: self._on_change(scope, old, new))

@@ -1,6 +1,7 @@
-"""The objects of one collection that cannot be read, by name, until they can or are gone.
+"""The unreadable objects of one collection, by name.
 
-Kept by `informer`; shown by health and metrics. Nothing here keeps what the objects hold.
+`informer` sets an object aside while the object cannot be read and still exists. Health and metrics
+show the objects. Only names and problems are kept, never contents.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,8 @@ from globalmanager.contract import ObjectRef, ResourceType
 from globalmanager.kube.objects import Unreadable
 
 MAX_SET_ASIDE: Final = 1000
-"""Objects that are known by name: some 500 KiB. Others are left out all the same, uncounted."""
+"""Most objects that are kept by name, about 500 KiB. Further unreadable objects stay out of the
+store too, but nothing counts them."""
 
 
 class SetAside:
@@ -28,7 +30,10 @@ class SetAside:
         return ref in self._by_ref
 
     def add(self, object_: Unreadable) -> bool:
-        """Returns: whether this is news, of an object or of its fault"""
+        """Set an object aside.
+
+        Returns: whether the object or its problem is new
+        """
         ref = object_.ref(self._type)
         known = self._by_ref.get(ref)
         if known is None and len(self._by_ref) >= MAX_SET_ASIDE:
@@ -37,11 +42,11 @@ class SetAside:
         return known is None or (known.uid, known.problem) != (object_.uid, object_.problem)
 
     def discard(self, ref: ObjectRef) -> None:
-        """It can be read, or is gone."""
+        """Forget an object that can be read again or is gone."""
         self._by_ref.pop(ref, None)
 
     def retain(self, objects: Iterable[Unreadable]) -> None:
-        """Discard all but these."""
+        """Forget all objects but these."""
         kept = {object_.ref(self._type) for object_ in objects}
         for ref in self._by_ref.keys() - kept:
             del self._by_ref[ref]

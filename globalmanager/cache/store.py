@@ -1,14 +1,17 @@
-"""Cache of one resource type, with indices: what the informer saw and this process wrote.
+"""Cache of one resource type, with indices: objects that the informer saw or this process wrote.
 
-Filled by `informer` and, so that a plan reads its own writes, by `live`. Read by observe and REST.
-Objects are raw dicts that nobody may change. Never speaks to the API.
+`informer` fills the store. `live` adds the API's answers to writes, so that a plan reads its own
+writes. observe and REST read the store. Objects are raw dicts that nobody may change. This module
+never speaks to the API.
 
-The watch tells changes in their order, but late; an answer of the API to a request may be ahead of
-the watch, or overtaken by it. So the store remembers two kinds of uids that are gone:
+The watch delivers changes in order, but late. The API's answer to a request may be newer or older
+than the last event of the watch. Neither may bring back a deleted object, so the store remembers
+the uids of deleted objects (tombstones), of two kinds:
 
-- deleted: the watch told the deletion. An answer that is still on its way must not bring them back.
-- gone: an answer told the absence. What the watch has yet to tell must not bring them back, either.
-  The watch has caught up once it tells the deletion, or once a list was asked for later.
+- deleted: the watch delivered the deletion. An older answer may still arrive.
+- gone: an answer said that the object is absent. Older events of the watch may still arrive. The
+  uid can be forgotten once the watch delivers the deletion, or after a list that was requested
+  later.
 """
 
 from collections import OrderedDict
@@ -20,14 +23,17 @@ from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 
 log = logs.get_logger(__name__)
 
-_MAX_DELETED: Final = 4096  # needed for as long as a request takes, 10 s at most
-# Needed for as long as the watch is late. At 50 deletions a second this is 5 minutes, and a watch
-# lives for 90 s. It costs 3 MB at most; beyond it an object may appear again, for one request.
+# Tombstones of deleted objects. They are needed as long as a request may take, 10 s at most.
+_MAX_DELETED: Final = 4096
+# Tombstones of gone objects. They are needed as long as the watch may be late, 90 s at most. At 50
+# deletions a second the bound holds 5 minutes and costs 3 MB. Without its tombstone an object may
+# appear again for the time of one request.
 _MAX_GONE: Final = 16384
 
 Indexer = Callable[[Object], Iterable[str]]
 Listener = Callable[[Object | None, Object | None], None]
-"""(old, new) of one effective change; old is None for a new object, new for a deleted one."""
+"""Called with (old, new) after each change. `old` is None for a new object; `new` is None for a
+deleted object."""
 
 
 def uid_of(object_: Object) -> str:
@@ -64,19 +70,19 @@ INDEXERS: Final[Mapping[str, Indexer]] = {
 def is_newer(candidate: Object, known: Object) -> bool:
     """Whether `candidate` is a later state than `known` of the same name.
 
-    Versions within one resource type are integers that grow (promised since Kubernetes 1.35, so
-    before); of any others it is only known whether they differ.
+    The resourceVersions of one type are growing integers: Kubernetes promises this since 1.35, and
+    earlier releases behave the same. Other versions have no order, so a different one is newer.
     """
-    new, old = (_version(one) for one in (candidate, known))
+    new, old = _version(candidate), _version(known)
     return int(new) > int(old) if _are_numbers(new, old) else new != old
 
 
 class Store:
-    """Objects of one type by name, and by each index. Change in O(indices), list in O(found).
+    """Objects of one type by name and by each index. A change costs O(indices), a list O(found).
 
     Args:
-        label: "key=value" that the collection's objects have; "": it has all of the type
-        metadata_only: keep nothing else of an object
+        label: "key=value"; the collection has only objects with this label. "": all objects
+        metadata_only: keep only the metadata of the objects
     """
 
     def __init__(
@@ -95,51 +101,56 @@ class Store:
         self._index: dict[str, dict[str, set[ObjectRef]]] = {name: {} for name in indexers}
         self._listeners: list[Listener] = []
         self._deleted: OrderedDict[str, None] = OrderedDict()  # uids, newest last
-        self._gone: OrderedDict[str, int] = OrderedDict()  # uid -> moment, newest last
-        self._moment = 0
+        self._gone: OrderedDict[str, int] = OrderedDict()  # uid -> its absence count, newest last
+        self._absences = 0  # absences that answers told so far
         self._listed = ""  # resourceVersion of the last list
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` after each effective change, within it; its errors are logged."""
+        """Call `listener` after each change, before the changing method returns. An exception of
+        the listener is logged.
+        """
         self._listeners.append(listener)
 
     def get(self, ref: ObjectRef) -> Object | None:
         return self._objects.get(ref)
 
     def list(self, namespace: str = "") -> tuple[Object, ...]:
-        """Ordered by namespace and name; "" means all namespaces."""
+        """The objects of a namespace, ordered by namespace and name; "" means all namespaces."""
         refs = (ref for ref in self._objects if not namespace or ref.namespace == namespace)
         return self._sorted(refs)
 
     def find(self, index: str, key: str) -> tuple[Object, ...]:
-        """What `index` has under `key`, ordered by namespace and name."""
+        """The objects under `key` of `index`, ordered by namespace and name."""
         return self._sorted(self._index[index].get(key, ()))
 
     @property
-    def moment(self) -> int:
-        """How often an answer told an absence so far; to be kept when a list is asked for."""
-        return self._moment
+    def absences(self) -> int:
+        """How many absences `observe_gone` has recorded; `replace` needs the value of the moment at
+        which the list was requested.
+        """
+        return self._absences
 
     def observe(self, object_: Object) -> None:
-        """Take in an object that the API answered, unless the watch knows better."""
+        """Record an object that the API answered, unless the store has something newer."""
         ref, uid = ref_of(self.type, object_), uid_of(object_)
         known = self._objects.get(ref)
         if uid in self._deleted or uid in self._gone:
             return
-        if known is None and _is_until(object_, self._listed):
-            return  # the last list did not have it, so it was deleted before
-        if known is not None and uid_of(known) != uid:  # two have had the name: the older is gone
+        if known is None and _is_not_after(object_, self._listed):
+            return  # the newer list did not have the object, so the object was deleted before
+        if known is not None and uid_of(known) != uid:
+            # Two objects have had this name, so the older of them is gone.
             self.observe_gone(ref, uid_of(known) if is_newer(object_, known) else uid)
         if uid not in self._gone and self._covers(object_):
-            self._take(ref, object_)
+            self._put_if_newer(ref, object_)
 
     def observe_gone(self, ref: ObjectRef, uid: str) -> None:
-        """Take in that the API answered that nothing with `uid` has the name `ref`, any more."""
-        self._moment += 1
-        self._gone[uid] = self._moment
+        """Record the API's answer that the object with this name and uid no longer exists."""
+        self._absences += 1
+        self._gone[uid] = self._absences
         self._gone.move_to_end(uid)
         _trim(self._gone, _MAX_GONE)
         known = self._objects.get(ref)
@@ -147,29 +158,32 @@ class Store:
             self._drop(ref)
 
     def upsert(self, object_: Object) -> None:
-        """Take in a state that the watch tells; an older one than known is ignored."""
+        """Record a state that the watch delivers; a state older than the known one is ignored."""
         uid = uid_of(object_)
         if uid not in self._gone:
             self._deleted.pop(uid, None)
-            self._take(ref_of(self.type, object_), object_)
+            self._put_if_newer(ref_of(self.type, object_), object_)
 
     def remove(self, object_: Object) -> None:
-        """Take in a deletion that the watch tells; the name may have been taken anew since."""
+        """Record a deletion that the watch delivers. A newer object of the same name stays."""
         ref = ref_of(self.type, object_)
         known = self._objects.get(ref)
         self._gone.pop(uid_of(object_), None)
-        self._bury(uid_of(object_))
+        self._mark_deleted(uid_of(object_))
         if known is not None and not (
             uid_of(known) != uid_of(object_) and is_newer(known, object_)
         ):
             self._drop(ref)
 
-    def succeed(self, successor: Object) -> None:
-        """Take in that an object, of which only metadata is known, has its name now."""
+    def remove_predecessor(self, successor: Object) -> None:
+        """Remove the known object when an unreadable object with another uid has taken its name.
+
+        Args: successor: the metadata of the unreadable object
+        """
         ref, uid = ref_of(self.type, successor), uid_of(successor)
         known = self._objects.get(ref)
         if known is not None and uid not in ("", uid_of(known)) and is_newer(successor, known):
-            self._bury(uid_of(known))
+            self._mark_deleted(uid_of(known))
             self._drop(ref)
 
     def replace(
@@ -181,15 +195,16 @@ class Store:
         rewound: bool,
         unreadable: Collection[ObjectRef] = (),
     ) -> None:
-        """Take in a list: changes, and deletions of what it no longer has.
+        """Record a list: the states of its objects, and the deletion of all others.
 
         Args:
-            resource_version: of the list; what was written after it is kept
-            asked: `moment` before the list was asked for. It does not bring back what an answer
-                told to be gone since. What it has of the others is there again (restored from a
-                backup).
-            rewound: the server's history went back (restored from a backup): believe the list
-            unreadable: what the list has, too, but nobody can read
+            resource_version: of the list; an object that was written later is kept
+            asked: the value of `absences` when the list was requested. An object whose absence was
+                recorded later does not come back. An object whose absence was recorded earlier
+                does: a backup may have restored it.
+            rewound: the server's history went back (a backup was restored), so the list replaces
+                also newer states
+            unreadable: the objects of the list that cannot be read
         """
         listed = {
             ref_of(self.type, object_): object_
@@ -197,11 +212,14 @@ class Store:
             if self._gone.get(uid_of(object_), 0) <= asked
         }
         self._listed = resource_version
-        self._catch_up(asked)
+        # No event that follows the list brings back an object whose absence preceded the request.
+        while self._gone and next(iter(self._gone.values())) <= asked:
+            uid, _ = self._gone.popitem(last=False)
+            self._mark_deleted(uid)
         present = {*listed, *unreadable}
         for ref, known in list(self._objects.items()):
             if ref not in present and (rewound or not _is_after(known, resource_version)):
-                self._bury(uid_of(known))
+                self._mark_deleted(uid_of(known))
                 self._drop(ref)
         for ref, object_ in listed.items():
             if rewound and self._objects.get(ref) != object_:
@@ -209,18 +227,14 @@ class Store:
             elif not rewound:
                 self.upsert(object_)
 
-    def _catch_up(self, asked: int) -> None:
-        """What comes after a list tells nothing of what was gone before the list was asked for."""
-        while self._gone and next(iter(self._gone.values())) <= asked:
-            uid, _ = self._gone.popitem(last=False)
-            self._bury(uid)
-
     def _covers(self, object_: Object) -> bool:
-        """Whether the watch tells of it; what the watch does not tell of would stay for ever."""
+        """Whether the watch covers the object. The watch never reports the deletion of any other
+        object, so such an object would stay in the store for ever.
+        """
         key, _, value = self._label.partition("=")
         return not key or (object_["metadata"].get("labels") or {}).get(key) == value
 
-    def _take(self, ref: ObjectRef, object_: Object) -> None:
+    def _put_if_newer(self, ref: ObjectRef, object_: Object) -> None:
         known = self._objects.get(ref)
         if known is None or is_newer(object_, known):
             self._put(ref, object_)
@@ -228,19 +242,19 @@ class Store:
     def _put(self, ref: ObjectRef, object_: Object) -> None:
         if self._metadata_only:
             object_ = {"metadata": object_["metadata"]}
-        keys = self._keys(object_)  # first: an object of odd form must leave no trace
+        keys = self._keys(object_)  # first, because it raises for an object of an odd form
         old = self._objects.get(ref)
         if old is not None:
             self._unindex(ref, old)
         self._objects[ref] = object_
         for name, key in keys:
             self._index[name].setdefault(key, set()).add(ref)
-        self._tell(old, object_)
+        self._notify(old, object_)
 
     def _drop(self, ref: ObjectRef) -> None:
         old = self._objects.pop(ref)
         self._unindex(ref, old)
-        self._tell(old, None)
+        self._notify(old, None)
 
     def _unindex(self, ref: ObjectRef, object_: Object) -> None:
         for name, key in self._keys(object_):
@@ -253,15 +267,15 @@ class Store:
         """(index, key) pairs under which the object is found."""
         return {(name, key) for name, indexer in self._indexers.items() for key in indexer(object_)}
 
-    def _tell(self, old: Object | None, new: Object | None) -> None:
+    def _notify(self, old: Object | None, new: Object | None) -> None:
         for listener in self._listeners:
             try:
                 listener(old, new)
             except Exception:
-                # One listener's bug must not make the cache differ from the API.
+                # A bug in one listener must not make the cache differ from the API.
                 log.exception("store listener failed", resource=str(self.type))
 
-    def _bury(self, uid: str) -> None:
+    def _mark_deleted(self, uid: str) -> None:
         self._deleted[uid] = None
         self._deleted.move_to_end(uid)
         _trim(self._deleted, _MAX_DELETED)
@@ -272,7 +286,7 @@ class Store:
 
 
 def _trim(uids: OrderedDict[str, Any], at_most: int) -> None:
-    """Forget the oldest."""
+    """Forget the oldest uids until at most `at_most` are left."""
     while len(uids) > at_most:
         uids.popitem(last=False)
 
@@ -286,7 +300,7 @@ def _is_after(object_: Object, resource_version: str) -> bool:
     return _are_numbers(version, resource_version) and int(version) > int(resource_version)
 
 
-def _is_until(object_: Object, resource_version: str) -> bool:
+def _is_not_after(object_: Object, resource_version: str) -> bool:
     version = _version(object_)
     return _are_numbers(version, resource_version) and int(version) <= int(resource_version)
 

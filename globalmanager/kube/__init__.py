@@ -1,1 +1,1 @@
-"""The only code that speaks to the Kubernetes API: transport, requests, errors, rate."""
+"""The Kubernetes client: transport, requests, errors, rate. No other code speaks to the API."""

@@ -1,7 +1,8 @@
-"""One cluster's API as seven verbs over plain dicts, each with a deadline and an ApiError.
+"""The client of one cluster's API: seven verbs over plain dicts, each with a deadline.
 
-Called by the engine, REST and app. Objects go in and come out as the API's own JSON; nothing is
-cached, retried or logged here, and bodies (Secrets among them) appear in no error.
+Called by the engine, REST and app. Every verb takes and returns objects as the API's own JSON and
+raises ApiError. This module caches nothing, retries nothing and logs nothing. No error contains a
+body, because a body may be a Secret.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from globalmanager.kube.objects import (
     decode,
     read,
     read_page,
-    take_page_apart,
+    scan_page,
 )
 from globalmanager.kube.rate import Share, SharedRate
 from globalmanager.kube.transport import Transport, open_transport
@@ -36,8 +37,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 RequestHook = Callable[[str, str, float], None]
 """(verb, HTTP code or "none", seconds) after each request; for metrics."""
 Check = Callable[[], None]
-"""Called immediately before a request is sent, after all waiting for the rate; raises what ends the
-request."""
+"""Called immediately before a request is sent, after the wait for the rate. An exception of the
+check ends the request."""
 
 
 def _no_check() -> None:
@@ -45,23 +46,23 @@ def _no_check() -> None:
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the GlobalManager treats the API server."""
+    """Rates, deadlines and bounds of the client."""
 
     qps: float = 500.0
     """Requests per second in the long run. A server with priority and fairness limits how many
     requests it executes at once, not their rate, and this client has fewer under way than a
     ServiceAccount may; so this spares the processors of server and etcd (docs/architecture.md)."""
     burst: int = 1000
-    """Requests that may pass at once after a quiet time."""
+    """Requests that may be sent at once after a quiet time."""
     deadline_s: float = 10.0
-    """For one request, its answer included; and for a watch to end after its time."""
+    """Seconds for one request and its answer; also the time by which a watch may end too late."""
     list_deadline_s: float = 30.0
-    """For one page of a list; Kubernetes' own objective for it is 30 s."""
+    """Seconds for one page of a list, as in Kubernetes' own service level objective."""
     page_size: int = 500
     """Objects in one page of a list."""
     page_bytes: int = 16 * 1024 * 1024
-    """One page may have so many; of objects that are too large for that, fewer are asked for. 500
-    of the largest that etcd takes would have 750 MiB."""
+    """Most bytes of one page. The client asks for fewer objects when a page would be larger: 500
+    objects of the largest size that etcd takes would have 750 MiB."""
 
 
 _DEFAULTS: Final = ClientSettings()
@@ -69,7 +70,7 @@ _Items = list[Object | Unreadable]
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """All objects of a collection at one instant, `resource_version`."""
+    """All objects of a collection, as they were at `resource_version`."""
 
     items: list[Object]
     unreadable: list[Unreadable]
@@ -77,7 +78,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to make; `verb` and `target` are for people, the rest for the wire."""
+    """One request. `verb` and `target` appear in errors; the other fields are sent."""
 
     verb: str
     target: str
@@ -92,7 +93,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeClient:
-    """Safe for concurrent use. Close it; `async with` does."""
+    """A client that many tasks may use at the same time. Close it, or use it with `async with`."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class KubeClient:
         self._on_request = on_request
         self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
         self._share = Share.OTHER
-        self._guard: Guard | None = None  # of writes; None: every write is sent
+        self._guard: Guard | None = None  # decides on writes; None: every write is sent
 
     @classmethod
     async def from_kubeconfig(
@@ -116,46 +117,49 @@ class KubeClient:
         *,
         on_request: RequestHook = lambda _verb, _code, _seconds: None,
     ) -> Self:
-        """A client for the current context of a kubeconfig; None: for the cluster it runs in.
+        """A client for the current context of a kubeconfig, or for the cluster around this pod.
 
-        Raises: SettingsError naming the file and what is wrong with it
+        Args: path: of the kubeconfig; None: the in-cluster configuration
+        Raises: SettingsError, which names the file and its fault
         """
         return cls(await open_transport(path), settings, on_request=on_request)
 
     def guarded(self, guard: Guard) -> Self:
-        """The same connections and rate, but `guard` decides on each write; reads always pass.
+        """A client with the same connections and rate, whose writes need the permission of `guard`.
 
-        The guard is asked immediately before a write is sent, after all waiting for the rate. A
-        write that it does not let pass raises NotLeading.
+        The client asks the guard immediately before it sends a write, after the wait for the rate.
+        A write that the guard rejects raises NotLeading. Reads need no permission.
         """
         guarded = copy.copy(self)
         guarded._guard = guard
         return guarded
 
     def apart(self, settings: ClientSettings) -> Self:
-        """The same connections, with a rate of its own: heartbeats do not queue behind work."""
+        """A client with the same connections and a rate of its own, so that heartbeats do not queue
+        behind other requests.
+        """
         apart = copy.copy(self)
         apart._settings = settings
         apart._rate = SharedRate(qps=settings.qps, burst=settings.burst)
         return apart
 
     def on_share(self, share: Share) -> Self:
-        """The same connections and rate, of which what is asked for has this share."""
+        """A client with the same connections and rate, whose requests use this share of the rate."""
         sharing = copy.copy(self)
         sharing._share = share
         return sharing
 
     async def redial(self, *, deadline_s: float) -> None:
-        """Dial the API server anew; once it answers, give up all connections of before.
+        """Dial the API server anew. Once the server answers, close all older connections.
 
-        What is asked for over those, watches among it, ends as Unreachable.
+        Requests and watches on the older connections end as Unreachable.
 
-        Raises: ApiError, Overloaded, SettingsError: there is no answer, and the connections of
-            before stay
+        Raises: ApiError, Overloaded, SettingsError, when there is no answer; the older connections
+            then stay open
         """
         fresh = copy.copy(self)
         fresh._transport = self._transport.anew()
-        # Served to everybody who is known, and without a look at what is stored.
+        # Every authenticated client may read the version, and the answer needs no storage.
         attempt = Attempt(verb="get", target="version", method="GET", path="/version")
         try:
             await fresh._ask(attempt, deadline_s)
@@ -165,7 +169,7 @@ class KubeClient:
         await self._transport.take_over(fresh._transport)
 
     async def _ask(self, attempt: Attempt, deadline_s: float) -> None:
-        """A refusal is an answer, too. Raises: as every verb, but for what is such a refusal"""
+        """Wait for an answer; a refusal is an answer too. Raises: ApiError, Overloaded"""
         try:
             async with self._answered(attempt, deadline_s):
                 pass
@@ -177,7 +181,7 @@ class KubeClient:
 
     @property
     def redialled(self) -> asyncio.Event:
-        """Of the connections of now: set once they have been given up for new ones."""
+        """Set once the present connections have been closed after a redial."""
         return self._transport.replaced
 
     async def __aenter__(self) -> Self:
@@ -189,7 +193,7 @@ class KubeClient:
     async def close(self) -> None:
         await self._transport.close()
 
-    # Every verb raises ApiError, and Overloaded when this client is over its own rate.
+    # Every verb raises ApiError, and Overloaded when too many requests wait for the client's rate.
 
     async def get(self, ref: ObjectRef) -> Object:
         return await self._object(_attempt("get", "GET", ref))
@@ -197,9 +201,9 @@ class KubeClient:
     async def list(
         self, type_: ResourceType, *, namespace: str = "", label_selector: str = ""
     ) -> Listing:
-        """The whole collection, page by page; namespace "" means all.
+        """The whole collection, read page by page; namespace "" means all.
 
-        Raises: Gone when the pages took longer than the server keeps history; start again
+        Raises: Gone, when the server forgot the list's version between two pages; list again
         """
         query = {"labelSelector": label_selector}
         limit = self._settings.page_size
@@ -215,7 +219,7 @@ class KubeClient:
                     listing.unreadable.append(object_)
                 else:
                     listing.items.append(_typed(type_, object_))
-            # All pages show the instant of the first.
+            # All pages show the collection at the version of the first page.
             version = listing.resource_version or page.resource_version
             listing = msgspec.structs.replace(listing, resource_version=version)
             if not page.continue_:
@@ -237,23 +241,25 @@ class KubeClient:
         return await self._object(attempt, check=check)
 
     async def replace(self, type_: ResourceType, object_: Object) -> Object:
-        """PUT; conditional on metadata.resourceVersion and metadata.uid where they are set."""
+        """PUT the object. The server checks metadata.resourceVersion and metadata.uid if set."""
         body = _typed(type_, object_)
         return await self._object(_attempt("update", "PUT", ref_of(type_, object_), body=body))
 
     async def merge_patch(
         self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """JSON merge patch; conditional on metadata.resourceVersion where the patch has it."""
+        """JSON merge patch. The server checks metadata.resourceVersion if the patch has it."""
         attempt = _attempt("patch", "PATCH", ref, body=patch, subresource=subresource)
         return await self._object(msgspec.structs.replace(attempt, content_type=MERGE_PATCH))
 
     async def delete(
         self, ref: ObjectRef, *, uid: Uid | None = None, propagation: str = "Background"
     ) -> Object | None:
-        """Delete, only if it is the object of that uid (else Conflict).
+        """Delete the object.
 
-        Returns: the object while it ends gracefully or waits for finalizers; None: it is gone
+        Args: uid: delete only the object with this uid
+        Returns: the object while it terminates or waits for finalizers; None once it is gone
+        Raises: Conflict, when an object with another uid has the name
         """
         options: Object = {
             "apiVersion": "v1",
@@ -274,15 +280,15 @@ class KubeClient:
         namespace: str = "",
         label_selector: str = "",
     ) -> AsyncGenerator[bytes, None]:
-        """Raw lines of a watch, one JSON event each, until the server ends it.
+        """The raw lines of a watch, one JSON event each, until the server ends the watch.
 
-        `objects` reads them. The first is empty: the server accepted the watch. Use it inside
-        `contextlib.aclosing`, which gives the connection back.
+        The first line is empty and says that the server accepted the watch. `objects.read_event`
+        reads the other lines. Iterate inside `contextlib.aclosing`, which releases the connection.
 
         Args:
-            timeout_s: how long the server shall keep it up; an idle one that is healthy is silent
-                until then
-        Raises: ApiError; Silent when it has not ended by its time and a deadline
+            timeout_s: seconds after which the server shall end the watch. A healthy watch may be
+                silent for the whole time.
+        Raises: ApiError; Silent, when the watch has not ended `deadline_s` after that time
         """
         attempt = Attempt(
             verb="watch",
@@ -309,7 +315,10 @@ class KubeClient:
     async def _page(
         self, type_: ResourceType, namespace: str, query: dict[str, str]
     ) -> tuple[Page, _Items]:
-        """Raises: ApiError; _PageTooLarge unless it is a page of one object"""
+        """One page of a list.
+
+        Raises: ApiError; _PageTooLarge, when a page of several objects has more than `page_bytes`
+        """
         attempt = Attempt(
             verb="list",
             target=str(type_),
@@ -329,7 +338,7 @@ class KubeClient:
             raise attempt.failed(errors.Malformed, str(error)) from error
 
     async def _object(self, attempt: Attempt, *, check: Check = _no_check) -> Object:
-        """The JSON object that answers."""
+        """The JSON object in the answer."""
         deadline_s = self._settings.deadline_s
         async with self._answered(attempt, deadline_s, check=check) as response:
             body = await response.read()
@@ -347,10 +356,12 @@ class KubeClient:
         is_stream: bool = False,
         check: Check = _no_check,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A successful answer, its body unread. Raises: ApiError.
+        """A successful answer with its body still unread.
 
         Args:
-            is_stream: the deadline ends with the headers; else it covers the whole `with` body
+            is_stream: the deadline covers only the headers; otherwise it covers the whole body of
+                the `with` statement
+        Raises: ApiError
         """
         await self._rate.acquire(self._share)
         check()
@@ -406,30 +417,31 @@ class KubeClient:
             source=self._transport.source,
         )
         if isinstance(error, errors.TooManyRequests):
-            self._rate.hold_for(error.retry_after_s)  # it is this client that asks too much
+            self._rate.hold_for(error.retry_after_s)  # slow down all requests of this client
         if isinstance(error, errors.Unauthorized):
             try:
-                await self._transport.renew()  # the caller's next try has the new token
-            except SettingsError as problem:  # not now, but the file may be put right
+                await self._transport.renew()  # the caller's next try uses the new token
+            except SettingsError as problem:  # a person may still correct the file
                 return attempt.failed(errors.Unauthorized, str(problem))
         return error
 
 
 class _PageTooLarge(Exception):
-    """Fewer objects must be asked for."""
+    """The page has too many bytes; ask for fewer objects."""
 
 
 async def _items_of(body: bytes) -> tuple[Page, _Items]:
-    """Raises: NotReadable"""
+    """The page and its objects. Raises: NotReadable"""
     try:
         page = read_page(body)
     except NotReadable:
-        return await asyncio.to_thread(_take_apart, body)  # slow, and sessions are to go on
+        # `scan_page` is slow. In a thread it does not block the event loop and its sessions.
+        return await asyncio.to_thread(_scan_items, body)
     return page, [read(item) for item in page.items]
 
 
-def _take_apart(body: bytes) -> tuple[Page, _Items]:
-    page = take_page_apart(body)
+def _scan_items(body: bytes) -> tuple[Page, _Items]:
+    page = scan_page(body)
     return page, [read(item) for item in page.items]
 
 
@@ -464,7 +476,7 @@ def _attempt(
 
 
 def _typed(type_: ResourceType, object_: Object) -> Object:
-    """With apiVersion and kind, which lists of built-in types leave out of their items."""
+    """The object with apiVersion and kind, which the items of a list may lack."""
     if "apiVersion" in object_ and "kind" in object_:
         return object_
     return {"apiVersion": type_.api_version, "kind": type_.kind, **object_}

@@ -1,22 +1,22 @@
-"""What the Kubernetes API refuses, or fails to answer, as exceptions.
+"""The exceptions of requests to the Kubernetes API.
 
-ApiError                the request had no success; any status without a class of its own
+ApiError                the request failed; also any status without a class of its own
 ├── Unauthorized        401: the credential is not known (any more)
 ├── Forbidden           403: the credential lacks a right; its message names the verb and resource
 ├── NotFound            404: no such object, or no such type (a CRD is not installed)
-├── AlreadyExists       409: create met the name
-├── Conflict            409: the object changed since it was read, or is another one (uid)
+├── AlreadyExists       409: an object of this name exists already
+├── Conflict            409: the object changed since it was read, or has another uid
 ├── Gone                410: the resourceVersion is too old; list again
 ├── Invalid             422: the object breaks its schema; trying again does not help
-├── NotLeading          not sent, or given up: only the leader may write this, and it is another
-├── Malformed           an answer that is none of a Kubernetes API, e.g. a proxy's HTML page
+├── NotLeading          not sent, or cancelled: only the leader may write, and another replica leads
+├── Malformed           the answer does not come from a Kubernetes API, e.g. a proxy's HTML page
 ├── TooManyRequests     429, also Unavailable
 ├── ServerError         5xx, also Unavailable
-└── Unreachable         no connection, or it broke, also Unavailable
-    └── Silent          … or nothing came over it in time
+└── Unreachable         there is no connection, or the connection broke, also Unavailable
+    └── Silent          nothing came over the connection in time
 
-The text names verb, object and the server's own message, and what to do where that is known.
-Bodies are never part of it.
+The text of an exception names the verb, the object, the server's own message and, where known, the
+remedy. The text never contains a body.
 """
 
 import http
@@ -30,24 +30,24 @@ from common.errors import EdgeAIError, Unavailable
 MAX_RETRY_AFTER_S: Final = 300.0
 _MAX_MESSAGE_CHARS: Final = 1000
 _RIGHT_MISSING: Final = " cannot "  # … "x" cannot list resource "pods" in API group ""
-_PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"  # what Go's servers answer to that
+_PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"  # the answer of Go's TLS servers to http://
 _GRANT_IT: Final = (
     "grant that right, as `kubectl apply -f deploy/base/globalmanager/rbac.yaml` does"
 )
 
 
 class ApiError(EdgeAIError):
-    """A request to the Kubernetes API without success.
+    """A request to the Kubernetes API failed.
 
     Args:
         verb: as in RBAC: get list watch create update patch delete
-        target: what it was about, e.g. "deployments.apps default/digits-cloud"
+        target: the object or type of the request, e.g. "deployments.apps default/digits-cloud"
         code: HTTP status; 0 when there was no answer
-        reason: the machine-readable reason of the server's Status, "" when it sent none
-        message: the server's, or what went wrong
-        retry_after_s: how long the server asks to stay away, seconds
-        remedy: what a person can do about it; "" when that is not known
-        about: the object that the server names, which may be another than the target's
+        reason: the machine-readable reason of the server's Status; "" when the Status has none
+        message: the server's message, or a description of the failure
+        retry_after_s: seconds that the server asks the client to wait
+        remedy: what a person can do; "" when that is not known
+        about: the object that the server names, which may differ from the target
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Details(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The part of a meta/v1 Status that tells a failure."""
+    """The fields of a meta/v1 Status that describe a failure."""
 
     code: int = 0
     reason: str = ""
@@ -162,9 +162,9 @@ def from_answer(
     """The error that a non-2xx HTTP answer stands for.
 
     Args:
-        body: a JSON Status, or whatever a proxy sent instead
+        body: a JSON Status, or any bytes that a proxy sent instead
         retry_after: the Retry-After header, seconds as text
-        source: where server and credential were read from
+        source: the configuration that names the server and the credential
     """
     try:
         status = msgspec.json.decode(body, type=Status)
@@ -183,7 +183,7 @@ def from_answer(
 def from_status(
     verb: str, target: str, status: Status, *, retry_after_s: float = 0.0, remedy: str = ""
 ) -> ApiError:
-    """The error that a Status stands for, be it an answer's or a watch's ERROR event."""
+    """The error that a Status stands for; the Status of an answer or of a watch's ERROR event."""
     return _class_of(status)(
         verb,
         target,
@@ -205,7 +205,7 @@ def _remedy(code: int, body: bytes, source: str) -> str:
 
 
 def _is_missing_right(status: Status) -> bool:
-    """Not so of what a quota or an admission plugin forbids."""
+    """Whether RBAC forbade the request, and not a quota or an admission plugin."""
     return status.code == http.HTTPStatus.FORBIDDEN and _RIGHT_MISSING in status.message
 
 
@@ -218,12 +218,12 @@ def _class_of(status: Status) -> type[ApiError]:
 
 
 def _retry_after_s(code: int, header: str | None) -> float:
-    """Seconds; a server that is overloaded and names none, or a date, gets one second."""
+    """Seconds to wait. One second when an overloaded server names no time, or names a date."""
     if header is None and code != 429:
         return 0.0
     try:
         asked_s = float(header or "")
     except ValueError:
         return 1.0
-    # min and max also turn NaN and infinity into a bound.
+    # min and max also replace NaN and infinity by a bound.
     return max(0.0, min(MAX_RETRY_AFTER_S, asked_s))

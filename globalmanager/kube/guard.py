@@ -1,18 +1,19 @@
-"""What a guarded client asks before it writes; `ha.fence` answers for the leader's writes."""
+"""The permission that a guarded client needs for each write; `ha.fence` gives it to the leader."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 
 class Shut(Exception):
-    """The guard lets nothing pass now."""
+    """The guard permits no write now."""
 
 
 class Guard(Protocol):
-    """Decides for each write whether it may be sent, and for how long it may take."""
+    """Decides for each write whether the client may send it, and how long the write may take."""
 
     def passage(self) -> AbstractAsyncContextManager[None]:
-        """Entered immediately before a write is sent, left after its answer.
+        """A context that the client enters immediately before it sends a write, and leaves after
+        the answer.
 
-        Raises: Shut, on entry or, for a write under way, when the guard shuts
+        Raises: Shut, on entry, or during a write when the guard withdraws the permission
         """

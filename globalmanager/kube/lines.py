@@ -1,7 +1,8 @@
-"""Splits the bytes of a watch into its lines, one JSON document each.
+"""Splits the bytes of a watch into lines, one JSON document each.
 
-Called by `client`. Holds at most one incomplete line, and that bounded: of a longer one only the
-beginning comes out, which names the object, so that one huge object does not end the watch.
+Called by `client`. The splitter holds at most one incomplete line, of bounded length. It cuts a
+longer line off and yields the beginning, which names the object, so that one huge object does not
+end the watch.
 """
 
 from collections.abc import Iterator
@@ -9,11 +10,11 @@ from typing import Final
 
 from globalmanager.kube.objects import MAX_OBJECT_BYTES
 
-MAX_LINE_BYTES: Final = MAX_OBJECT_BYTES + 1024  # an object, and the event around it
+MAX_LINE_BYTES: Final = MAX_OBJECT_BYTES + 1024  # an object and the event that wraps it
 
 
 class LineSplitter:
-    """Bytes in, lines out, without their ends; blank lines are left out, long ones cut off."""
+    """Takes bytes and yields lines without line ends. Skips blank lines and cuts long ones off."""
 
     def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_line_bytes = max_line_bytes

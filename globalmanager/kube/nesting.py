@@ -1,15 +1,17 @@
-"""Takes JSON documents apart without recursion, whatever their depth.
+"""Scans JSON documents of any depth without recursion.
 
-Called by `objects` for what the JSON library cannot decode: that one recurses, even over fields
-that nobody asked for. Some 100 ms for each MiB, so only where decoding has failed. Expects JSON;
-of anything else, and of a document that was cut off, it gives what it makes out.
+Called by `objects` for documents that the JSON library cannot decode: the library recurses, even
+over fields that the caller does not want. A scan takes about 100 ms for each MiB, so `objects`
+scans only when decoding has failed. The input should be JSON. For other input, and for a document
+that was cut off, the functions return the parts that they recognise.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-# A string, closed or cut off, or a bracket. Possessive: no memory for steps back is kept.
+# A bracket, or a string that is closed or cut off. The possessive quantifiers (*+) keep no memory
+# for backtracking.
 _TOKEN: Final = re.compile(
     rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]',
     re.DOTALL,
@@ -22,22 +24,22 @@ _MAX_KEY_CHARS: Final = 64
 
 
 def members(document: bytes) -> Iterator[tuple[str, bytes]]:
-    """(name, value) of each member of a JSON object, the values as they are written.
+    """(name, value) of each member of a JSON object; the value is its JSON text.
 
-    The last value of a document that was cut off is what there is of it.
+    When the document was cut off, the last value is the part that is left.
     """
     depth = 0
-    name, start = "", -1  # of the member whose value is being passed; -1: of none
+    name, start = "", -1  # the current member and where its value begins; -1: there is none
     for token in _TOKEN.finditer(document):
         first = document[token.start()]
         if first == _QUOTE:
             if depth != 1 or token.start() == start:
-                continue  # within a value, or all of it
+                continue  # this string is the current value or a part of it
             if start >= 0:
                 yield name, _trimmed(document[start : token.start()])
             colon = _COLON.match(document, token.end())
             if colon is None:
-                return  # a name that was cut off
+                return  # the document was cut off within this name
             name, start = _key(token[0]), colon.end()
         elif first in _OPENING:
             depth += 1
@@ -52,7 +54,7 @@ def members(document: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def elements(document: bytes) -> Iterator[bytes]:
-    """The objects and arrays in a JSON array, as they are written; others are left out."""
+    """The JSON text of each object and array in a JSON array; other elements are left out."""
     depth, start = 0, 0
     for token in _TOKEN.finditer(document):
         first = document[token.start()]
@@ -71,12 +73,13 @@ def elements(document: bytes) -> Iterator[bytes]:
 
 
 def deeper_than(document: bytes, levels: int) -> str | None:
-    """The path to where a document is nested deeper than `levels`: "spec.template.x…", bounded.
+    """Where a document is nested deeper than `levels`.
 
-    Returns: None when it is not
+    Returns: the beginning of the field's path, of bounded length: "spec.template.x…"; None when the
+        document is not so deep
     """
     depth = 0
-    path: list[str] = []  # one for each level around, as many as are shown; "" for an array's
+    path: list[str] = []  # the name at each outer level, at most _MAX_KEYS; "" within an array
     for token in _TOKEN.finditer(document):
         first = document[token.start()]
         if first == _QUOTE:
@@ -100,5 +103,5 @@ def _trimmed(value: bytes) -> bytes:
 
 
 def _key(token: bytes) -> str:
-    """A member's name; bounded, since it is shown. Escapes in it stay as they are written."""
+    """A member's name, cut to a bounded length because errors show it. Escapes are not decoded."""
     return token.strip(b'"').decode(errors="replace")[:_MAX_KEY_CHARS]

@@ -1,7 +1,8 @@
-"""Reads the objects in the API's answers, each apart: one that cannot be read spoils no other.
+"""Reads each object of the API's answers separately, so that a bad object harms no other.
 
-Called by `client`. A tenant may write a custom resource that nobody can decode, or that whoever
-walks it falls over. Such an object comes out as Unreadable, with what can be had of its name.
+Called by `client`. A tenant may write a custom resource that cannot be decoded, or whose depth
+would break the code that walks it. Such an object becomes an Unreadable, with the parts of its name
+that can be found.
 """
 
 import re
@@ -14,22 +15,22 @@ from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.kube import nesting
 
 MAX_DEPTH: Final = 100
-"""Levels of nesting in an object. A CRD's schema, the deepest thing in Kubernetes that people
-write, has some 40. Python recurses to 1,000 levels: what walks, compares or encodes an object,
-also as a part of another, stays far below."""
+"""Levels of nesting in an object. A CRD's schema, the deepest object that people write, has about
+40. Python recurses to 1,000 levels, so code may walk, compare and encode an object of this depth
+safely, also as a part of another object."""
 MAX_OBJECT_BYTES: Final = 2 * 1024 * 1024
-"""Of an object as JSON. etcd takes 1.5 MiB; a built-in type is shorter there than as JSON."""
+"""Bytes of an object as JSON. etcd takes 1.5 MiB; it stores built-in types in a shorter form."""
 
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MAX_DETAIL_CHARS: Final = 200
-_SEARCHED_BYTES: Final = 64 * 1024  # for the field that is too deep: some 6 ms
+_SEARCHED_BYTES: Final = 64 * 1024  # are searched for the field that is too deep, in about 6 ms
 _EVENT_HEAD: Final = re.compile(rb'\s*{\s*"type"\s*:\s*"([A-Z]+)"\s*,\s*"object"\s*:')
 
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An object that is left out, as far as its name can be told; "" is not known."""
+    """An object that cannot be read. A field whose value cannot be found is ""."""
 
     namespace: str
     name: str
@@ -42,7 +43,7 @@ class Unreadable(msgspec.Struct, frozen=True):
         return ObjectRef(type_, self.namespace, self.name)
 
     def stub(self, type_: ResourceType) -> Object:
-        """So much of the object as is needed to say that it is gone, or to tell of it."""
+        """An object with only these metadata, for the store and for events about the object."""
         metadata = {
             "namespace": self.namespace,
             "name": self.name,
@@ -53,11 +54,11 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class NotReadable(ValueError):
-    """Its text is Unreadable.problem."""
+    """A document cannot be read; the text becomes `Unreadable.problem`."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page of a list; the items as they are written."""
+    """One page of a list; the items are JSON texts."""
 
     resource_version: str
     continue_: str
@@ -65,7 +66,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch; the object as it is written."""
+    """One line of a watch; the object is a JSON text."""
 
     type: str
     object: bytes
@@ -75,7 +76,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 def decode(document: bytes) -> Object:
-    """A JSON object within the bounds, without the bookkeeping of field managers.
+    """A JSON object within the bounds of size and depth, without metadata.managedFields.
 
     Raises: NotReadable
     """
@@ -91,14 +92,14 @@ def decode(document: bytes) -> Object:
         raise NotReadable(f"it cannot be decoded ({detail}): write it anew") from error
     metadata = object_.get("metadata")
     if isinstance(metadata, dict):
-        metadata.pop("managedFields", None)  # half of a pod's memory, read by nobody
+        metadata.pop("managedFields", None)  # unused, and half of a pod's memory
     if _is_too_deep(object_):
         raise NotReadable(_too_deep(document))
     return object_
 
 
 def read(document: bytes) -> Object | Unreadable:
-    """An object of a list or a watch, with the metadata that everybody here relies on."""
+    """An object of a list or a watch, or Unreadable; metadata of an object have the right form."""
     try:
         object_ = decode(document)
         _check_metadata(object_)
@@ -108,7 +109,7 @@ def read(document: bytes) -> Object | Unreadable:
 
 
 def _is_too_deep(object_: Object) -> bool:
-    """Level by level, without recursion."""
+    """Whether the object has more than MAX_DEPTH levels; walks level by level, not recursively."""
     level: list[Any] = [object_]
     for _ in range(MAX_DEPTH):
         level = [
@@ -136,7 +137,7 @@ class _Owner(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
-    """The form that the API server gives to ObjectMeta, of any type."""
+    """The form of ObjectMeta that the API server guarantees for every type."""
 
     name: NonEmpty
     uid: NonEmpty
@@ -173,7 +174,7 @@ def _unreadable(document: bytes, problem: str) -> Unreadable:
 
 
 def _members(document: bytes, names: Iterable[str]) -> dict[str, bytes]:
-    """Those of the names that are there; what follows the last of them is not looked at."""
+    """Name -> value of each wanted member that the object has. The scan stops after the last."""
     missing = set(names)
     found: dict[str, bytes] = {}
     for name, value in nesting.members(document):
@@ -192,7 +193,7 @@ def _text(value: bytes) -> str:
         return ""
 
 
-# ---- what holds objects -------------------------------------------------------------------------
+# ---- pages and events ---------------------------------------------------------------------------
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -201,7 +202,7 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 
 
 class _Page(msgspec.Struct):
-    """Decoding one costs a twentieth of what decoding its items does."""
+    """A page with undecoded items, which decodes twenty times as fast as a page with objects."""
 
     items: list[msgspec.Raw] | None = None
     metadata: _ListMeta | None = None
@@ -219,7 +220,7 @@ _event_decoder: Final = msgspec.json.Decoder(_Event)
 
 
 def read_page(body: bytes) -> Page:
-    """A page of a list of which every item can be passed over. Raises: NotReadable"""
+    """A page of a list, when the JSON library can skip over every item. Raises: NotReadable"""
     try:
         page = _page_decoder.decode(body)
     except _UNDECODABLE as error:
@@ -229,8 +230,8 @@ def read_page(body: bytes) -> Page:
     return Page(metadata.resource_version, metadata.continue_, items)
 
 
-def take_page_apart(body: bytes) -> Page:
-    """What `read_page` gives, of any page; some 100 ms for each MiB. Raises: NotReadable"""
+def scan_page(body: bytes) -> Page:
+    """A page of a list with items of any depth; about 100 ms for each MiB. Raises: NotReadable"""
     found = _members(body, ["metadata", "items"])
     try:
         metadata = _list_meta_decoder.decode(found["metadata"])
@@ -241,11 +242,14 @@ def take_page_apart(body: bytes) -> Page:
 
 
 def read_event(line: bytes) -> WatchEvent:
-    """Raises: NotReadable, when it is not even the frame of one"""
+    """The event in one line of a watch; its object may be unreadable.
+
+    Raises: NotReadable, when the line is no watch event
+    """
     try:
         event = _event_decoder.decode(line)
     except _UNDECODABLE as error:
-        # The object is what cannot be passed over, or was cut off. Servers write it last.
+        # The object is too deep or was cut off. It is the last member of the event.
         head = _EVENT_HEAD.match(line)
         if head is None:
             raise NotReadable(f"a line that is no watch event: {error}") from error

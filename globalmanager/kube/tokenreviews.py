@@ -1,7 +1,8 @@
-"""Answers for the edge server whose token it was shown: TokenReviews, and the pods of tokens.
+"""Asks the Kubernetes API whose token a node presented: TokenReviews, and the pods of tokens.
 
-Given to the edge's authenticator by app, as its port Cluster. Whatever keeps the API from
-answering is Unavailable: only an answer may turn a node away. Keeps and logs nothing.
+`app` gives this to the edge's authenticator as its port Cluster. Every failure of the API becomes
+Unavailable, because only an answer of the API may reject a node. This module keeps and logs
+nothing.
 """
 
 from typing import Any, Final
@@ -27,13 +28,13 @@ class TokenReviews:
             answer = await self._client.create(TOKEN_REVIEWS, review)
         except Unavailable:
             raise
-        except ApiError as error:  # a missing right, too: it is not the node's fault
+        except ApiError as error:  # also a missing right, which is not the node's fault
             raise Unavailable(str(error)) from error
         status: Any = answer.get("status")
         return status if isinstance(status, dict) else {}
 
     async def find_pod(self, namespace: str, name: str) -> Object | None:
-        """None: there is none. Raises: Unavailable"""
+        """The pod, or None when there is none. Raises: Unavailable"""
         try:
             return await self._client.get(ObjectRef(PODS, namespace, name))
         except NotFound:

@@ -1,8 +1,8 @@
-"""Credentials, TLS and one connection pool, with what `library` takes from kubernetes_asyncio.
+"""Credentials, TLS and the connection pool, with what `library` takes from kubernetes_asyncio.
 
 Called by `client`. kubernetes_asyncio reads kubeconfig and in-cluster credentials and builds the
-session; its typed API, watch and leader election are not used (docs/decisions). Never raises an
-aiohttp or kubernetes_asyncio error to the client: ConnectionError and TimeoutError only.
+HTTP session; its typed API, watch and leader election are not used (docs/decisions). `client` sees
+only ConnectionError and TimeoutError, never an error of aiohttp or kubernetes_asyncio.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from globalmanager.kube.library import ApiClient, Configuration, config
 
 USER_AGENT: Final = "edgeai-globalmanager"
 _IN_CLUSTER: Final = "in-cluster configuration"
-# Every watch keeps one connection for itself; requests share the rest.
+# Every watch occupies one connection; all other requests share the rest.
 _MAX_CONNECTIONS: Final = 256
 _RENEW_INTERVAL_S: Final = 30.0
 _MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
@@ -29,10 +29,10 @@ Load = Callable[[Configuration], Awaitable[None]]
 
 
 class Transport:
-    """Sends requests with the credentials of one cluster. Close it.
+    """Sends requests with the credentials of one cluster. Call `close` in the end.
 
     Args:
-        source: where the configuration was read from, for people
+        source: the file or place of the configuration, for error messages
 
     Raises: SettingsError: the TLS certificates that the configuration names cannot be used
     """
@@ -62,10 +62,10 @@ class Transport:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer, its body unread; whatever its status. The caller bounds the time.
+        """The answer of any status, with its body still unread. The caller sets a time limit.
 
-        Raises: ConnectionError, also for what goes wrong while the body of `with` reads on, and
-            when the connections are given up meanwhile
+        Raises: ConnectionError, also when reading the answer fails in the body of `with`, and when
+            the connections are given up meanwhile
         """
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         if body is not None:
@@ -138,7 +138,7 @@ class Transport:
         )
 
     async def renew(self) -> None:
-        """Read the credentials again (a short-lived token expired); at most twice a minute."""
+        """Read the credentials again, at most twice a minute; short-lived tokens expire."""
         now = asyncio.get_running_loop().time()
         if now - self._renewed_at < _RENEW_INTERVAL_S:
             return
@@ -164,9 +164,9 @@ class Transport:
 
 
 async def open_transport(kubeconfig: Path | None) -> Transport:
-    """Credentials from a kubeconfig's current context, or those of the pod this runs in.
+    """A transport for the current context of a kubeconfig; None: for the cluster around this pod.
 
-    Raises: SettingsError naming the file and what is wrong with it
+    Raises: SettingsError, which names the file and its fault
     """
     source = f"kubeconfig {kubeconfig}" if kubeconfig else _IN_CLUSTER
     configuration = Configuration()
@@ -177,7 +177,7 @@ async def open_transport(kubeconfig: Path | None) -> Transport:
             await _load(kubeconfig, target)
         except SettingsError:
             raise
-        except Exception as error:  # the loader raises anything on odd files
+        except Exception as error:  # the loader may raise any exception for an odd file
             raise SettingsError(source, f"cannot be used: {_explain(error)}") from error
 
     await load(configuration)
@@ -205,7 +205,10 @@ def _load_in_cluster(target: Configuration) -> None:
 
 
 def _check_kubeconfig(path: Path) -> None:
-    """The faults that people make, in words; the loader reports them as missing keys."""
+    """Check for common mistakes. kubernetes_asyncio would report them as missing keys.
+
+    Raises: SettingsError
+    """
     source = f"kubeconfig {path}"
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

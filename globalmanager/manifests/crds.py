@@ -3,11 +3,11 @@
 `python -m globalmanager.manifests.crds DIRECTORY` writes them; a test compares them with
 deploy/crds.
 
-kubectl resolves a plural to the first group that has it, edgeai.io; short names belong to one group
-each: `jis` is the proposal's, `ji` is Sedna's.
+kubectl resolves a plural that several groups have to the first group, edgeai.io. Each short name
+belongs to one group: `jis` to edgeai.io, `ji` to sedna.io.
 
-No kind has a scale subresource: none has one number of replicas that somebody could set. The cloud
-workers' number is the autoscaler's (cloudWorker.hpa) or one.
+No kind has a scale subresource, because no kind has a single number of replicas that a user could
+set. A service has one cloud worker, or as many as its autoscaler (cloudWorker.hpa) decides.
 """
 
 import inspect
@@ -95,7 +95,7 @@ def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:
         "singular": kind.singular,
         "kind": type_.kind,
         "listKind": f"{type_.kind}List",
-        # The API server drops an empty list, and `kubectl apply` would write it each time.
+        # The API server drops an empty list, so `kubectl apply` would write it again each time.
         **({"shortNames": short_names} if short_names else {}),
         "categories": [CATEGORY],
     }
@@ -127,7 +127,7 @@ def _object_schema(schema: Schema) -> OpenApi:
 
 
 def structural(type_: type) -> OpenApi:
-    """The structural OpenAPI v3 schema of a struct: nothing by reference, null never allowed."""
+    """The structural OpenAPI v3 schema of a struct. It has no references and never allows null."""
     (root,), components = msgspec.json.schema_components([type_])
     return _structural(root, components)
 
@@ -140,7 +140,7 @@ def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
         return _structural(
             {**_only_branch(schema["anyOf"]), **_without(schema, "anyOf")}, components
         )
-    # The API server drops what is empty, and `kubectl apply` would write it each time.
+    # The API server drops empty values, so `kubectl apply` would write them again each time.
     kept = {
         key: value
         for key, value in schema.items()
@@ -170,7 +170,9 @@ def _only_branch(branches: list[OpenApi]) -> OpenApi:
 
 
 def _typed(schema: OpenApi) -> OpenApi:
-    """Structural schemas say the type everywhere, and of an open map that it is open."""
+    """The schema with the two things that a structural schema requires: a type in every place, and
+    x-kubernetes-preserve-unknown-fields on an open map.
+    """
     if "enum" in schema:
         return {"type": "string", **schema}
     if "type" not in schema:
@@ -180,7 +182,7 @@ def _typed(schema: OpenApi) -> OpenApi:
 
 
 def manifests() -> dict[str, str]:
-    """File name -> content, for all resources of all kinds; always the same bytes."""
+    """File name -> content, for all resources of all kinds. The bytes are the same on every run."""
     return {
         f"{type_.group}_{type_.plural}.yaml": _HEADER + _yaml(crd(kind, type_))
         for kind in KINDS

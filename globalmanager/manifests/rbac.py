@@ -1,7 +1,7 @@
-"""What the GlobalManager may do in the cluster, generated from what it does: deploy's RBAC.
+"""The GlobalManager's rights in the cluster (RBAC), generated from the kinds.
 
-`python -m globalmanager.manifests.rbac FILE` writes it; a test compares the file, and another
-proves with the API server's audit log that nothing is missing and nothing is too much.
+`python -m globalmanager.manifests.rbac FILE` writes them. One test compares them with the file in
+deploy/. Another test proves with the API server's audit log that no right is missing or unused.
 """
 
 import sys
@@ -29,7 +29,7 @@ _KEPT: Final = ("get", "list", "watch", "create", "update", "delete")
 
 
 def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
-    """Rights in every namespace, since job resources may be in any."""
+    """The rights in every namespace, because every namespace may have job resources."""
     kinds = tuple(kinds)
     updates: dict[ResourceType, set[UpdateRule]] = {NODES: set()}
     for kind in kinds:
@@ -47,7 +47,9 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
 
 
 def _verbs(updates: Collection[UpdateRule]) -> tuple[str, ...]:
-    """Of what no kind owns nothing is written, and only what is replaced is updated."""
+    """The verbs for one type. Types that no kind owns are only read; only types with the update
+    rule REPLACE are updated.
+    """
     if not updates:
         return _WATCHED
     return tuple(verb for verb in _KEPT if verb != "update" or UpdateRule.REPLACE in updates)
@@ -59,17 +61,17 @@ def _job_rules(kind: Kind) -> Iterator[Rule]:
         yield _rule([type_], ("get", *_WATCHED, *deletes))
         yield _rule([type_], ("patch",), subresource="status")
         if kind.owns:
-            # To block the deletion of an owner until what it owns is gone, where a cluster checks
-            # that (admission plugin OwnerReferencesPermissionEnforcement).
+            # Owner references with blockOwnerDeletion need this right in clusters with the
+            # admission plugin OwnerReferencesPermissionEnforcement.
             yield _rule([type_], ("update",), subresource="finalizers")
     for scaler in kind.scalers:
-        # To adopt a scaler. Where a cluster checks owner references (see above), an owner may
-        # be set only by those who may delete the object.
+        # The job adopts its scalers. Where a cluster checks owner references (see above), only a
+        # client that may delete an object may set its owner.
         yield _rule([scaler], ("patch", "delete"))
 
 
 def namespace_rules() -> list[Rule]:
-    """Rights in the GlobalManager's own namespace."""
+    """The rights in the GlobalManager's own namespace."""
     return [
         _rule([SECRETS], ("create",)),
         _rule([SECRETS], ("get",), names=(SECRET_NAME,)),
@@ -110,7 +112,7 @@ def _rule(
     subresource: str = "",
     names: Iterable[str] = (),
 ) -> Rule:
-    """`types` are of one API group."""
+    """One rule for `types`, which all belong to one API group."""
     types = list(types)
     plurals = [f"{t.plural}/{subresource}" if subresource else t.plural for t in types]
     rule: Rule = {"apiGroups": [types[0].group], "resources": plurals, "verbs": list(verbs)}
@@ -118,7 +120,7 @@ def _rule(
 
 
 class _Plain(yaml.SafeDumper):
-    """Without anchors: nobody reads them."""
+    """A dumper that writes no anchors, which people find hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The cache: newest state wins, indices follow, deletions and rewrites do not come back."""
+"""The store keeps the newest state, its indices agree, and deleted objects do not come back."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ def version_of(object_: Object | None) -> str | None:
 
 
 class Watched:
-    """A store and the changes that it told."""
+    """A store and the changes that it reported."""
 
     def __init__(self) -> None:
         self.store = Store(GADGETS)
@@ -54,7 +54,7 @@ def test_versions_that_are_no_numbers_are_newer_when_they_differ() -> None:
 def test_the_answer_to_a_write_is_seen_at_once() -> None:
     watched = Watched()
     watched.store.observe(make("a", version=3))
-    watched.store.upsert(make("a", version=3))  # the watch tells it too
+    watched.store.upsert(make("a", version=3))  # the watch delivers the same state
     assert watched.changes == [(None, "3")]
 
 
@@ -66,14 +66,14 @@ def test_the_answer_to_a_write_after_the_deletion_does_not_bring_the_object_back
     assert watched.version is None
 
 
-def test_what_an_answer_told_to_be_gone_is_gone_at_once() -> None:
+def test_an_object_that_an_answer_says_is_gone_is_gone_at_once() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=3))
     watched.store.observe_gone(A, "uid-a")
     assert watched.changes == [(None, "3"), ("3", None)]
 
 
-def test_late_news_do_not_bring_back_what_is_gone() -> None:
+def test_late_events_do_not_bring_a_gone_object_back() -> None:
     watched = Watched()
     watched.store.observe_gone(A, "uid-a")
     watched.store.upsert(make("a", version=3))
@@ -83,44 +83,44 @@ def test_late_news_do_not_bring_back_what_is_gone() -> None:
     assert watched.changes == []
 
 
-def test_the_absence_of_a_predecessor_spares_the_successor() -> None:
+def test_the_absence_of_an_older_object_leaves_the_new_object_of_that_name() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=7, uid="new"))
     watched.store.observe_gone(A, "old")
     assert watched.version == "7"
 
 
-def test_an_answer_of_another_uid_tells_that_the_older_one_is_gone() -> None:
+def test_an_answer_with_another_uid_means_that_the_older_object_is_gone() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=3, uid="old"))
     watched.store.observe(make("a", version=7, uid="new"))
-    watched.store.observe(make("a", version=4, uid="old"))  # asked for before
+    watched.store.observe(make("a", version=4, uid="old"))  # a late answer
     watched.store.upsert(make("a", version=5, uid="old"))
     watched.store.remove(make("a", version=6, uid="old"))
     assert watched.changes == [(None, "3"), ("3", None), (None, "7")]
 
 
-def test_a_list_that_was_asked_for_before_an_absence_was_told_does_not_bring_back() -> None:
+def test_a_list_that_was_requested_before_an_absence_does_not_bring_the_object_back() -> None:
     watched = Watched()
-    asked = watched.store.moment
+    asked = watched.store.absences
     watched.store.observe_gone(A, "uid-a")
     watched.store.replace([make("a", version=3)], "4", asked=asked, rewound=False)
     assert watched.version is None
 
 
-def test_a_list_that_was_asked_for_later_is_believed() -> None:
-    """The cluster was restored from a backup, and what was gone lives again."""
+def test_a_list_that_was_requested_after_an_absence_brings_the_object_back() -> None:
+    """The cluster was restored from a backup, so the object exists again."""
     watched = Watched()
     watched.store.upsert(make("a", version=3))
     watched.store.observe_gone(A, "uid-a")
-    asked = watched.store.moment
+    asked = watched.store.absences
     watched.store.replace([make("a", version=3)], "9", asked=asked, rewound=False)
     watched.store.upsert(make("a", version=10))
     watched.store.observe(make("a", version=11))
     assert watched.version == "11"
 
 
-def test_what_was_gone_before_a_list_needs_no_memory_after_it() -> None:
+def test_a_list_clears_the_tombstones_of_earlier_absences() -> None:
     store = Store(GADGETS)
     for number in range(100):
         store.observe_gone(A, f"uid-{number}")
@@ -130,7 +130,7 @@ def test_what_was_gone_before_a_list_needs_no_memory_after_it() -> None:
     assert len(store._gone) == 0
 
 
-def test_what_the_watch_has_told_needs_no_memory_and_the_rest_is_bounded() -> None:
+def test_a_watched_deletion_clears_its_tombstone_and_all_tombstones_are_bounded() -> None:
     store = Store(GADGETS)
     for number in range(20_000):
         store.observe_gone(A, f"uid-{number}")
@@ -141,8 +141,8 @@ def test_what_the_watch_has_told_needs_no_memory_and_the_rest_is_bounded() -> No
     assert len(store._deleted) == 4096
 
 
-def test_an_object_that_got_its_label_back_is_there_again() -> None:
-    """For a watch with a label selector it was deleted and added."""
+def test_an_object_that_gets_its_label_back_returns_to_the_store() -> None:
+    """A watch with a label selector reports a removed label as a deletion."""
     watched = Watched()
     watched.store.upsert(make("a", version=3))
     watched.store.remove(make("a", version=4))
@@ -151,21 +151,21 @@ def test_an_object_that_got_its_label_back_is_there_again() -> None:
     assert watched.version == "6"
 
 
-def test_an_answer_about_what_the_watch_does_not_cover_is_not_kept() -> None:
+def test_an_answer_about_an_object_without_the_label_is_not_kept() -> None:
     store = Store(GADGETS, label="mine=yes")
     store.observe(make("a", version=3))
     store.observe(make("b", version=3, metadata={"labels": {"mine": "yes"}}))
     assert [object_["metadata"]["name"] for object_ in store.list()] == ["b"]
 
 
-def test_the_deletion_of_a_predecessor_spares_the_successor() -> None:
+def test_the_deletion_of_an_older_object_leaves_the_new_object_of_that_name() -> None:
     watched = Watched()
     watched.store.observe(make("a", version=7, uid="new"))
     watched.store.remove(make("a", version=5, uid="old"))
     assert watched.version == "7"
 
 
-def test_a_list_deletes_what_it_no_longer_has() -> None:
+def test_a_list_deletes_the_objects_that_it_lacks() -> None:
     watched = Watched()
     for name in "ab":
         watched.store.upsert(make(name, version=1))
@@ -174,14 +174,14 @@ def test_a_list_deletes_what_it_no_longer_has() -> None:
     assert ("1", None) in watched.changes
 
 
-def test_a_list_spares_what_was_written_after_it_was_made() -> None:
+def test_a_list_leaves_objects_that_were_written_later() -> None:
     watched = Watched()
     watched.store.observe(make("a", version=8))
     watched.store.replace([], "5", asked=0, rewound=False)
     assert watched.version == "8"
 
 
-def test_a_list_tells_only_what_changed() -> None:
+def test_a_list_reports_only_changes() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=1))
     watched.changes.clear()
@@ -189,7 +189,7 @@ def test_a_list_tells_only_what_changed() -> None:
     assert watched.changes == []
 
 
-def test_a_server_that_went_back_in_time_is_believed() -> None:
+def test_a_list_of_a_restored_server_replaces_newer_states() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=90))
     watched.store.upsert(make("b", version=91))
@@ -211,7 +211,7 @@ def test_a_failing_listener_does_not_stop_the_others() -> None:
     assert len(store) == 1
 
 
-def test_metadata_alone_is_kept_where_nothing_else_is_read() -> None:
+def test_a_metadata_only_store_keeps_only_metadata() -> None:
     store = Store(GADGETS, metadata_only=True)
     store.upsert(make("a", spec={"template": {}}, status={"replicas": 1}))
     [kept] = store.list()

@@ -1,4 +1,4 @@
-"""The store against a model of the API: the gone stay gone, however late anything is told."""
+"""The store against a model of the API: a gone object stays gone, however late its events are."""
 
 from typing import NamedTuple
 
@@ -20,10 +20,10 @@ class Event(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """To a GET: what was known when it was asked, and what the API has."""
+    """The answer to a GET."""
 
     ref: ObjectRef
-    expected: str
+    expected: str  # uid that the store knew when the GET was sent
     object: Object | None
 
 
@@ -43,17 +43,17 @@ class LateStore(RuleBasedStateMachine):
         self.store = Store(GADGETS)
         self.version = 0
         self.truth: dict[str, Object] = {}
-        self.events: list[Event] = []  # that the watch has yet to tell
-        self.answers: list[Answer] = []  # that are on their way
-        self.asked: int | None = None  # a list that the API has not yet made
-        self.listing: Listing | None = None  # one that is on its way
-        self.gone: set[str] = set()  # uids that the store was told to be gone
+        self.events: list[Event] = []  # the watch has not delivered them yet
+        self.answers: list[Answer] = []  # on their way to the store
+        self.asked: int | None = None  # for a requested list that the API has not made yet
+        self.listing: Listing | None = None  # a list on its way to the store
+        self.gone: set[str] = set()  # uids whose absence the store has recorded
 
-    # ---- what users do --------------------------------------------------------------------------
+    # ---- actions of users -----------------------------------------------------------------------
 
     @rule(name=NAMES)
     def write(self, name: str) -> None:
-        """Create or change."""
+        """Create or change an object."""
         self.version += 1
         old = self.truth.get(name)
         uid = uid_of(old) if old else f"uid-{self.version}"
@@ -68,7 +68,7 @@ class LateStore(RuleBasedStateMachine):
             last = make(name, version=self.version, uid=uid_of(old))
             self.events.append(Event(self.version, None, last))
 
-    # ---- what the API tells ---------------------------------------------------------------------
+    # ---- requests, answers and events -----------------------------------------------------------
 
     @rule(name=NAMES)
     def ask(self, name: str) -> None:
@@ -104,7 +104,7 @@ class LateStore(RuleBasedStateMachine):
     @precondition(lambda self: self.asked is None and self.listing is None)
     @rule()
     def ask_for_list(self) -> None:
-        self.asked = self.store.moment
+        self.asked = self.store.absences
 
     @precondition(lambda self: self.asked is not None)
     @rule()
@@ -122,7 +122,7 @@ class LateStore(RuleBasedStateMachine):
         self.store.replace(objects, str(version), asked=asked, rewound=False)
         self.events = [event for event in self.events if event.version > version]
 
-    # ---- what must hold -------------------------------------------------------------------------
+    # ---- invariants -----------------------------------------------------------------------------
 
     @invariant()
     def the_gone_stay_gone(self) -> None:

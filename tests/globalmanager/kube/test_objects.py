@@ -14,7 +14,7 @@ from globalmanager.kube.objects import (
     read,
     read_event,
     read_page,
-    take_page_apart,
+    scan_page,
 )
 from tests.globalmanager.objects import make
 
@@ -134,14 +134,14 @@ def test_one_item_that_is_too_deep_leaves_the_others_in_the_list() -> None:
     good, bad = with_spec(b'{"x":"]}\\\\"}'), with_spec(nested(5000))
     with pytest.raises(NotReadable):
         read_page(page(good, bad, good))
-    found = take_page_apart(page(good, bad, good))
+    found = scan_page(page(good, bad, good))
     assert (found.resource_version, found.continue_) == ("5", "p")
     assert found.items == [good, bad, good]
 
 
 @pytest.mark.parametrize("items", [[], [with_spec(b"{}")], [with_spec(b"[]"), with_spec(b"1")]])
-def test_a_page_taken_apart_is_the_same_page(items: list[bytes]) -> None:
-    assert take_page_apart(page(*items)) == read_page(page(*items))
+def test_a_scanned_page_equals_the_decoded_page(items: list[bytes]) -> None:
+    assert scan_page(page(*items)) == read_page(page(*items))
 
 
 @pytest.mark.parametrize("body", [b"<html>login</html>", b"", b"[1]", b"null", b'{"items":[]}x'])
@@ -149,7 +149,7 @@ def test_what_is_no_list_is_said_to_be_none(body: bytes) -> None:
     with pytest.raises(NotReadable):
         read_page(body)
     with pytest.raises(NotReadable):
-        take_page_apart(body)
+        scan_page(body)
 
 
 def test_an_event_of_an_object_that_is_too_deep_has_its_type() -> None:
@@ -175,7 +175,7 @@ def test_whatever_was_damaged_nothing_else_is_raised() -> None:
             whole[:start] + chance.choice((b"", b'"', b"}", b"[", b"\\")) + whole[start + length :]
         )
         read(damaged)
-        for reading in (read_event, take_page_apart):
+        for reading in (read_event, scan_page):
             try:
                 reading(damaged)
             except NotReadable:
