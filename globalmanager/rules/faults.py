@@ -20,7 +20,7 @@ _DELAY: Final = re.compile(r"\bback-off \S+ ")  # grows with each try
 _MAX_MESSAGE_CHARS: Final = 400
 
 
-class Fault(msgspec.Struct, frozen=True):
+class PodFault(msgspec.Struct, frozen=True):
     """`reason` fits a condition. A pending fault may end without anybody acting."""
 
     reason: str
@@ -41,13 +41,13 @@ def node_of(pod: Object) -> str:
     return str(mapping(pod.get("spec")).get("nodeName", ""))
 
 
-def first_fault(pods: Iterable[Object]) -> Fault | None:
+def first_fault(pods: Iterable[Object]) -> PodFault | None:
     """The first fault among the pods that are not being deleted; pending faults come last."""
     found = [fault for pod in pods if not is_being_deleted(pod) for fault in _faults(pod)]
     return min(found, key=lambda fault: fault.is_pending, default=None)
 
 
-def _faults(pod: Object) -> Iterator[Fault]:
+def _faults(pod: Object) -> Iterator[PodFault]:
     state = mapping(pod.get("status"))
     for entry in _containers(state):
         yield from _container_faults(pod, entry)
@@ -71,7 +71,7 @@ def _entries(value: Any) -> list[Mapping[str, Any]]:
     return [mapping(entry) for entry in value] if isinstance(value, list) else []
 
 
-def _container_faults(pod: Object, entry: Mapping[str, Any]) -> Iterator[Fault]:
+def _container_faults(pod: Object, entry: Mapping[str, Any]) -> Iterator[PodFault]:
     state = mapping(entry.get("state"))
     waiting, ended = mapping(state.get("waiting")), mapping(state.get("terminated"))
     name = f"container {entry.get('name', '')}"
@@ -90,10 +90,10 @@ def _ending(ended: Mapping[str, Any]) -> str:
     return f" (exit code {ended.get('exitCode')}: {str(detail).strip()})"
 
 
-def _fault(pod: Object, reason: Any, detail: Any, *, is_pending: bool = False) -> Fault:
+def _fault(pod: Object, reason: Any, detail: Any, *, is_pending: bool = False) -> PodFault:
     word = str(reason)
     node = node_of(pod)
     place = f" on node {node}" if node else ""
     text = _DELAY.sub("back-off ", f"pod {pod['metadata']['name']}{place}: {word}: {detail}")
     reason = word if _REASON.match(word) else "PodFault"
-    return Fault(reason, text[:_MAX_MESSAGE_CHARS], is_pending)
+    return PodFault(reason, text[:_MAX_MESSAGE_CHARS], is_pending)

@@ -55,8 +55,8 @@ class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     template: Template | None = None
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker about to get a pod template."""
+class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts from which `build` makes the pod template of a worker."""
 
     role: str
     form: WorkerForm
@@ -66,7 +66,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """None when every pod of the worker has its own worker name."""
     restart_policy: str = "Always"
     is_edge: bool = False
-    """It reports to the LocalController of its node, and stays there while the node is away."""
+    """Whether the worker reports to the LocalController of its node. The pod of such a worker stays
+    on its node while the node is out of contact."""
 
 
 # ---- checks -------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
 # ---- building -----------------------------------------------------------------------------------
 
 
-def build(observed: Observed, worker: Worker) -> Object:
+def build(observed: Observed, worker: WorkerPod) -> Object:
     """The pod template; needs a form that passed `check` and whose image is configured."""
     return pods.build(
         observed,

@@ -23,7 +23,7 @@ from globalmanager.rules import references as refs
 from globalmanager.rules.pods import EnvVar, field, literal, worker_api
 from globalmanager.rules.replication import replica_name, replica_names
 from globalmanager.rules.secrets import worker_secret
-from globalmanager.rules.worker_form import Worker, build
+from globalmanager.rules.worker_form import WorkerPod, build
 
 PORT: Final = 7363
 OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.RECREATE}
@@ -63,7 +63,7 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
         [msgspec.structs.replace(result, is_output=True), *_pretrained(observed, spec)],
         observed.settings,
     )
-    worker = Worker(
+    worker = WorkerPod(
         role=AGGREGATION,
         form=spec.aggregation_worker,
         env=[
@@ -100,7 +100,7 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
     result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
     sources = [dataset, msgspec.structs.replace(result, is_output=True)]
     secret = worker_secret(observed.settings.root_key, observed.uid, trainer_role(index))
-    worker = Worker(
+    worker = WorkerPod(
         role=TRAIN,
         form=_placed(observed, given),
         env=[

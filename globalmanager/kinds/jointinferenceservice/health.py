@@ -12,7 +12,7 @@ from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name
 from globalmanager.rules import faults, status
-from globalmanager.rules.faults import Fault
+from globalmanager.rules.faults import PodFault
 from globalmanager.rules.objects import has_role
 from globalmanager.rules.status import STARTING, Finding, Truth
 
@@ -57,11 +57,11 @@ def _deployment(observed: Observed, role: str) -> Mapping[str, Any]:
     return next(found, {})
 
 
-def _fault(observed: Observed, role: str) -> Fault | None:
+def _fault(observed: Observed, role: str) -> PodFault | None:
     return faults.first_fault(pod for pod in observed.pods if has_role(pod, role))
 
 
-def _at_fault(faulty: Mapping[str, Fault], prefix: str = "") -> str:
+def _at_fault(faulty: Mapping[str, PodFault], prefix: str = "") -> str:
     told = "; ".join(f"{role} worker: {fault.message}" for role, fault in faulty.items())
     return prefix + told if told else ""
 

@@ -26,7 +26,7 @@ from globalmanager.rules import children, storage
 from globalmanager.rules import references as refs
 from globalmanager.rules.pods import EnvVar, field, literal, worker_api
 from globalmanager.rules.secrets import worker_secret
-from globalmanager.rules.worker_form import Worker, build, fixed_node, set_by_user
+from globalmanager.rules.worker_form import WorkerPod, build, fixed_node, set_by_user
 
 PORT: Final = 5000
 OWNS: Final = {
@@ -80,7 +80,7 @@ def _deployment(
     name = observed.ref.name
     is_fixed = role == CLOUD or bool(fixed_node(form))
     model = refs.model_source(observed, form.model.name, env="MODEL_URL")
-    worker = Worker(
+    worker = WorkerPod(
         role=role,
         form=form,
         env=env,

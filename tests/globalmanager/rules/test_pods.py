@@ -11,7 +11,7 @@ from common.ids import WorkerName
 from globalmanager.contract import InvalidSpec, Object
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.rules import pods, storage, worker_form
-from globalmanager.rules.worker_form import Worker, WorkerForm
+from globalmanager.rules.worker_form import WorkerForm, WorkerPod
 from tests.globalmanager.builders import SETTINGS, World, job
 
 CONTAINER = {"name": "main", "image": "registry.test/worker:1"}
@@ -36,7 +36,7 @@ def built(
 ) -> Object:
     worker_form.check(given, "spec.edgeWorker")
     sources = [storage.Source(env="MODEL_URL", url=url)] if url else []
-    worker = Worker(
+    worker = WorkerPod(
         role="edge",
         form=given,
         env=env,
