@@ -1,11 +1,14 @@
 """Waits for a condition that real sockets and tasks bring about."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tests.waiting import PATIENCE_S, async_eventually
 
-async def until(condition: Callable[[], Any], *, timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - conditions on anything, not one thing's event
-            await asyncio.sleep(0.005)
+
+async def until(condition: Callable[[], Any], *, timeout_s: float = PATIENCE_S) -> None:
+    """Wait until `condition` is true. The traceback of a failure shows the condition.
+
+    `async_eventually` says more when a test can name what it waits for.
+    """
+    await async_eventually("the condition of this line", condition, timeout_s=timeout_s)

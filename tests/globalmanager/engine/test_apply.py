@@ -35,6 +35,7 @@ from globalmanager.rules.status import WAITING
 from tests.globalmanager.cluster import CRDS, Cluster, User
 from tests.globalmanager.gadgets import CONFIGMAPS, crd_of, gadget, read, wanted_config
 from tests.globalmanager.objects import GADGETS
+from tests.waiting import async_eventually
 
 CONFIG = ObjectRef(CONFIGMAPS, "default", "a-config")
 NO_CONTACTS: dict[Any, Contact] = {}
@@ -84,11 +85,13 @@ class Bench:
         """Reasons of the Events so far."""
         sending = asyncio.create_task(self.recorder.run(), name="events")
         self.recorder.record(self.made, Event(Severity.NORMAL, "Last", "of all"))
-        reasons: list[str] = []
-        while "Last" not in reasons:
-            await asyncio.sleep(0.01)
+
+        async def all_sent() -> list[str] | None:
             listing = await self.client.list(EVENTS, namespace="default")
             reasons = [event["reason"] for event in listing.items]
+            return reasons if "Last" in reasons else None
+
+        reasons = await async_eventually("the event Last", all_sent)
         sending.cancel()
         return [reason for reason in reasons if reason != "Last"]
 

@@ -14,6 +14,7 @@ from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 ABOUT = make("a", namespace="default")
 READY = Event(Severity.NORMAL, "Ready", "the gadget is ready")
@@ -38,12 +39,13 @@ async def recorded(client: KubeClient) -> list[Object]:
 
 async def until_count(client: KubeClient, event: Event, count: int) -> Object:
     name = event_ref(ABOUT, event).name
-    async with asyncio.timeout(10):
-        while True:
-            for found in await recorded(client):
-                if found["metadata"]["name"] == name and found["count"] == count:
-                    return found
-            await asyncio.sleep(0.01)
+
+    async def find() -> Object | None:
+        events = {each["metadata"]["name"]: each for each in await recorded(client)}
+        found = events.get(name)
+        return found if found is not None and found["count"] == count else None
+
+    return await async_eventually(f"event {name} with count {count}", find)
 
 
 async def test_an_event_says_what_happened_to_whom(kube: KubeClient, cluster: Cluster) -> None:

@@ -24,6 +24,7 @@ from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 A = ObjectRef(GADGETS, "default", "a")
 
@@ -207,11 +208,11 @@ async def test_jobs_that_come_and_go_leave_nothing_behind(
     for number in range(90, 100):
         await user.delete(GADGETS, f"g{number}")
     await until(lambda: len(late_manager.edge.desired) == 0)
-    listing = await user.client.list(CONFIGMAPS)
-    async with asyncio.timeout(20):
-        while listing.items:
-            await asyncio.sleep(0.1)
-            listing = await user.client.list(CONFIGMAPS)
+
+    async def nothing_is_left() -> bool:
+        return not (await user.client.list(CONFIGMAPS)).items
+
+    await async_eventually("the deletion of every ConfigMap", nothing_is_left)
     for uid in uids:
         assert late.created_after_gone(uid) == []
         assert len([each for each in late.created if each.owner == uid]) <= 1

@@ -20,6 +20,7 @@ from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 SETTINGS = InformerSettings(watch_s=60.0, backoff_base_s=0.02, backoff_max_s=0.05)
 ODD = {"labels": "odd"}
@@ -245,9 +246,7 @@ async def test_others_are_reconciled_and_the_fault_is_told(manager: Manager, use
     health = manager.engine.health()
     assert health.ready
     assert any("default/bad is set aside: spec.data.a" in reason for reason in health.reasons)
-    async with asyncio.timeout(10):
-        while not (told := await warnings(user)):  # noqa: ASYNC110 - of another process
-            await asyncio.sleep(0.02)
+    told = await async_eventually("a warning about the object", lambda: warnings(user))
     assert [each["involvedObject"]["name"] for each in told] == ["bad"]
     assert "make it flatter" in told[0]["message"]
 
