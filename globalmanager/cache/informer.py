@@ -7,9 +7,8 @@ task.
 
 A watch of objects that do not change may be silent, even without bookmarks, so silence alone proves
 nothing. The informer asks the server to end each watch soon; a watch that does not end in time is
-dead. When the client has dialled the API server anew (ha.heartbeat), the informer begins a new watch
-at once.
-
+dead. When the client has dialled the API server anew (ha.heartbeat), the informer watches anew at
+once.
 
 An object that cannot be read is set aside and reported; list and watch go on. The store keeps the
 last readable state of the object, so that one bad edit does not tear down running workers.

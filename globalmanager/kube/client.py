@@ -144,7 +144,7 @@ class KubeClient:
         return apart
 
     def on_share(self, share: Share) -> Self:
-        """A client with the same connections and rate, whose requests use this share of the rate."""
+        """A client with the same connections, whose requests use this share of the rate."""
         sharing = copy.copy(self)
         sharing._share = share
         return sharing
