@@ -1,4 +1,4 @@
-"""Dataset: told to its node, counted by it."""
+"""Dataset: its node gets the assignment and counts the samples."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def counted(number: float, **more: Any) -> Any:
     return report(worker="dataset", counts={"numberOfSamples": number}, **more)
 
 
-def test_its_node_is_told_where_the_data_is() -> None:
+def test_the_node_gets_the_place_of_the_data() -> None:
     world = dataset()
     ((node, assignment),) = world.kind.assignments(world.observed()).items()
     assert node == "edge0"
@@ -33,7 +33,7 @@ def test_its_node_is_told_where_the_data_is() -> None:
     }
 
 
-def test_the_node_itself_reports_and_no_secret_gives_the_right_to() -> None:
+def test_the_node_itself_reports_and_no_secret_grants_it() -> None:
     world = dataset()
     (assignment,) = world.kind.assignments(world.observed()).values()
     assert assignment.body.workers == {"faces": WorkerGrant(secret_hash="")}
@@ -49,9 +49,7 @@ def test_the_node_itself_reports_and_no_secret_gives_the_right_to() -> None:
         pytest.param({"format": 5}, "spec.format: has the wrong form", id="format"),
     ],
 )
-def test_an_invalid_spec_is_told_to_the_user_and_to_no_node(
-    fields: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_spec_reaches_the_user_and_no_node(fields: dict[str, Any], message: str) -> None:
     world = dataset(**fields).settle()
     accepted = world.condition("Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
@@ -67,20 +65,20 @@ def test_a_node_that_does_not_exist_is_named() -> None:
     assert world.nodes("edge9").settle().condition("ResolvedRefs")["status"] == "True"
 
 
-def test_the_node_is_all_it_refers_to() -> None:
+def test_a_dataset_refers_only_to_its_node() -> None:
     (ref,) = KIND.references(dataset().observed())
     assert isinstance(ref, ObjectRef)
     assert (ref.type.kind, ref.name) == ("Node", "edge0")
 
 
-def test_the_number_of_samples_is_the_nodes() -> None:
+def test_the_node_reports_the_number_of_samples() -> None:
     world = dataset().settle()
     world.receive(counted(120, details={"updateTime": "2026-01-02T04:00:00+01:00"}))
     assert world.status["numberOfSamples"] == 120
     assert world.status["updateTime"] == "2026-01-02T03:00:00Z"
 
 
-def test_samples_may_become_fewer_in_whichever_ledger() -> None:
+def test_the_number_of_samples_may_shrink_with_any_ledger() -> None:
     world = dataset().settle()
     for number, instance in ((120, "ledger-1"), (80, "ledger-1"), (60, "ledger-2")):
         world.receive(counted(number, instance=instance))
@@ -94,13 +92,13 @@ def test_samples_may_become_fewer_in_whichever_ledger() -> None:
         pytest.param(counted(5, attempt=2), counted(6, attempt=1), id="older attempt"),
     ],
 )
-def test_no_news_is_not_written(first: Any, again: Any) -> None:
+def test_a_repeated_report_is_not_written(first: Any, again: Any) -> None:
     world = dataset().settle()
     world.receive(first)
     assert world.receive(again) is None
 
 
-def test_a_clock_that_is_none_is_left_out() -> None:
+def test_an_invalid_time_is_left_out() -> None:
     world = dataset().settle()
     world.receive(counted(5, details={"updateTime": "yesterday"}))
     assert world.status["numberOfSamples"] == 5
@@ -122,7 +120,7 @@ def failed(problem: str = "NotFound", reason: str = "spec.url: /data/a.csv is no
     return told(status="lost", reason=reason, details={"problem": problem})
 
 
-def test_it_waits_for_the_first_count() -> None:
+def test_a_dataset_waits_for_the_first_count() -> None:
     counted_ = dataset().settle().condition("Counted")
     assert (counted_["status"], counted_["reason"]) == ("False", "Waiting")
     assert "edge0" in counted_["message"]
@@ -155,14 +153,14 @@ def test_a_problem_keeps_the_number_says_why_and_heals() -> None:
     assert world.settle().condition("Counted")["status"] == "True"
 
 
-def test_another_number_of_a_counted_dataset_moves_no_condition() -> None:
+def test_a_new_number_of_samples_changes_no_condition() -> None:
     world = dataset().contact("edge0").settle()
     world.receive(told(counts={"numberOfSamples": 5}))
     world.settle().receive(told(counts={"numberOfSamples": 6}))
     assert world.plan().status is None
 
 
-def test_loss_of_contact_is_told() -> None:
+def test_lost_contact_is_shown() -> None:
     world = dataset().contact("edge0", connected=False)
     assert world.plan().requeue_after_s == 40
     world.settle().contact("edge0").settle()

@@ -1,4 +1,4 @@
-"""FederatedLearningJob: which objects are made, and when."""
+"""FederatedLearningJob: which objects are created, and when."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ def test_the_environment_of_sednas_aggregator() -> None:
 
 
 def test_a_model_may_be_a_directory_of_the_root() -> None:
-    """As in Sedna's examples; the rounds are kept in it."""
+    """Sedna's examples name a directory; the aggregator keeps the rounds in it."""
     world = federation().model("small", "/model").settle()
     given = env(world, "digits-aggregation")
     assert given["MODEL_URL"] == "/home/data/model"
@@ -142,7 +142,7 @@ def test_a_result_for_a_bucket_is_left_to_the_worker() -> None:
     assert "initContainers" not in pod_spec(world, "digits-aggregation")
 
 
-def test_a_settled_job_wants_nothing() -> None:
+def test_a_settled_job_plans_nothing() -> None:
     world = federation().settle()
     world.pods_become("Running")
     world.settle()
@@ -160,7 +160,7 @@ def test_a_settled_job_wants_nothing() -> None:
         ("Dataset", "data1", "DatasetNotFound"),
     ],
 )
-def test_what_is_missing_is_waited_for_by_name(kind: str, name: str, reason: str) -> None:
+def test_a_job_waits_for_missing_objects_by_name(kind: str, name: str, reason: str) -> None:
     world = federation().without(kind, name)
     world.settle()
     assert world.names() == []
@@ -192,7 +192,7 @@ SHARED_NODE = (
 
 @pytest.mark.parametrize("named", [(), (0,), (1,)], ids=["by none", "by the first", "by the other"])
 def test_two_datasets_on_one_node_are_told_until_one_is_corrected(named: tuple[int, ...]) -> None:
-    """Whichever worker names the node itself; where both do, the spec alone is refused."""
+    """Either worker may name its node itself; when both do, the spec alone is refused."""
     workers = federated()["trainingWorkers"]
     for index in named:
         workers[index]["nodeName"] = "edge0"
@@ -263,7 +263,7 @@ def test_a_dataset_that_moves_to_anothers_node_leaves_the_running_workers_alone(
         ),
     ],
 )
-def test_what_cannot_be_carried_out_is_refused_by_field(fields: Any, says: str) -> None:
+def test_a_spec_that_cannot_run_is_refused_by_field(fields: Any, says: str) -> None:
     world = federation(**fields)
     world.settle()
     accepted = world.condition("Accepted")
@@ -278,7 +278,7 @@ def test_what_cannot_be_carried_out_is_refused_by_field(fields: Any, says: str) 
 
 @pytest.mark.parametrize("name", ALL)
 def test_delete_pod(name: str) -> None:
-    """As often as it happens; the others are left alone."""
+    """A deleted pod is created again each time; the other pods are left alone."""
     world = federation().settle()
     world.pods_become("Running").settle()
     for _ in range(3):
@@ -337,7 +337,7 @@ def test_a_pod_whose_node_is_gone_is_not_made_elsewhere() -> None:
 
 
 def test_update_job() -> None:
-    """The worker that the change concerns is replaced, once the old is gone; no other."""
+    """Only the worker that the change concerns is replaced, once its old pod is gone."""
     world = federation().settle()
     world.pods_become("Running").settle()
     changed = federated()
@@ -406,7 +406,7 @@ def test_running_trainers_may_report_while_the_spec_is_not_accepted() -> None:
     }
 
 
-def test_a_job_that_is_being_deleted_wants_nothing() -> None:
+def test_a_job_that_is_being_deleted_plans_nothing() -> None:
     world = federation().settle().delete()
     assert world.plan().actions == ()
     assert KIND.assignments(world.observed()) == {}
@@ -420,7 +420,7 @@ def test_two_jobs_share_no_name() -> None:
 
 
 def test_no_worker_of_another_job_knows_the_secret() -> None:
-    """With which a participant shows that it belongs to the job."""
+    """A participant shows with the secret that it belongs to the job."""
     one = federation().settle()
     other = World(KIND, job("other", federated(), uid="uid-2")).model("small")
     other.dataset("data0", "edge0").dataset("data1", "edge1").settle()

@@ -30,7 +30,7 @@ def test_a_pretrained_model_is_waited_for() -> None:
 
 
 def test_the_result_goes_where_the_model_says() -> None:
-    """Its directory is made; in a bucket nothing is fetched from there."""
+    """The directory of the model is created; a model in a bucket is not fetched first."""
     world = federation().model("small", "/out/m.npz").settle()
     volumes = pod_spec(world, "digits-train-0")["volumes"]
     types = {each["hostPath"]["path"]: each["hostPath"]["type"] for each in volumes}
@@ -66,7 +66,7 @@ def judged(world: World, name: str, *, generation: int = 3) -> World:
 
 
 def test_a_trainer_does_not_follow_its_dataset_to_a_node_that_does_not_exist() -> None:
-    """There its pod would be collected and made again, for ever."""
+    """On that node the pod would be collected and created again, for ever."""
     world = judged(federation().dataset("data1", "edge9"), "data1").settle()
     resolved = world.condition("ResolvedRefs")
     assert (resolved["status"], resolved["reason"]) == ("False", "NodeNotFound")
@@ -75,7 +75,7 @@ def test_a_trainer_does_not_follow_its_dataset_to_a_node_that_does_not_exist() -
     assert pods(world) == []
 
 
-def test_what_was_said_of_an_earlier_dataset_is_no_obstacle() -> None:
+def test_a_condition_of_an_earlier_dataset_generation_does_not_count() -> None:
     world = judged(federation(), "data1", generation=4).settle()
     assert pods(world) == ALL
 
@@ -109,7 +109,7 @@ TRANSMITTED = {"transmitter": {"s3": {"aggDataPath": "s3://b/w", "credentialName
 def test_keys_of_two_secrets_for_one_container_are_told(
     fields: Any, model: tuple[str, str], dataset: str, fits: bool
 ) -> None:
-    """The second would silently replace the first."""
+    """The second key would silently replace the first."""
     world = federation(1, **fields).model("small", model[0], credentialName=model[1])
     world.dataset("data0", "edge0", dataset)
     world.other("Dataset", "data0")["spec"]["credentialName"] = "data"

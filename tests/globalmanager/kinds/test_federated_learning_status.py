@@ -56,7 +56,7 @@ def test_a_complete_job_stays_complete(change: str) -> None:
 def test_a_trainer_that_is_lost_after_the_aggregators_end_has_nothing_to_come_back_for(
     end: str,
 ) -> None:
-    """Made anew it would wait for ever for an aggregator that is done."""
+    """A new trainer would wait for ever for an aggregator that has ended."""
     world = federation().settle()
     world.pods_become("Running").pods_become("Succeeded", "digits-aggregation", "digits-train-0")
     world.settle()
@@ -87,7 +87,7 @@ def left_waiting() -> World:
 
 
 def test_a_trainer_that_still_waits_long_after_the_aggregators_end_is_ended() -> None:
-    """As one whose container started again after the end: nobody is left whom it could reach."""
+    """For example, a trainer that restarted after the end reaches no aggregator."""
     world = left_waiting()
     assert world.plan(at(1)).requeue_after_s == LEFT_WAITING_S - 1
     assert acts(world, at(LEFT_WAITING_S - 1)) == []
@@ -142,7 +142,7 @@ def test_a_deadline_of_a_pod_fails_the_job_and_ends_the_others() -> None:
 
 
 def test_a_trainer_that_failed_is_as_its_next_process_says() -> None:
-    """Each process is an attempt; what is late of the first takes nothing back."""
+    """Each process is an attempt; a late report of the first attempt changes nothing."""
     world = federation().settle()
     name = "digits-train-0"
     said: tuple[tuple[int, WorkerStatus, int], ...] = (
@@ -271,7 +271,7 @@ def another(name: str, created: str) -> dict[str, str]:
     ids=["made later", "made earlier"],
 )
 def test_of_two_jobs_that_make_one_model_the_newer_tells_it(created: str, says: str) -> None:
-    """Else they would write in turn for as long as both run."""
+    """Otherwise both jobs would write in turn as long as they run."""
     world = federation().settle()
     world.object["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
     other = another("later", created)
@@ -326,15 +326,15 @@ def test_a_pending_trainer_keeps_the_job_from_its_end() -> None:
     assert world.condition("Complete") == {}
 
 
-def test_what_runs_after_the_end_is_ended() -> None:
-    """As a pod that was made by a manager who had not seen the end."""
+def test_a_pod_that_runs_after_the_end_is_deleted() -> None:
+    """A manager that had not seen the end may have created such a pod."""
     world = federation().settle()
     world.pods_become("Succeeded").settle()
     world.pods_become("Running", "digits-train-1")
     assert acts(world) == ["Delete digits-train-1"]
 
 
-def test_of_failed_pods_the_oldest_is_the_next_to_be_replaced() -> None:
+def test_the_oldest_failed_pod_is_replaced_first() -> None:
     world = federation().contact("edge0").contact("edge1").settle()
     world.pods_become("Failed", "digits-train-0", "digits-train-1", reason="Evicted")
     younger = world.child("Pod", "digits-train-1")["metadata"]
@@ -343,8 +343,8 @@ def test_of_failed_pods_the_oldest_is_the_next_to_be_replaced() -> None:
 
 
 @pytest.mark.parametrize("reason", ["NameConflict", "Waiting"])
-def test_what_keeps_workers_from_being_made_is_told(reason: str) -> None:
-    """Waiting: for the pods of a job that had the name before; that is no event."""
+def test_the_status_says_why_workers_are_not_created(reason: str) -> None:
+    """The reason Waiting (for pods of an earlier job of that name) makes no event."""
     world = federation()
     refused = msgspec.structs.replace(world.observed(), refusal=Refusal(reason, "is taken"))
     plan = world.kind.plan(refused, NOW)
@@ -355,7 +355,7 @@ def test_what_keeps_workers_from_being_made_is_told(reason: str) -> None:
     assert [event.reason for event in plan.events] == ([reason] if reason != "Waiting" else [])
 
 
-def test_a_trainer_that_begins_anew_is_believed() -> None:
+def test_a_trainer_that_starts_again_reports_its_new_round() -> None:
     world = federation().settle()
     world.receive(told("digits-train-0", 3, 100))
     begun = report(worker="digits-train-0", instance="another", counts={"currentRound": 1})

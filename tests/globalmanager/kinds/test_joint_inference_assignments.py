@@ -1,4 +1,4 @@
-"""JointInferenceService: what each node is told."""
+"""JointInferenceService: the assignment of each node."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def without_node() -> dict[str, Any]:
     return given
 
 
-def test_the_edge_workers_node_is_told_of_the_service() -> None:
+def test_the_edge_workers_node_gets_the_assignment() -> None:
     assignment = told(sedna_style())[EDGE0]
     assert assignment.key == "jointinferenceservices.sedna.io/default/bird-watch"
     assert (assignment.uid, assignment.version) == ("uid-1", 1)
@@ -56,8 +56,8 @@ def test_the_grant_is_the_hash_of_the_secret_in_the_pod() -> None:
     }
 
 
-def test_while_the_version_stands_still_so_does_what_a_node_is_told() -> None:
-    """Nothing is sent for an unchanged version, so pods that come and go must not matter."""
+def test_an_assignment_changes_only_with_its_version() -> None:
+    """An unchanged version is not sent again, so the assignment must not depend on single pods."""
     world = digits().settle().pod("edge", "edge0", worker="digits-edge")
     world.change(without_node())
     before = told(world)[EDGE0]
@@ -66,7 +66,7 @@ def test_while_the_version_stands_still_so_does_what_a_node_is_told() -> None:
     assert "digits-edge-edge0" in before.body.workers
 
 
-def test_nothing_is_needed_but_the_service_itself() -> None:
+def test_an_assignment_needs_only_the_service_itself() -> None:
     world = digits().without("Model", "small").without("Node", "edge0")
     assert nodes(world) == ["edge0"]
 
@@ -75,7 +75,7 @@ def test_the_version_is_the_generation() -> None:
     assert told(digits().change(spec()))[EDGE0].version == 2
 
 
-def test_without_a_node_the_pods_nodes_are_told() -> None:
+def test_without_a_named_node_the_nodes_of_the_pods_get_assignments() -> None:
     world = digits(without_node()).pod("edge", "edge0").pod("edge", "edge1").pod("edge")
     world.pod("cloud", "cloud0").pod("edge", "edge7", phase="Failed")
     assert nodes(world) == ["edge0", "edge1"]
@@ -97,5 +97,5 @@ def test_an_invalid_change_keeps_the_grants_of_running_workers() -> None:
     assert nodes(free.change("garbage")) == ["edge1"]
 
 
-def test_an_invalid_service_that_never_ran_is_told_to_nobody() -> None:
+def test_an_invalid_service_that_never_ran_has_no_assignment() -> None:
     assert told(digits(given="garbage")) == {}

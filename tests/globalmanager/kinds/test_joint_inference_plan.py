@@ -1,4 +1,4 @@
-"""JointInferenceService: which objects are made, when, and that plans come to rest."""
+"""JointInferenceService: which objects are created, when, and that plans converge."""
 
 import itertools
 from collections.abc import Callable
@@ -191,7 +191,7 @@ def test_the_autoscalers_number_survives_a_new_image_and_ends_with_it() -> None:
         pytest.param(proposal, "Node", "solar-corona-cloud", id="cloud node"),
     ],
 )
-def test_it_waits_for_what_is_missing_and_names_it(
+def test_a_service_waits_for_a_missing_object_and_names_it(
     start: Callable[[], World], kind: str, name: str
 ) -> None:
     world = start().without(kind, name).settle()
@@ -305,7 +305,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("given", "message"), INVALID)
-def test_an_invalid_spec_is_told_and_creates_nothing(given: Any, message: str) -> None:
+def test_an_invalid_spec_is_reported_and_creates_nothing(given: Any, message: str) -> None:
     world = digits()
     world.object = {**world.object, "spec": given}
     world.settle()
@@ -344,7 +344,7 @@ def test_an_unknown_mining_parameter_is_passed_on_and_mentioned() -> None:
     assert "treshold_img" in dict(env(world, "edge"))["HEM_PARAMETERS"]
 
 
-def test_a_template_that_sets_what_reports_need_is_obeyed_and_warned() -> None:
+def test_a_template_that_overrides_the_worker_api_is_obeyed_with_a_warning() -> None:
     container = {"name": "c", "image": "i:1", "env": [{"name": "LC_SERVER", "value": "http://x"}]}
     world = digits(spec(edge={"template": {"spec": {"containers": [container]}}})).settle()
     accepted = world.condition("Accepted")
@@ -430,7 +430,7 @@ def test_every_interrupted_plan_ends_where_the_whole_one_ends(old: Any, new: Any
         assert world.status == {**whole.status}
 
 
-def test_a_settled_service_asks_for_nothing() -> None:
+def test_a_settled_service_plans_nothing() -> None:
     world = digits().contact("edge0").settle().available("edge", "cloud").settle()
     assert world.plan(at(3600)) == Plan()
 

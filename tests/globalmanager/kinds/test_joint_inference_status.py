@@ -1,4 +1,4 @@
-"""JointInferenceService: what .status says about workers, edge and samples."""
+"""JointInferenceService: the .status about workers, edge and samples."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def running() -> World:
 # ---- Running ------------------------------------------------------------------------------------
 
 
-def test_it_runs_once_both_deployments_are_available() -> None:
+def test_a_service_runs_once_both_deployments_are_available() -> None:
     world = digits().settle()
     for up, truth, phase in (
         ((), "False", "Pending"),
@@ -87,7 +87,7 @@ def test_it_runs_once_both_deployments_are_available() -> None:
         pytest.param(EVICTED, "Evicted", "Failed", "disk pressure", id="evicted"),
     ],
 )
-def test_what_keeps_a_worker_from_running_is_told(
+def test_the_status_says_why_a_worker_does_not_run(
     state: dict[str, Any], reason: str, phase: str, told: str
 ) -> None:
     world = digits().settle().available("cloud").pod("edge", "edge0", **state).settle()
@@ -98,7 +98,7 @@ def test_what_keeps_a_worker_from_running_is_told(
     assert world.status["phase"] == phase
 
 
-def test_a_fault_that_lasts_is_told_before_one_that_may_pass() -> None:
+def test_a_lasting_fault_comes_before_a_pending_fault() -> None:
     world = digits().settle().pod("edge", **UNSCHEDULABLE).pod("edge", "edge0", **CRASHING)
     assert world.settle().condition("Running")["reason"] == "CrashLoopBackOff"
 
@@ -114,7 +114,7 @@ def crashing_after(delay: str) -> dict[str, Any]:
     return {"containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]}
 
 
-def test_a_delay_that_grows_is_no_news() -> None:
+def test_a_growing_delay_does_not_change_the_message() -> None:
     world = digits().settle().pod("edge", "edge0", **crashing_after("10s")).settle()
     assert "back-off restarting failed" in world.condition("Running")["message"]
     world.pods.clear()
@@ -124,7 +124,7 @@ def test_a_delay_that_grows_is_no_news() -> None:
 REFUSAL = Refusal("NameConflict", "services default/digits-cloud exists already")
 
 
-def test_what_the_api_refuses_is_why_nothing_runs() -> None:
+def test_a_refusal_of_the_api_is_the_reason_that_nothing_runs() -> None:
     world = digits()
     observed = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
     plan = world.kind.plan(observed, at(0))
@@ -139,7 +139,7 @@ def test_what_the_api_refuses_is_why_nothing_runs() -> None:
     assert (told.status, "NameConflict" in [event.reason for event in told.events]) == (None, False)
 
 
-def test_waiting_for_what_still_ends_is_no_failure() -> None:
+def test_waiting_for_an_old_child_to_end_is_no_failure() -> None:
     world = digits()
     refusal = Refusal("Waiting", "an earlier deployment is still being deleted")
     plan = world.kind.plan(msgspec.structs.replace(world.observed(), refusal=refusal), at(0))
@@ -148,7 +148,7 @@ def test_waiting_for_what_still_ends_is_no_failure() -> None:
     assert world.condition("Running")["message"] == refusal.message
 
 
-def test_what_the_api_refuses_is_told_of_a_service_that_runs_too() -> None:
+def test_a_refusal_is_shown_for_a_running_service_too() -> None:
     world = running()
     observed = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
     world.apply(world.kind.plan(observed, at(0)))
@@ -177,7 +177,7 @@ def test_a_readiness_blip_changes_running_only() -> None:
     assert after == {**before, "conditions": []}
 
 
-def test_a_stuck_rollout_is_told_though_the_old_workers_serve() -> None:
+def test_a_stuck_rollout_is_shown_though_the_old_workers_serve() -> None:
     world = running().pod("edge", "edge0", **CRASHING).settle()
     condition = world.condition("Running")
     assert condition["status"] == "True"
@@ -190,7 +190,7 @@ def test_a_pod_on_its_way_out_is_no_fault() -> None:
     assert world.settle().condition("Running")["reason"] == "Starting"
 
 
-def test_turning_to_and_from_running_makes_events() -> None:
+def test_a_change_of_running_makes_an_event() -> None:
     world = digits().contact("edge0").settle().available("edge", "cloud")
     (up,) = world.plan().events
     assert (up.severity, up.reason) == (Severity.NORMAL, "WorkersAvailable")
@@ -268,7 +268,7 @@ def test_totals_that_are_wrong_are_put_right_by_the_reconciler() -> None:
 # ---- EdgeConnected ------------------------------------------------------------------------------
 
 
-def test_loss_of_contact_is_told_on_time_and_causes_nothing_else() -> None:
+def test_lost_contact_is_shown_in_time_and_causes_nothing_else() -> None:
     world = running().contact("edge0", connected=False, since=at(100))
     plan = world.plan(at(110))
     assert (plan.status, plan.actions, plan.requeue_after_s) == (None, (), 30)
@@ -281,7 +281,7 @@ def test_loss_of_contact_is_told_on_time_and_causes_nothing_else() -> None:
     assert world.status["phase"] == "Running"
 
 
-def test_contact_again_is_told() -> None:
+def test_regained_contact_is_shown() -> None:
     world = running().contact("edge0", connected=False).settle(at(100))
     world.contact("edge0", since=at(200)).settle(at(200))
     assert world.condition("EdgeConnected")["status"] == "True"

@@ -1,4 +1,4 @@
-"""Model: checked, and nothing else."""
+"""Model: the plan only checks the spec."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_a_good_model_is_accepted_once(url: str) -> None:
         ),
     ],
 )
-def test_a_bad_model_is_told_with_the_field(spec: dict[str, Any], message: str) -> None:
+def test_a_bad_model_is_reported_with_the_field(spec: dict[str, Any], message: str) -> None:
     world = model(**spec)
     assert world.condition("Accepted")["message"].startswith(message)
     assert world.condition("Accepted")["status"] == "False"
@@ -43,7 +43,7 @@ def test_a_corrected_model_is_accepted() -> None:
     assert world.condition("Accepted")["observedGeneration"] == 2
 
 
-def test_no_edge_holds_or_reports_it() -> None:
+def test_no_edge_holds_or_reports_a_model() -> None:
     world = model(url="/models/a")
     assert world.kind.assignments(world.observed()) == {}
     assert world.receive(report()) is None

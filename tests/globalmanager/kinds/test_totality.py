@@ -37,7 +37,7 @@ GOOD: dict[str, Any] = {
 
 
 def paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Of every value in a JSON document."""
+    """The path of every value in a JSON document."""
     yield prefix
     items: Any = ()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The client's verbs on the wire, and what each fault of the other side becomes."""
+"""The client's requests, and the exception that each fault of the server becomes."""
 
 import asyncio
 from contextlib import aclosing
@@ -29,7 +29,9 @@ async def lines_of(client: KubeClient, timeout_s: int = 60) -> list[bytes]:
         return [line async for line in lines]
 
 
-async def test_the_token_goes_along(scripted: ScriptedApi, scripted_client: KubeClient) -> None:
+async def test_every_request_carries_the_token(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
     scripted.others = [scripted.json(POD)]
     assert await scripted_client.get(REF) == POD
     assert scripted.seen[0].headers["Authorization"] == "Bearer letmein"
@@ -60,7 +62,7 @@ async def test_listed_objects_have_their_type(
     assert (node["apiVersion"], node["kind"]) == ("v1", "Node")
 
 
-async def test_delete_is_for_one_uid(scripted: ScriptedApi, scripted_client: KubeClient) -> None:
+async def test_delete_names_the_uid(scripted: ScriptedApi, scripted_client: KubeClient) -> None:
     scripted.others = [scripted.json({"kind": "Status", "status": "Success"})]
     assert await scripted_client.delete(REF, uid=Uid("u-1")) is None
     sent = msgspec.json.decode(scripted.bodies[0])
@@ -68,7 +70,7 @@ async def test_delete_is_for_one_uid(scripted: ScriptedApi, scripted_client: Kub
     assert sent["propagationPolicy"] == "Background"
 
 
-async def test_delete_gives_back_what_ends_gracefully(
+async def test_delete_returns_an_object_that_still_terminates(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
     ending = {**POD, "metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
@@ -76,7 +78,7 @@ async def test_delete_gives_back_what_ends_gracefully(
     assert await scripted_client.delete(REF) == ending
 
 
-async def test_merge_patch_says_what_it_is(
+async def test_merge_patch_has_its_content_type(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
     scripted.others = [scripted.json(POD)]
@@ -103,7 +105,7 @@ async def test_a_redirect_is_not_followed(
 
 
 @pytest.mark.parametrize("page", ["<html>login</html>", "", "[1, 2]", "null"])
-async def test_a_page_instead_of_json_is_malformed(
+async def test_an_html_page_instead_of_json_is_malformed(
     scripted: ScriptedApi, scripted_client: KubeClient, page: str
 ) -> None:
     scripted.others = [scripted.text(page)]
@@ -161,7 +163,7 @@ async def test_a_token_that_expired_is_read_again(scripted: ScriptedApi, tmp_pat
     assert tokens == ["Bearer old", "Bearer new"]
 
 
-async def test_no_error_shows_what_was_sent(
+async def test_no_error_shows_the_body_of_the_request(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
     scripted.others = [scripted.failure(500, "InternalError", "boom")]
@@ -191,7 +193,7 @@ async def test_each_request_is_counted_by_verb_and_code(
 # ---- watch --------------------------------------------------------------------------------------
 
 
-async def test_a_watch_yields_lines_however_they_were_cut(
+async def test_a_watch_yields_whole_lines_from_any_pieces(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
     scripted.watches = [scripted.stream(b'{"a":', b'1}\n{"b":2}\n{"c"', b":3}\n")]
@@ -202,7 +204,7 @@ async def test_a_watch_yields_lines_however_they_were_cut(
     assert query["timeoutSeconds"] == "60"
 
 
-async def test_a_watch_that_does_not_end_is_given_up_a_deadline_after_its_time(
+async def test_a_watch_that_does_not_end_is_silent_after_its_time_and_a_deadline(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
     """The client's deadline is 0.3 s, and the watch's time 1 s."""
@@ -211,7 +213,7 @@ async def test_a_watch_that_does_not_end_is_given_up_a_deadline_after_its_time(
         await lines_of(scripted_client, timeout_s=1)
 
 
-async def test_a_watch_that_is_not_accepted_in_time_is_given_up(
+async def test_a_watch_that_is_not_accepted_in_time_is_silent(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
     scripted.watches = [scripted.hang()]
@@ -245,10 +247,10 @@ async def test_a_line_beyond_the_bound_is_cut_and_the_watch_goes_on(
     assert lengths == [0, MAX_LINE_BYTES - 1, MAX_LINE_BYTES, 4]
 
 
-async def test_of_large_objects_fewer_are_asked_for_at_once(
+async def test_pages_of_large_objects_have_fewer_objects(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
-    """The page in memory stays bounded, whatever a tenant stores."""
+    """The memory for a page stays bounded, whatever a tenant stores."""
     client = scripted_client.apart(ClientSettings(page_size=8, page_bytes=100_000))
     large = make("large", spec={"x": "x" * 90_000})
     scripted.lists = [
@@ -263,10 +265,10 @@ async def test_of_large_objects_fewer_are_asked_for_at_once(
     assert limits == [("8", None), ("8", "p2"), ("4", "p2"), ("2", "p2")]
 
 
-async def test_a_creation_is_checked_after_all_waiting_for_the_rate(
+async def test_a_creation_is_checked_after_the_wait_for_the_rate(
     scripted: ScriptedApi, tmp_path: Path
 ) -> None:
-    """What forbids it may become known while it waits."""
+    """The reason to stop may become known while the request waits."""
     scripted.others = [scripted.json(POD)]
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     still_wanted = True

@@ -34,12 +34,12 @@ def test_a_status_becomes_the_class_of_its_code_and_reason(
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_what_may_succeed_later_is_unavailable(code: int) -> None:
+def test_an_error_that_may_pass_is_unavailable(code: int) -> None:
     assert isinstance(refusal(code), Unavailable)
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 409, 422])
-def test_what_will_not_succeed_by_waiting_is_not_unavailable(code: int) -> None:
+def test_an_error_that_lasts_is_not_unavailable(code: int) -> None:
     assert not isinstance(refusal(code), Unavailable)
 
 
@@ -47,7 +47,7 @@ def test_text_names_verb_object_message_and_code() -> None:
     assert str(refusal(403, "Forbidden")) == "create pods ns/a: no (403 Forbidden)"
 
 
-def test_a_page_of_a_proxy_is_an_error_of_its_code() -> None:
+def test_the_answer_of_a_proxy_becomes_the_error_of_its_code() -> None:
     error = errors.from_answer("get", "pods ns/a", 502, b"<html>Bad Gateway</html>")
     assert isinstance(error, errors.ServerError)
     assert "html" not in str(error)
@@ -80,7 +80,7 @@ def test_retry_after_is_read_and_bounded(code: int, header: str | None, expected
     ],
     ids=["an object", "no object", "nothing"],
 )
-def test_a_refusal_tells_which_object_it_is_about(
+def test_an_error_names_the_object_that_the_server_names(
     details: object, about: errors.Details | None
 ) -> None:
     body = msgspec.json.encode({"kind": "Status", "code": 404, "details": details})

@@ -1,4 +1,4 @@
-"""An object that cannot be read comes out by name, with the field and what to do."""
+"""An unreadable object is reported with its name, the bad field and the remedy."""
 
 import random
 from typing import Any
@@ -30,7 +30,7 @@ def with_spec(spec: bytes, **metadata: Any) -> bytes:
 
 
 @pytest.mark.parametrize("levels", [1, MAX_DEPTH - 1])
-def test_what_is_within_the_bounds_is_read(levels: int) -> None:
+def test_an_object_within_the_bounds_is_read(levels: int) -> None:
     assert not isinstance(read(with_spec(nested(levels))), Unreadable)
 
 
@@ -39,7 +39,7 @@ def test_managed_fields_are_not_kept() -> None:
     assert object_ == make("a")
 
 
-def test_brackets_in_text_are_no_nesting() -> None:
+def test_brackets_in_text_are_not_nesting() -> None:
     text = '{[\\"' * 500
     object_ = read(with_spec(msgspec.json.encode({"x": text})))
     assert isinstance(object_, dict)
@@ -47,7 +47,7 @@ def test_brackets_in_text_are_no_nesting() -> None:
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH, 979, 980, 2000, 100_000])
-def test_what_is_too_deep_is_named(levels: int) -> None:
+def test_an_object_that_is_too_deep_keeps_its_name(levels: int) -> None:
     found = read(with_spec(b'{"template":{"x":[' + nested(levels) + b"]}}"))
     assert isinstance(found, Unreadable)
     assert (found.namespace, found.name, found.uid) == ("ns", "x", "uid-x")
@@ -56,8 +56,8 @@ def test_what_is_too_deep_is_named(levels: int) -> None:
     assert f"nested deeper than {MAX_DEPTH} levels: make it flatter" in found.problem
 
 
-def test_managed_fields_that_are_as_deep_hide_no_name() -> None:
-    """They come before the name, and the JSON library falls over them."""
+def test_deep_managed_fields_do_not_hide_the_name() -> None:
+    """The managed fields come before the name, and the JSON library cannot decode them."""
     text = with_spec(b"{}").replace(b'"metadata":{', b'"metadata":{"m":' + nested(5000) + b",", 1)
     found = read(text)
     assert isinstance(found, Unreadable)
@@ -65,7 +65,7 @@ def test_managed_fields_that_are_as_deep_hide_no_name() -> None:
     assert found.problem.startswith("metadata.m.a")
 
 
-def test_what_is_too_large_is_named_though_it_was_cut_off() -> None:
+def test_an_object_that_is_too_large_keeps_its_name_after_the_cut() -> None:
     text = with_spec(b'{"x":"' + b'\\"' * MAX_OBJECT_BYTES + b'"}')[: MAX_OBJECT_BYTES + 1]
     found = read(text)
     assert isinstance(found, Unreadable)
@@ -87,7 +87,7 @@ ODD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("field", ODD)
-def test_what_has_metadata_of_odd_form_is_named_with_the_field(field: str) -> None:
+def test_an_object_with_odd_metadata_is_reported_with_the_field(field: str) -> None:
     found = read(msgspec.json.encode(make("x", metadata={field: ODD[field]})))
     assert isinstance(found, Unreadable)
     assert found.name == "x"
@@ -95,7 +95,7 @@ def test_what_has_metadata_of_odd_form_is_named_with_the_field(field: str) -> No
 
 
 @pytest.mark.parametrize("field", ["name", "uid", "resourceVersion"])
-def test_what_lacks_its_identity_is_unreadable(field: str) -> None:
+def test_an_object_without_identity_is_unreadable(field: str) -> None:
     object_ = make("x")
     del object_["metadata"][field]
     found = read(msgspec.json.encode(object_))
@@ -111,7 +111,7 @@ UNDECODABLE = {
 
 
 @pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_what_cannot_be_decoded_is_named(value: bytes) -> None:
+def test_an_object_that_cannot_be_decoded_keeps_its_name(value: bytes) -> None:
     found = read(with_spec(value))
     assert isinstance(found, Unreadable)
     assert found.name == "x"
@@ -119,7 +119,7 @@ def test_what_cannot_be_decoded_is_named(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"}", b'"', b"{}", b'{"metadata":[]}'])
-def test_what_is_no_object_has_no_name(text: bytes) -> None:
+def test_a_document_that_is_no_object_has_no_name(text: bytes) -> None:
     found = read(text)
     assert isinstance(found, Unreadable)
     assert found.name == ""
@@ -145,20 +145,20 @@ def test_a_scanned_page_equals_the_decoded_page(items: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>login</html>", b"", b"[1]", b"null", b'{"items":[]}x'])
-def test_what_is_no_list_is_said_to_be_none(body: bytes) -> None:
+def test_an_answer_that_is_no_list_is_not_readable(body: bytes) -> None:
     with pytest.raises(NotReadable):
         read_page(body)
     with pytest.raises(NotReadable):
         scan_page(body)
 
 
-def test_an_event_of_an_object_that_is_too_deep_has_its_type() -> None:
+def test_an_event_of_a_deep_object_keeps_its_type() -> None:
     bad = with_spec(nested(5000))
     event = read_event(b'{"type":"MODIFIED","object":' + bad + b"}")
     assert (event.type, event.object) == ("MODIFIED", bad)
 
 
-def test_an_event_that_was_cut_off_has_its_type_and_what_there_is() -> None:
+def test_an_event_that_was_cut_off_keeps_its_type_and_the_rest() -> None:
     event = read_event(b'{"type":"ADDED","object":{"metadata":{"name":"x","n')
     assert (event.type, event.object) == ("ADDED", b'{"metadata":{"name":"x","n')
     found = read(event.object)
@@ -166,7 +166,7 @@ def test_an_event_that_was_cut_off_has_its_type_and_what_there_is() -> None:
     assert found.name == "x"
 
 
-def test_whatever_was_damaged_nothing_else_is_raised() -> None:
+def test_a_damaged_document_raises_only_not_readable() -> None:
     whole = b'{"type":"ADDED","object":' + with_spec(b'{"x":["{\\"",{}],"y":' + nested(300) + b"}")
     chance = random.Random(1)
     for _ in range(2000):

@@ -1,4 +1,4 @@
-"""The CRDs in deploy/crds are those of the kinds, structural, and refuse what cannot work."""
+"""The CRDs in deploy/crds match the kinds, are structural, and reject specs that cannot work."""
 
 import copy
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def test_the_manifest_is_plain_yaml(kind: Kind, type_: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "type_"), ALL)
-def test_it_has_what_users_expect_of_a_resource(kind: Kind, type_: Any) -> None:
+def test_a_resource_has_columns_names_and_a_status_subresource(kind: Kind, type_: Any) -> None:
     spec = crds.crd(kind, type_)["spec"]
     (version,) = spec["versions"]
     assert spec["names"]["categories"] == ["edgeai"]
@@ -75,7 +75,7 @@ def test_no_two_kinds_share_a_name_within_a_group() -> None:
 
 
 @pytest.mark.parametrize("text", [PROPOSAL, SEDNA_STYLE], ids=["proposal", "Sedna"])
-def test_users_manifests_fit_and_lose_nothing(text: str) -> None:
+def test_the_schema_keeps_every_field_of_users_manifests(text: str) -> None:
     object_ = from_yaml(text)
     assert faults(object_) == []
     schema = schema_of(crds.crd(JOINT, JOINT.resources[0]))
@@ -83,7 +83,7 @@ def test_users_manifests_fit_and_lose_nothing(text: str) -> None:
     assert unknown == []
 
 
-def test_the_status_that_plans_write_fits_and_loses_nothing() -> None:
+def test_the_schema_keeps_every_field_of_a_planned_status() -> None:
     world = digits().contact("edge0").settle()
     world.receive(report(counts={"seen": 4, "loss": 0.5}, details={"note": "x"}))
     world.settle().available("edge", "cloud").settle()
@@ -110,7 +110,7 @@ EDGE = ("spec", "edgeWorker")
         pytest.param(("spec", "cloudWorker", "nodeName"), 5, "type string", id="wrong type"),
     ],
 )
-def test_the_api_server_refuses_what_cannot_work(
+def test_the_api_server_refuses_specs_that_cannot_work(
     path: tuple[str, ...], value: Any, told: str
 ) -> None:
     object_ = copy.deepcopy(from_yaml(PROPOSAL))

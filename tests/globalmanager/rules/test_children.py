@@ -1,4 +1,4 @@
-"""Desired against observed: what is created, replaced, deleted and left alone."""
+"""Which children are created, replaced, deleted and left alone."""
 
 import copy
 import re
@@ -46,7 +46,7 @@ def service(world: World, port: int = 5000) -> Create:
 
 
 def applied(world: World, *desired: Create) -> list[object]:
-    """The actions of all stages, which have taken effect."""
+    """Carry out the actions of all stages, and return them."""
     stages = children.reconcile(world.observed(), desired, RULES)
     world.apply(Plan(stages=stages))
     return [action for stage in stages for action in stage]
@@ -73,19 +73,19 @@ def test_everything_created_is_owned_and_labelled() -> None:
     }
 
 
-def test_what_is_missing_is_created_in_order() -> None:
+def test_missing_children_are_created_in_order() -> None:
     here = world()
     wishes = [service(here), deployment(here)]
     assert applied(here, *wishes) == wishes
 
 
-def test_what_is_as_wished_is_left_alone() -> None:
+def test_children_that_are_as_wanted_are_left_alone() -> None:
     here = world()
     applied(here, service(here), deployment(here))
     assert applied(here, service(here), deployment(here)) == []
 
 
-def test_a_changed_wish_replaces_in_place() -> None:
+def test_a_changed_child_is_replaced_in_place() -> None:
     here = world()
     applied(here, deployment(here))
     (action,) = applied(here, deployment(here, image="b"))
@@ -123,8 +123,8 @@ def test_replicas_belong_to_the_autoscaler_when_there_is_one(
     assert here.child("Deployment", "digits-x")["spec"]["replicas"] == expected
 
 
-def test_what_was_scaled_to_none_has_one_pod_again() -> None:
-    """Of none the service would say that it runs: Kubernetes calls all of no pods available."""
+def test_a_deployment_scaled_to_zero_gets_one_pod_again() -> None:
+    """A service with zero pods would count as running: Kubernetes calls zero of zero available."""
     here = world()
     applied(here, deployment(here))
     here.child("Deployment", "digits-x")["spec"]["replicas"] = 0
@@ -134,15 +134,15 @@ def test_what_was_scaled_to_none_has_one_pod_again() -> None:
     assert applied(here, deployment(here)) == []
 
 
-def test_what_was_scaled_up_stays() -> None:
-    """Somebody's own autoscaler would scale it up again, and so on."""
+def test_a_deployment_that_was_scaled_up_stays() -> None:
+    """A user's own autoscaler would scale the Deployment up again, for ever."""
     here = world()
     applied(here, deployment(here))
     here.child("Deployment", "digits-x")["spec"]["replicas"] = 3
     assert applied(here, deployment(here)) == []
 
 
-def test_what_the_autoscaler_has_scaled_stays() -> None:
+def test_the_number_of_the_autoscaler_stays() -> None:
     here = world()
     applied(here, deployment(here, autoscaled=True))
     here.child("Deployment", "digits-x")["spec"]["replicas"] = 3
@@ -158,7 +158,7 @@ def test_a_service_keeps_its_address() -> None:
     assert (spec["clusterIP"], spec["ports"][0]["port"]) == ("10.0.0.7", 6000)
 
 
-def test_what_is_no_longer_wished_is_deleted_first() -> None:
+def test_children_that_are_no_longer_wanted_are_deleted_first() -> None:
     here = world()
     applied(here, deployment(here), service(here))
     actions = applied(here, deployment(here, image="b"))
@@ -166,7 +166,7 @@ def test_what_is_no_longer_wished_is_deleted_first() -> None:
     assert here.names() == ["Deployment/digits-x"]
 
 
-def test_what_is_being_deleted_is_left_alone() -> None:
+def test_a_child_that_is_being_deleted_is_left_alone() -> None:
     here = world()
     applied(here, deployment(here), service(here))
     for child in here.children.values():
@@ -199,7 +199,7 @@ def changed(world: World, kind: str, name: str, path: str, value: Any) -> None:
         pytest.param("metadata.labels", {}, id="the labels"),
     ],
 )
-def test_what_others_changed_is_put_back(path: str, value: Any) -> None:
+def test_a_field_that_others_changed_is_put_back(path: str, value: Any) -> None:
     here = world()
     (made,) = applied(here, service(here))
     before = copy.deepcopy(here.child("Service", "digits-cloud"))
@@ -211,7 +211,7 @@ def test_what_others_changed_is_put_back(path: str, value: Any) -> None:
     assert isinstance(made, Create)
 
 
-def test_a_changed_wish_is_no_drift() -> None:
+def test_a_change_by_the_job_is_no_drift() -> None:
     here = world()
     applied(here, service(here))
     (action,) = applied(here, service(here, port=6000))
@@ -219,7 +219,7 @@ def test_a_changed_wish_is_no_drift() -> None:
     assert not action.is_drift
 
 
-def test_what_the_server_filled_in_is_no_drift() -> None:
+def test_a_field_that_the_server_filled_in_is_no_drift() -> None:
     here = world()
     applied(here, service(here), deployment(here))
     changed(here, "Service", "digits-cloud", "spec.clusterIP", "10.0.0.7")
@@ -246,7 +246,7 @@ def test_an_empty_value_that_the_server_drops_is_no_difference() -> None:
     assert objects.differences(wish, {"spec": {"env": [{"name": "A"}]}}) == {}
 
 
-def test_a_difference_names_its_path_and_what_is_there() -> None:
+def test_a_difference_has_a_path_and_the_value_there() -> None:
     wish = {"spec": {"ports": [{"port": 1}, {"port": 2}]}, "data": {"a": "b"}}
     existing = {"spec": {"ports": [{"port": 1}, {"port": 3}]}, "data": {"a": "b", "c": "d"}}
     assert objects.differences(wish, existing) == {"spec.ports[1].port": 3}

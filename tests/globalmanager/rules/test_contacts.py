@@ -45,7 +45,7 @@ def test_without_nodes_there_is_no_condition() -> None:
         pytest.param(known("False", "NoContact"), 0, "False", None, id="was lost, stays lost"),
     ],
 )
-def test_a_node_that_did_not_come_since_the_start(
+def test_a_node_that_has_not_connected_since_the_start(
     before: Any, now_s: float, truth: str, after_s: float | None
 ) -> None:
     finding, again_s = found(world(before), now_s)
@@ -69,13 +69,13 @@ def test_a_node_whose_session_ended(
     assert (finding.truth, again_s) == (truth, after_s)
 
 
-def test_within_the_grace_nothing_is_rewritten() -> None:
+def test_the_condition_stays_during_the_grace_time() -> None:
     before = world(known("True", "Connected")).contact("edge0", connected=False)
     finding, _ = found(before, 5)
     assert (finding.reason, finding.message) == ("Connected", "as before")
 
 
-def test_a_session_means_connected_whatever_was() -> None:
+def test_a_session_means_connected_after_any_condition() -> None:
     for before in (None, known("False", "NoContact"), known("Unknown", "AwaitingContact")):
         finding, again_s = found(world(before).contact("edge0"), 999)
         assert (finding.truth, again_s) == ("True", None)
@@ -89,7 +89,7 @@ def test_one_lost_node_among_several_is_named() -> None:
     assert "edge0" not in finding.message
 
 
-def test_a_crowd_of_nodes_is_summed_up() -> None:
+def test_many_lost_nodes_are_counted_in_the_message() -> None:
     nodes = [f"edge{index:03}" for index in range(500)]
     finding, _ = found(world(known("False", "NoContact")), 0, *nodes)
     assert "and 490 more" in finding.message

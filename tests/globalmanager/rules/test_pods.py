@@ -83,7 +83,7 @@ def test_the_worker_api_is_that_of_the_pods_own_host() -> None:
 # ---- the rest of the pod ------------------------------------------------------------------------
 
 
-def test_what_the_user_gave_stays() -> None:
+def test_the_users_fields_stay() -> None:
     given = template({"resources": {"limits": {"cpu": "1"}}}, tolerations=[{"operator": "Exists"}])
     spec = built(given)["spec"]
     assert spec["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
@@ -171,7 +171,9 @@ def test_a_pinned_edge_worker_stays_where_its_local_controller_does() -> None:
         pytest.param(template(nodeName="cloud0"), False, id="of the cloud"),
     ],
 )
-def test_any_other_worker_has_what_kubernetes_gives_it(given: WorkerForm, is_edge: bool) -> None:
+def test_any_other_worker_has_the_tolerations_of_kubernetes(
+    given: WorkerForm, is_edge: bool
+) -> None:
     assert tolerations(given, is_edge=is_edge) == []
 
 
@@ -184,12 +186,12 @@ def test_the_users_toleration_of_the_same_key_wins() -> None:
     assert len(found) == 4
 
 
-def test_a_user_who_tolerates_every_key_is_given_none() -> None:
+def test_a_user_who_tolerates_every_key_gets_no_more_tolerations() -> None:
     everything = [{"operator": "Exists", "tolerationSeconds": 60}]
     assert tolerations(template(nodeName="edge0", tolerations=everything)) == everything
 
 
-def test_a_toleration_that_is_none_is_named() -> None:
+def test_an_invalid_toleration_is_named() -> None:
     with pytest.raises(InvalidSpec, match=r"tolerations\[0\]"):
         worker_form.check(template(nodeName="edge0", tolerations=["all"]), "spec.edgeWorker")
 

@@ -62,7 +62,7 @@ def test_messages_are_bounded() -> None:
     assert len(entry["message"]) == status.MAX_MESSAGE_CHARS
 
 
-def test_a_status_that_says_so_already_is_not_written() -> None:
+def test_an_unchanged_status_is_not_written() -> None:
     known = {"a": 1, "b": [2]}
     assert status.subtree(world(**known).observed(), {"a": 1, "gone": None}) is None
     assert status.subtree(world(**known).observed(), {"a": 2}) == {"a": 2}
@@ -83,7 +83,7 @@ def test_a_status_that_says_so_already_is_not_written() -> None:
         pytest.param([condition("True")], ("False", "Starting"), None, id="normal course"),
     ],
 )
-def test_events_tell_of_changes_only(
+def test_only_changes_make_events(
     known: Any, finding: tuple[str, str], severity: Severity | None
 ) -> None:
     truth, reason = finding
@@ -96,7 +96,7 @@ def test_events_tell_of_changes_only(
 
 
 def folded(known: dict[str, Any], *reports: WorkerReport) -> dict[str, Any]:
-    """.status after these reports."""
+    """The .status after these reports."""
     for one in reports:
         known = merged(known, status.fold(known, one) or {})
     return known
@@ -147,7 +147,7 @@ DONE = report(status="completed", counts={"seen": 12})
         pytest.param(report(status="failed"), DONE, id="completed after failed"),
     ],
 )
-def test_what_is_stale_or_says_nothing_new_changes_nothing(
+def test_a_stale_or_repeated_report_changes_nothing(
     known: WorkerReport, late: WorkerReport
 ) -> None:
     assert status.fold(folded({}, known), late) is None
@@ -199,7 +199,7 @@ def test_what_is_stale_or_says_nothing_new_changes_nothing(
         ),
     ],
 )
-def test_what_is_newer_takes_effect(
+def test_a_newer_report_takes_effect(
     reports: list[WorkerReport], status_: str, counts: dict[str, int] | None
 ) -> None:
     entry = entry_of(*reports)
@@ -242,17 +242,15 @@ B3 = report(node="b", instance="on-b", counts={"uploaded": 3})
         ),
     ],
 )
-def test_a_worker_that_moves_takes_its_counts_along(
-    reports: list[WorkerReport], total: int
-) -> None:
+def test_a_worker_that_moves_keeps_its_counts(reports: list[WorkerReport], total: int) -> None:
     known = folded({}, *reports)
     assert status.total(known, "uploaded") == total
     assert status.fold(known, reports[-1]) is None
     assert len(json.dumps(known)) < 2048
 
 
-def test_what_only_a_newer_global_manager_writes_is_kept() -> None:
-    """Rolled back for a while, it finds its own fields as it left them; those known here move."""
+def test_fields_of_a_newer_global_manager_are_kept() -> None:
+    """After a rollback and an upgrade the newer release finds its fields as it left them."""
     newer = merged(
         folded({}, report(counts={"seen": 1}, details={"gpu": "no"})),
         {"workers": {"digits-edge": {"ofNewer": {"x": 1}}}, "ofNewer": "y"},
@@ -265,7 +263,7 @@ def test_what_only_a_newer_global_manager_writes_is_kept() -> None:
     assert status.fold(after, report(attempt=2, counts={"seen": 5})) is None
 
 
-def test_what_json_cannot_carry_is_dropped() -> None:
+def test_numbers_that_json_lacks_are_dropped() -> None:
     counts = {"nan": float("nan"), "inf": float("inf"), "big": 2**64, "seen": 1, "loss": -0.5}
     assert entry_of(report(counts=counts))["taskInfo"] == {"seen": 1, "loss": -0.5}
 
@@ -287,7 +285,7 @@ def test_the_number_of_workers_is_bounded() -> None:
 @given(known=JSON, one=JSON)
 @example(known=[], one={"ofANewerOne": {"x": None}})
 def test_fold_is_total_and_settles(known: Any, one: Any) -> None:
-    """Whatever .status holds, a report takes effect once and is then no news."""
+    """Whatever .status holds, a report changes it once and a repeated report changes nothing."""
     garbage = {"workers": {"digits-edge": one}} if isinstance(known, list) else {"workers": known}
     new = report(attempt=10**9, instance="new", counts={"seen": 1})
     after = folded(garbage, new)

@@ -1,4 +1,4 @@
-"""Where data is within a pod."""
+"""The place of data within a pod."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_a_password_in_the_url_does_not_become_a_path() -> None:
     assert placed.env[0]["value"] == "/downloads/files.test/a.onnx"
 
 
-def test_a_password_in_a_bad_url_is_not_told() -> None:
+def test_a_password_in_a_bad_url_is_not_shown() -> None:
     with pytest.raises(InvalidSpec) as error:
         check_url("ftp://user:word@files.test/a.onnx")
     assert "word" not in str(error.value)
