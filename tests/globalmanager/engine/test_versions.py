@@ -1,6 +1,7 @@
 """A resource with two versions is one resource: one watch, one key, one definition."""
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import pytest
@@ -15,8 +16,10 @@ from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.globalmanager.waiting import until
 
 
-class SmallSpec(msgspec.Struct, frozen=True):
-    node: str = ""
+class StricterSpec(GadgetSpec, frozen=True):
+    """The same fields, since the API server drops what a version does not have."""
+
+    data: Annotated[str, msgspec.Meta(max_length=9)] = ""
 
 
 SECOND = ResourceType(GADGETS.group, "v2", GADGETS.plural, GADGETS.kind)
@@ -24,7 +27,7 @@ KIND = msgspec.structs.replace(
     GADGET,
     types={
         GADGETS: Schema(spec=GadgetSpec, status=NoStatus, columns=()),
-        SECOND: Schema(spec=SmallSpec, status=NoStatus, columns=()),
+        SECOND: Schema(spec=StricterSpec, status=NoStatus, columns=()),
     },
 )
 
@@ -61,5 +64,5 @@ def test_one_definition_has_both_versions_and_stores_the_first() -> None:
     versions = {each["name"]: each for each in definition["spec"]["versions"]}
     assert {name: each["storage"] for name, each in versions.items()} == {"v1": True, "v2": False}
     assert all(each["served"] for each in versions.values())
-    assert "bug" in str(versions["v1"]["schema"])
-    assert "bug" not in str(versions["v2"]["schema"])
+    assert "maxLength" not in str(versions["v1"]["schema"])
+    assert "maxLength" in str(versions["v2"]["schema"])
