@@ -115,7 +115,7 @@ class Manager:
             metrics=metrics,
         )
         self._inbox = Inbox(
-            binding_of=desired.task_of,
+            binding_of=desired.binding_of,
             fold_and_write=StatusFold(
                 find=self._engine.find,
                 update=self._engine.status_writer.update,

@@ -1,4 +1,4 @@
-"""The GlobalManager's settings; read by `__main__`, handed out in slices by `app`."""
+"""The GlobalManager's settings. `__main__` reads them, `app` gives each part its slice."""
 
 from typing import Annotated, Literal
 

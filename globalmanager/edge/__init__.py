@@ -1,1 +1,1 @@
-"""Speaks to the LocalControllers."""
+"""Speaks to the LocalControllers: lets them in, sends what nodes must hold, takes in reports."""

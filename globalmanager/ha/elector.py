@@ -142,7 +142,8 @@ class Elector:
             await self._release()
 
     async def look(self) -> None:
-        """Read the Lease; take or renew it where that is due. One attempt, bounded in time."""
+        """Read the Lease, and take it if it is free; the leader renews it. One attempt, bounded in
+        time."""
         self._look.clear()
         self._check_reign()
         bound_s = self._fence.left_s() if self.leads else self._timing.renew_deadline_s

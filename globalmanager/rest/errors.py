@@ -1,4 +1,4 @@
-"""Failures of REST requests, and the one place that turns any failure into an ErrorView."""
+"""Failures of REST requests. Here, and nowhere else, a failure becomes an ErrorView."""
 
 import http
 
@@ -28,13 +28,13 @@ def error_answer(status: int, message: str) -> web.Response:
 
 
 def reason_of(status: int) -> str:
-    """One word, as the Kubernetes API has them: 404 -> NotFound."""
+    """One word, as in answers of the Kubernetes API: 404 -> NotFound."""
     return http.HTTPStatus(status).phrase.title().replace(" ", "")
 
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware: bounded requests in, JSON out, nothing cached."""
+    """Middleware: every answer is JSON, failures too, and no client or proxy caches it."""
     try:
         response = await _guarded(request, handler)
     except RequestError as error:
@@ -49,7 +49,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except web.HTTPException as error:
         message = f"{request.method} {request.path}: {error.reason}; see /openapi.json"
         response = error_answer(error.status, message)
-    except Exception:  # one request's fault must not show its insides to the client
+    except Exception:  # the client must not see the code's internals; the log has them
         log.exception("request failed", path=request.path)
         response = error_answer(500, f"{request.method} {request.path}: failed, see the log")
     response.headers["Cache-Control"] = "no-store"
@@ -60,6 +60,6 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.body_exists:
         response = error_answer(413, f"{request.method} {request.path}: takes no body")
-        response.force_close()  # the body is not read, so nothing may follow it
+        response.force_close()  # nobody reads the body, so no request can follow it
         return response
     return await handler(request)

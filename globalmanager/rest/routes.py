@@ -14,7 +14,7 @@ TEXT: Final = "text/plain"
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """`where`: path or query; those in the path are required."""
+    """`where`: "path" or "query". Parameters in the path are required."""
 
     name: str
     where: str
@@ -24,8 +24,8 @@ class Parameter(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """GET `path`.
 
-    `answer` is the type of the body of a 200, str for plain text; `failures` the statuses that it
-    may answer besides, each with an ErrorView unless `failure` names another type.
+    `answer` is the type of the body of a 200; str: plain text. `failures` are the other statuses
+    that are possible, each with an ErrorView, or with the type `failure` where that is given.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""The HTTP server of the REST API: one address, bounded requests, orderly stop. Run by app."""
+"""The HTTP server of the REST API: one address, bounded requests. Run by app."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -30,7 +30,7 @@ class RestServer:
             max_field_size=MAX_FIELD_BYTES,
             max_headers=MAX_HEADERS,
             keepalive_timeout=KEEPALIVE_S,
-            lingering_time=0,  # a body that came nevertheless is not waited for
+            lingering_time=0,  # no request has a body, so do not wait for the rest of one
             shutdown_timeout=STOP_TIMEOUT_S,
         )
 

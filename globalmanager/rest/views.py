@@ -1,7 +1,7 @@
-"""What the REST API answers, as types: the JSON, and the OpenAPI document made from them.
+"""The answers of the REST API as types; the JSON and the OpenAPI document are made from them.
 
-Objects are shown as the Kubernetes API holds them, without the bookkeeping of field managers.
-Worker secrets and their hashes are in none of these: neither objects nor sessions hold them.
+Objects are shown as the Kubernetes API has them, without `managedFields`. No answer has a worker
+secret or its hash, since neither objects nor sessions have them.
 """
 
 from datetime import datetime
@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Root of all answers."""
+    """Base class of all answers."""
 
 
 class SessionView(View, frozen=True):
@@ -27,12 +27,13 @@ class SessionView(View, frozen=True):
 
 
 class NodeView(View, frozen=True):
-    """A node of the cluster, or one that had a session here.
+    """A node of the cluster, or one that had a session at any replica.
 
-    `inCluster`: there is a Node object. `connected` and `since` speak of this GlobalManager's
-    sessions; `since` is null for a node that never had one. `problem` is why its last connection
-    here ended, empty while it is connected. `tasksDesired` is what the node is to hold,
-    `tasksHeld` what it is known to hold: null without a session.
+    `inCluster`: there is a Node object. `connected`: the node has a session at some replica, and
+    `since` when that is so; null for a node that never had one. `problem` is why the node's last
+    connection to this replica ended; empty while it is connected. `tasksDesired` is the number of
+    tasks that the node is to hold; `tasksHeld` the number that it is known to hold, null without a
+    session at this replica, as `session`.
     """
 
     name: str
@@ -56,7 +57,7 @@ class ObjectListView(View, frozen=True):
 
 
 class StatusView(View, frozen=True):
-    """An object's .status, and of which object in which state."""
+    """An object's .status, with what identifies the object and its state."""
 
     api_version: str
     kind: str
@@ -81,7 +82,7 @@ class ReadyView(View, frozen=True):
 
 
 class ErrorView(View, frozen=True):
-    """Why a request failed: HTTP status, a word for programs, a sentence for people."""
+    """Why a request failed: the HTTP status, one word for programs, one sentence for people."""
 
     code: int
     reason: str

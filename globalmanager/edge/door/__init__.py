@@ -1,1 +1,1 @@
-"""Lets connections in: TLS, lobby, rates, handshake. Parses no frame."""
+"""Lets connections in: TLS, lobby, rates, handshake. Nothing here parses a frame."""

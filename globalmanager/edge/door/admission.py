@@ -1,7 +1,7 @@
-"""How many connections may knock at a time, and how fast they are let in.
+"""Bounds for new connections: how many at a time, and how many per second.
 
-Pure counting, called by the server. What is not admitted costs almost nothing and is told when
-to come back, so a fleet that reconnects at one instant is served in its turn.
+Pure counting, called by the server. A connection that is not admitted costs almost nothing and is
+told when to come back. So a fleet that reconnects at one instant is served bit by bit.
 """
 
 import ipaddress
@@ -24,32 +24,34 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 200
     """Handshakes that may come at once."""
     per_address_per_s: float = 10.0
-    """… of which from one address: a stranger takes a part of them, a site behind NAT its time."""
+    """Handshakes per second from one address: one stranger gets a part of the whole, and the nodes
+    of a site behind one address need more time."""
     per_address_burst: int = 20
+    """Handshakes that may come at once from one address."""
     unauthenticated: int = 256
-    """Connections at a time that have not yet shown who they are."""
+    """Connections at a time that are not authenticated yet."""
     unauthenticated_per_address: int = 16
-    """… of which from one IP address."""
+    """Connections at a time that are not authenticated yet, from one IP address."""
     open_s: float = 10.0
     """From the TCP connection to the answered handshake, TLS included."""
     busy_retry_s: float = 10.0
-    """Mean of Retry-After while there is no room."""
+    """Mean of Retry-After, seconds, for a connection over these bounds."""
     cold_retry_s: float = 5.0
-    """Mean of Retry-After until this replica knows what its nodes must hold."""
+    """Mean of Retry-After, seconds, until this replica knows what the nodes must hold."""
 
 
-class Visit:
+class LobbyPlace:
     """One connection's place in the lobby."""
 
-    def __init__(self, address: str, left: Callable[[str], None]) -> None:
+    def __init__(self, address: str, on_leave: Callable[[str], None]) -> None:
         self.address = address
-        self._left: Callable[[str], None] | None = left
+        self._on_leave: Callable[[str], None] | None = on_leave  # None: it has left
 
     def leave(self) -> None:
-        """Make room; again and again is as once."""
-        if self._left is not None:
-            self._left(self.address)
-            self._left = None
+        """Make room for another connection. Further calls do nothing."""
+        if self._on_leave is not None:
+            self._on_leave(self.address)
+            self._on_leave = None
 
 
 class Lobby:
@@ -62,12 +64,12 @@ class Lobby:
     def __len__(self) -> int:
         return self._waiting.total()
 
-    def enter(self, address: str) -> Visit | None:
-        """None: there is no room. Who has entered must leave."""
+    def enter(self, address: str) -> LobbyPlace | None:
+        """None: there is no room. The caller must see to it that the place is left."""
         if len(self) >= self._total or self._waiting[address] >= self._per_address:
             return None
         self._waiting[address] += 1
-        return Visit(address, self._leave)
+        return LobbyPlace(address, self._leave)
 
     def _leave(self, address: str) -> None:
         self._waiting[address] -= 1
@@ -75,12 +77,12 @@ class Lobby:
             del self._waiting[address]
 
 
-class AddressPaces:
+class AddressBuckets:
     """A token bucket for each address that was seen lately.
 
     Args:
-        qps, burst, max_wait_s, what: of each bucket, as TokenBucket has them
-        size: buckets at most; the one that was not used for longest is forgotten
+        qps, burst, max_wait_s, what: arguments of each TokenBucket
+        size: buckets at most; the least recently used is forgotten
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class AddressPaces:
 
 
 def network_of(address: str) -> str:
-    """What one host surely has for itself: an IPv4 address, or a /64 of IPv6."""
+    """The addresses that one host may have all to itself: one IPv4 address, or a /64 of IPv6."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -128,5 +130,6 @@ def network_of(address: str) -> str:
 
 
 def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random.uniform) -> str:
-    """A Retry-After header, whole seconds around `mean_s`: refused ones do not return together."""
+    """A Retry-After header: random whole seconds around `mean_s`, so that connections that were
+    refused together do not come back together."""
     return str(math.ceil(uniform(0.5 * mean_s, 1.5 * mean_s)))

@@ -23,7 +23,7 @@ from globalmanager.settings import Settings
 
 
 class Admittance:
-    """Raises: SettingsError naming the flag or the file"""
+    """The door's slice of the settings, checked. Raises: SettingsError naming the flag or file"""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -37,13 +37,13 @@ class Admittance:
         self.limits = _limits(settings)
 
     def authenticator(self, cluster: Cluster) -> Authenticator:
-        """Args: cluster: asked about ServiceAccount tokens"""
+        """How nodes prove who they are. Args: cluster: asked about ServiceAccount tokens"""
         match self._settings.edge_auth:
             case "token":
                 assert self._tokens is not None
                 return self._tokens
             case "serviceaccount":
-                # A handshake is two requests: nodes use at most half of the API client's rate.
+                # A handshake takes two requests, so nodes use at most half of the API rate.
                 limits = ReviewLimits(per_s=self._settings.qps / 4)
                 return ServiceAccountAuthenticator(cluster, self._account, limits=limits)
             case "mtls":
@@ -54,7 +54,7 @@ class Admittance:
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:
-    """None: plain ws, which the settings must say in words. Raises: SettingsError"""
+    """None: plain ws, which the settings must allow explicitly. Raises: SettingsError"""
     certificate, key = settings.edge_tls_certificate, settings.edge_tls_key
     if bool(certificate) != bool(key):
         raise _wrong("edge_tls_certificate", "and --edge-tls-key must be given together")

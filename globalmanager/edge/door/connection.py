@@ -1,7 +1,7 @@
-"""One connection of the edge server: WebSocket's own, not listened to before it was answered.
+"""One connection of the edge server: a WebSocket that hears nothing before it is answered.
 
-Made by the server, handed its transport by Entrance. Until a handshake is answered with 101, not
-one byte behind the request is read as a frame.
+Made by the server, given its transport by Entrance. Until the handshake is answered with 101, no
+byte that follows the request is read as a frame.
 """
 
 import asyncio
@@ -11,28 +11,32 @@ from websockets.asyncio.server import ServerConnection
 from websockets.protocol import CONNECTING
 
 from common.ids import NodeName
-from globalmanager.edge.door.admission import Visit
+from globalmanager.edge.door.admission import LobbyPlace
 from globalmanager.edge.identity.handshake import Handshake
 
 MAX_HEAD_BYTES: Final = 16 * 1024  # request line and headers; a ServiceAccount token has 1-2 KiB
-MAX_UNREAD_BYTES: Final = 1024 * 1024  # sends wait at 32 KiB: only pongs nobody reads go beyond
-CLOSE_TIMEOUT_S: Final = 0.8  # a peer that was turned away is cut within a second
+# Our own sends wait at 32 KiB of unsent data, so only pongs that the peer does not read pass that.
+MAX_UNREAD_BYTES: Final = 1024 * 1024
+CLOSE_TIMEOUT_S: Final = 0.8  # a peer that was turned away is cut off within a second
 
 
 class EdgeConnection(ServerConnection):
-    """A connection that was let into the lobby, as `visit` says, and leaves it once it is known."""
+    """A connection that has a place in the lobby until it is authenticated.
+
+    Args: everyone: all connections of the server; this one is in it while it lasts
+    """
 
     def __init__(self, *args: Any, everyone: "set[EdgeConnection]", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.visit: Visit | None = None
-        self.node: NodeName | None = None
-        self.shown: Handshake | None = None  # what `node` was found from
-        self._everyone = everyone  # all connections of the server, this one while it lasts
-        self._head = b""
+        self.place: LobbyPlace | None = None  # in the lobby
+        self.node: NodeName | None = None  # once it is authenticated
+        self.admitted_by: Handshake | None = None  # with which it was authenticated
+        self._everyone = everyone
+        self._head = b""  # of the request, as far as it has come
 
     @property
     def peer_address(self) -> str:
-        return self.visit.address if self.visit else ""
+        return self.place.address if self.place else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -45,7 +49,7 @@ class EdgeConnection(ServerConnection):
 
     def data_received(self, data: bytes) -> None:
         if self.protocol.state is CONNECTING and self._speaks_early(data):
-            # RFC 6455 §4.1: a client sends nothing until it has the answer to its handshake.
+            # RFC 6455 §4.1: a client sends nothing before it has the answer to its handshake.
             self.transport.abort()
             return
         super().data_received(data)
@@ -61,7 +65,7 @@ class EdgeConnection(ServerConnection):
         return bool(rest)
 
     def forget_handshake(self) -> None:
-        """Let go of what is needed no more: of thousands of sessions, each keeps it for hours."""
+        """Free the headers and the certificate: there may be thousands of sessions for hours."""
         for message in (self.request, self.response):
             if message is not None:
                 message.headers.clear()
@@ -71,5 +75,5 @@ class EdgeConnection(ServerConnection):
 
     def leave_lobby(self) -> None:
         self._head = b""
-        if self.visit is not None:
-            self.visit.leave()
+        if self.place is not None:
+            self.place.leave()

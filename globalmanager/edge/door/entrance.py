@@ -1,8 +1,9 @@
-"""The way of one TCP connection to where it may speak HTTP: first the lobby, then TLS.
+"""What a TCP connection passes before it may speak HTTP: first the lobby, then TLS.
 
-Made by the server for each connection that it accepts. A connection is counted from here on, so
-that neither silence nor half a TLS handshake takes more than a place in the lobby; and TLS is
-begun no faster than connections are admitted, for each handshake costs milliseconds of a core.
+Made by the server for each connection that it accepts. The lobby counts the connection from the
+start, so a peer that is silent, or stops within the TLS handshake, takes one place and no more.
+TLS handshakes begin no faster than connections are admitted, since each costs milliseconds of a
+core.
 """
 
 import asyncio
@@ -14,9 +15,9 @@ from typing import cast
 from common.errors import Overloaded
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
-from globalmanager.edge.door.admission import AddressPaces, Lobby, Visit
-from globalmanager.edge.door.complaints import Complaint
+from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
+from globalmanager.edge.door.limited_log import RateLimitedWarning
 from globalmanager.edge.door.tls import ServerTls, reason_of
 
 log = get_logger(__name__)
@@ -26,37 +27,38 @@ class TlsGate:
     """Does the TLS handshakes of one server.
 
     Args:
-        pace: of handshakes; who would have to wait for too long is turned away
-        paces: … of those from one address
-        open_s: a handshake, and the wait for it, takes no longer
-        failed: called for each connection that got no TLS
+        bucket: rate of all handshakes; a connection that would wait too long is turned away
+        buckets: rate of the handshakes from one address
+        open_s: bound of a handshake and the wait for it
+        on_failure: called for each connection that got no TLS
     """
 
     def __init__(
         self,
         tls: ServerTls,
         *,
-        pace: TokenBucket,
-        paces: AddressPaces,
+        bucket: TokenBucket,
+        buckets: AddressBuckets,
         open_s: float,
-        failed: Callable[[], None],
+        on_failure: Callable[[], None],
     ) -> None:
         self._tls = tls
-        self._pace = pace
-        self._paces = paces
+        self._bucket = bucket
+        self._buckets = buckets
         self._open_s = open_s
-        self._failed = failed
-        self._failure = Complaint("TLS handshake failed")
+        self._on_failure = on_failure
+        self._warning = RateLimitedWarning("TLS handshake failed")
         self._under_way: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def begin(self, tcp: socket.socket, visit: Visit, guest: EdgeConnection) -> None:
-        """Start the handshake on `tcp`, which is the gate's from here on."""
+    def begin(self, tcp: socket.socket, place: LobbyPlace, connection: EdgeConnection) -> None:
+        """Start the handshake on `tcp`, which the gate closes if the handshake fails."""
         if self._closed:
-            visit.leave()
+            place.leave()
             tcp.close()
             return
-        task = asyncio.create_task(self._handshake(tcp, visit, guest), name="edge TLS handshake")
+        handshake = self._handshake(tcp, place, connection)
+        task = asyncio.create_task(handshake, name="edge TLS handshake")
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
@@ -66,30 +68,32 @@ class TlsGate:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    async def _handshake(self, tcp: socket.socket, visit: Visit, guest: EdgeConnection) -> None:
+    async def _handshake(
+        self, tcp: socket.socket, place: LobbyPlace, connection: EdgeConnection
+    ) -> None:
         try:
             async with asyncio.timeout(self._open_s):
-                await self._wait_for_turn(tcp, visit.address)
-                await self._hand_over(tcp, guest)
+                await self._wait_for_turn(tcp, place.address)
+                await self._hand_over(tcp, connection)
         except (Overloaded, OSError) as error:  # ssl.SSLError and TimeoutError are OSErrors
-            visit.leave()
-            self._note(visit.address, error)
+            place.leave()
+            self._note(place.address, error)
         except asyncio.CancelledError:
-            visit.leave()
+            place.leave()
             raise
 
     async def _wait_for_turn(self, tcp: socket.socket, address: str) -> None:
         try:
-            await self._paces.of(address).acquire()
-            await self._pace.acquire()
+            await self._buckets.of(address).acquire()
+            await self._bucket.acquire()
         except BaseException:
             tcp.close()
             raise
 
-    async def _hand_over(self, tcp: socket.socket, guest: EdgeConnection) -> None:
-        """To the loop, which closes `tcp` whatever comes of it."""
+    async def _hand_over(self, tcp: socket.socket, connection: EdgeConnection) -> None:
+        """Let the event loop do the handshake. The loop closes `tcp`, also if it fails."""
         await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: guest,
+            lambda: connection,
             tcp,
             ssl=self._tls.context(),
             ssl_handshake_timeout=self._open_s,
@@ -97,44 +101,46 @@ class TlsGate:
         )
 
     def _note(self, address: str, error: Exception) -> None:
-        self._failed()
+        self._on_failure()
         if isinstance(error, ssl.SSLError):
-            self._failure.warn(peer=address, reason=reason_of(error))
-        else:  # a probe that says nothing, a peer that went away, or too many at once
+            self._warning.warn(peer=address, reason=reason_of(error))
+        else:  # a probe that sends nothing, a peer that went away, or too many at once
             log.debug("no TLS handshake", peer=address, reason=str(error))
 
 
 class Entrance(asyncio.Protocol):
-    """Args:
-    guest: what the connection is handed to
-    gate: None: HTTP is spoken at once
+    """The protocol of a TCP connection that was just accepted.
+
+    Args:
+        connection: gets the transport, after TLS where there is a gate
+        gate: does TLS; None: plain ws
     """
 
-    def __init__(self, guest: EdgeConnection, *, lobby: Lobby, gate: TlsGate | None) -> None:
-        self._guest = guest
+    def __init__(self, connection: EdgeConnection, *, lobby: Lobby, gate: TlsGate | None) -> None:
+        self._connection = connection
         self._lobby = lobby
         self._gate = gate
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        transport = cast(asyncio.Transport, transport)  # uvloop's has no such base class
         peer = transport.get_extra_info("peername")
-        visit = self._lobby.enter(str(peer[0]) if peer else "")
-        if visit is None:
+        place = self._lobby.enter(str(peer[0]) if peer else "")
+        if place is None:
             transport.abort()
             return
-        self._guest.visit = visit
+        self._connection.place = place
         if self._gate is None:
-            transport.set_protocol(self._guest)
-            self._guest.connection_made(transport)
+            transport.set_protocol(self._connection)
+            self._connection.connection_made(transport)
             return
-        # Nothing was read yet; the gate goes on with the socket, this transport ends.
+        # Nothing was read yet: the gate goes on with a copy of the socket, this transport ends.
         try:
             tcp = duplicate(transport)
         except OSError as error:  # no file descriptor is left
-            visit.leave()
+            place.leave()
             log.error("connection turned away", reason=error.strerror)
         else:
-            self._gate.begin(tcp, visit, self._guest)
+            self._gate.begin(tcp, place, self._connection)
         transport.abort()
 
 

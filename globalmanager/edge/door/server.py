@@ -1,6 +1,6 @@
-"""The WebSocket server for LocalControllers: who may come in, and the way out.
+"""The WebSocket server for LocalControllers: lets connections in, and ends them at the stop.
 
-Built and run by app. It answers handshakes (health, admission, identity) and gives each
+Built and run by app. The server answers handshakes (health, admission, identity) and gives each
 authenticated connection to Sessions; it knows nothing of frames. While a session lives, its
 credential is reviewed.
 """
@@ -20,10 +20,10 @@ from common import wire
 from common.errors import Overloaded, Unavailable
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
-from globalmanager.edge.door.admission import AddressPaces, AdmissionLimits, Lobby, retry_after
-from globalmanager.edge.door.complaints import Complaint
+from globalmanager.edge.door.admission import AddressBuckets, AdmissionLimits, Lobby, retry_after
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.entrance import Entrance, TlsGate
+from globalmanager.edge.door.limited_log import RateLimitedWarning
 from globalmanager.edge.door.tls import ServerTls, peer_certificate
 from globalmanager.edge.identity.handshake import (
     NODE_HEADER,
@@ -50,8 +50,8 @@ class EdgeServer:
 
     Args:
         is_ready: whether sessions can be served: what each node must hold is known
-        tls: None where TLS ends in front of the GlobalManager
-        review_s: the credential of a live session is looked at again so often
+        tls: None where a proxy ends TLS in front of the GlobalManager
+        review_s: seconds between two reviews of a live session's credential
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class EdgeServer:
         self._metrics = metrics
         self._limits = limits
         self._gate = None if tls is None else self._tls_gate(tls)
-        self._bucket = self._admissions(max_wait_s=0.0)
-        self._paces = self._admissions_of_addresses(max_wait_s=0.0)
-        self._stranger = Complaint("peer not authenticated")
-        self._blind = Complaint("peers cannot be authenticated now")
+        self._bucket = self._new_bucket(max_wait_s=0.0)
+        self._buckets = self._new_address_buckets(max_wait_s=0.0)
+        self._stranger_warning = RateLimitedWarning("peer not authenticated")
+        self._unavailable_warning = RateLimitedWarning("peers cannot be authenticated now")
         self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
         self._reviewing: asyncio.Task[None] | None = None
         self._lobby = Lobby(
@@ -96,7 +96,7 @@ class EdgeServer:
 
     @property
     def unauthenticated(self) -> int:
-        """Connections that have not yet shown who they are."""
+        """Number of connections that are not authenticated yet."""
         return len(self._lobby)
 
     async def start(self) -> None:
@@ -117,7 +117,7 @@ class EdgeServer:
             create_connection=cast(type[ServerConnection], self._entrance),
             start_serving=False,
         )
-        for listener in server.sockets:  # what it accepts inherits the option
+        for listener in server.sockets:  # accepted sockets inherit the option
             listener.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(USER_TIMEOUT_S * 1000)
             )
@@ -127,7 +127,7 @@ class EdgeServer:
         log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
 
     async def stop(self) -> None:
-        """Close all sessions with GOING_AWAY; a peer that does not answer is cut."""
+        """Close all sessions with GOING_AWAY; a peer that does not answer is cut off."""
         if self._server is None:
             return
         if self._reviewing is not None:
@@ -157,18 +157,18 @@ class EdgeServer:
 
     @property
     def _phase_s(self) -> float:
-        """For TLS, and again for the request, so that both keep within `open_s`."""
+        """Bound of the TLS handshake, and of the request, so that both together take `open_s`."""
         return self._limits.open_s if self._gate is None else self._limits.open_s / 2
 
-    def _admissions(self, *, max_wait_s: float) -> TokenBucket:
+    def _new_bucket(self, *, max_wait_s: float) -> TokenBucket:
         limits = self._limits
         return TokenBucket(
             qps=limits.per_s, burst=limits.burst, max_wait_s=max_wait_s, what="edge server"
         )
 
-    def _admissions_of_addresses(self, *, max_wait_s: float) -> AddressPaces:
+    def _new_address_buckets(self, *, max_wait_s: float) -> AddressBuckets:
         limits = self._limits
-        return AddressPaces(
+        return AddressBuckets(
             qps=limits.per_address_per_s,
             burst=limits.per_address_burst,
             max_wait_s=max_wait_s,
@@ -179,23 +179,24 @@ class EdgeServer:
         max_wait_s = self._limits.open_s / 4
         return TlsGate(
             tls,
-            pace=self._admissions(max_wait_s=max_wait_s),
-            paces=self._admissions_of_addresses(max_wait_s=max_wait_s),
+            bucket=self._new_bucket(max_wait_s=max_wait_s),
+            buckets=self._new_address_buckets(max_wait_s=max_wait_s),
             open_s=self._limits.open_s / 2,
-            failed=self._metrics.handshakes.labels("no TLS").inc,
+            on_failure=self._metrics.handshakes.labels("no TLS").inc,
         )
 
     def _entrance(self, *args: Any, **kwargs: Any) -> Entrance:
-        guest = EdgeConnection(*args, everyone=self._connections, **kwargs)
-        return Entrance(guest, lobby=self._lobby, gate=self._gate)
+        connection = EdgeConnection(*args, everyone=self._connections, **kwargs)
+        return Entrance(connection, lobby=self._lobby, gate=self._gate)
 
     async def _handle(self, websocket: ServerConnection) -> None:
         connection = cast(EdgeConnection, websocket)
-        node, shown = connection.node, connection.shown
-        if node is None or shown is None:
+        node, handshake = connection.node, connection.admitted_by
+        if node is None or handshake is None:
             raise AssertionError("a connection without a node was accepted")
         connection.forget_handshake()
-        admitted = Admitted(node, shown, functools.partial(self._sessions.revoke, node, connection))
+        revoke = functools.partial(self._sessions.revoke, node, connection)
+        admitted = Admitted(node, handshake, revoke)
         self._reviews.add(admitted)
         try:
             await self._sessions.serve(node, connection)
@@ -210,19 +211,19 @@ class EdgeServer:
     async def _process_request(
         self, websocket: ServerConnection, request: Request
     ) -> Response | None:
-        """An answer that turns the peer away, or None: go on with 101."""
+        """Called by websockets. Returns: what turns the peer away; None: go on with 101"""
         connection = cast(EdgeConnection, websocket)
         if request.path == HEALTH_PATH:
             return connection.respond(http.HTTPStatus.OK, "ok\n")
-        refusal = self._refuse_unseen(connection, request)
+        refusal = self._refuse_anybody(connection, request)
         if refusal is None:
             refusal = await self._identify(connection, request)
         outcome = "admitted" if refusal is None else str(refusal.status_code)
         self._metrics.handshakes.labels(outcome).inc()
         return refusal
 
-    def _refuse_unseen(self, connection: EdgeConnection, request: Request) -> Response | None:
-        """What is refused whoever it is that asks."""
+    def _refuse_anybody(self, connection: EdgeConnection, request: Request) -> Response | None:
+        """The answer to a request that is refused whoever sends it; None: look who it is."""
         if request.path != SESSION_PATH:
             return connection.respond(
                 http.HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
@@ -235,7 +236,7 @@ class EdgeServer:
             return unavailable(connection, retry_after(self._limits.cold_retry_s))
         try:
             now = asyncio.get_running_loop().time()
-            self._paces.of(connection.peer_address).reserve(now)
+            self._buckets.of(connection.peer_address).reserve(now)
             self._bucket.reserve(now)
         except Overloaded:
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
@@ -247,6 +248,7 @@ class EdgeServer:
         return None
 
     async def _identify(self, connection: EdgeConnection, request: Request) -> Response | None:
+        """Find the node of the connection. Returns: what turns the peer away; None: it may come"""
         handshake = Handshake(
             authorization=request.headers.get(AUTHORIZATION, ""),
             claimed_node=request.headers.get(NODE_HEADER, ""),
@@ -256,15 +258,15 @@ class EdgeServer:
         try:
             node = await self._authenticator.authenticate(handshake)
         except Unauthenticated as error:
-            self._stranger.warn(peer=handshake.peer_address, reason=error.reason)
+            self._stranger_warning.warn(peer=handshake.peer_address, reason=error.reason)
             return unauthorized(connection)
         except Unavailable as error:
-            self._blind.warn(problem=str(error))
+            self._unavailable_warning.warn(problem=str(error))
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
         wait_s = self._sessions.must_wait_s(node)
         if wait_s is not None:
             return unavailable(connection, str(wait_s))
-        connection.node, connection.shown = node, handshake
+        connection.node, connection.admitted_by = node, handshake
         connection.leave_lobby()
         return None
 

@@ -1,11 +1,12 @@
 """TLS of the edge port: certificates that are replaced while sessions go on.
 
-Built by app, used by the server for each new connection. The files are looked at with each
-handshake and read again when they changed; new ones that cannot be used are logged and the old
-ones stay in force. What a session was admitted with is told by `peer_certificate`.
+Built by Admittance, used by the server for each new connection. Each handshake looks whether the
+files changed and then reads them again; new files that cannot be used are logged, and the old ones
+stay in force. `peer_certificate` gives the client certificate of a connection.
 
-No ticket to resume a TLS session is given, and one that is resumed by its id (TLS 1.2) shows no
-certificate: it would carry an identity past the CA that it was verified with.
+A resumed TLS session would keep an identity that was verified with a CA that may be removed since.
+So the server gives no tickets, and a session that is resumed by its id (TLS 1.2) has no
+certificate.
 """
 
 import hashlib
@@ -102,7 +103,8 @@ def _ask_for_certificates(context: ssl.SSLContext, bundle: Path) -> None:
         raise _unusable(str(bundle), error) from error
     if not anchors_of(context):
         raise SettingsError(f"TLS file {bundle}", "holds no CA certificate")
-    # Without one a client gets a 401 that says so, and probes get /healthz; a bad one ends TLS.
+    # A client without a certificate gets a 401 that says so, and a probe gets /healthz. A bad
+    # certificate ends the TLS handshake.
     context.verify_mode = ssl.CERT_OPTIONAL
 
 
@@ -115,7 +117,7 @@ def _unusable(files: str, error: Exception) -> SettingsError:
 
 
 def reason_of(error: Exception) -> str:
-    """What OpenSSL says, like "certificate verify failed: certificate has expired"."""
+    """Text of OpenSSL, like "certificate verify failed: certificate has expired"."""
     if not isinstance(error, ssl.SSLError):
         return getattr(error, "strerror", None) or str(error)
     reason = (error.reason or str(error)).replace("_", " ").lower()
@@ -129,14 +131,14 @@ def anchors_of(context: ssl.SSLContext) -> frozenset[bytes]:
 
 
 class _Certificate(Protocol):
-    """What the interpreter's _ssl knows of a certificate of a chain."""
+    """A certificate of a chain, as the interpreter's module _ssl has it."""
 
     def get_info(self) -> dict[str, Any]: ...
     def public_bytes(self, format: int) -> bytes: ...
 
 
 def peer_certificate(connection: ssl.SSLObject | None) -> PeerCertificate | None:
-    """The client certificate that was verified; None without TLS, or without one."""
+    """The verified client certificate; None without TLS, or if the client sent none."""
     if connection is None or not connection.getpeercert():
         return None
     chain = _verified_chain(connection)
@@ -159,8 +161,8 @@ def peer_certificate(connection: ssl.SSLObject | None) -> PeerCertificate | None
 def _verified_chain(connection: ssl.SSLObject) -> list[_Certificate]:
     """Leaf first, CA last; empty for a resumed session.
 
-    Python tells the chain only from 3.13 on, and as bytes that nothing in it can read; below that
-    function has been this one since 3.10.
+    The public function for this came with Python 3.13 and gives bytes that the standard library
+    cannot parse. It calls the function that is used here, which has been there since 3.10.
     """
     inner: Any = connection._sslobj  # type: ignore[attr-defined]
     chain: list[_Certificate] | None = inner.get_verified_chain()

@@ -1,1 +1,1 @@
-"""Tells which node a connection is from, by its credential alone."""
+"""Finds the node that a connection comes from, by its credential alone."""

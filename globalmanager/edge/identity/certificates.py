@@ -1,11 +1,11 @@
 """Identity by mutual TLS: the node's name is in the client certificate.
 
-Built by app, called by the server. TLS has verified the certificate when the connection was
-made; here its name is read, and while the session lives, that it has not expired and that the CA
-it was verified with is still trusted.
+Built by Admittance, called by the server. TLS verified the certificate when the connection was
+made. This module reads the name, and checks, also while the session lives, that the certificate
+has not expired and that the CA it was verified with is still trusted.
 
-The name: the subject's CN `system:node:<name>`, as Kubernetes and KubeEdge issue it, else the
-only DNS name of the subjectAltName. A certificate with both must say the same in both.
+The name is the subject's CN `system:node:<name>`, as Kubernetes and KubeEdge issue it; without
+that the only DNS name of the subjectAltName. A certificate with both must have the same in both.
 """
 
 import time
@@ -24,9 +24,10 @@ NODE_CN_PREFIX: Final = "system:node:"
 
 
 class CertificateAuthenticator:
-    """Args:
-    is_trusted: whether a CA certificate, by its SHA-256, is in the bundle now
-    unix_s: seconds since 1970, which certificates count in
+    """
+    Args:
+        is_trusted: whether a CA certificate, given by its SHA-256, is in the bundle now
+        unix_s: seconds since 1970, as the times of certificates
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Tells that files were replaced, without reading them: for credentials that are rotated.
+"""Finds out that a file was replaced, without reading it: for credentials that are rotated.
 
-Used by whatever keeps a file's content in memory: it compares the stamp with the one before.
+Used by modules that keep a file's content in memory: they compare its stamp with the one before.
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class FileStamp(NamedTuple):
-    """Differs from one content of a file to the next."""
+    """Different for each content of a file."""
 
     mtime_ns: int
     size_bytes: int
@@ -16,7 +16,7 @@ class FileStamp(NamedTuple):
 
 
 def stamp(path: Path) -> FileStamp | None:
-    """None: there is no such file, or it is not ours to look at."""
+    """None: there is no such file, or this process may not look at it."""
     try:
         stat = path.stat()
     except OSError:

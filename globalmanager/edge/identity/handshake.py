@@ -1,9 +1,9 @@
-"""Who is calling: what a connection shows of itself, and who turns that into a node's name.
+"""Who is calling: what a connection shows, and the Authenticator that finds the node's name in it.
 
 The server calls an Authenticator before any frame of a connection is read, and again while the
-session lives. The name comes from the credential alone; a header may repeat it, but never decides
-it. The ways: node_tokens (a secret of each node), service_accounts (a pod's projected token),
-certificates (mutual TLS).
+session lives. The name comes from the credential alone; a header may repeat the name, but never
+decides it. There are three Authenticators: node_tokens (a secret of each node), service_accounts
+(a pod's projected token) and certificates (mutual TLS).
 """
 
 from typing import Final, Protocol
@@ -13,11 +13,11 @@ import msgspec
 from common.errors import EdgeAIError
 from common.ids import NodeName
 
-NODE_HEADER: Final = "Edgeai-Node"  # optional; what the peer believes its node to be
+NODE_HEADER: Final = "Edgeai-Node"  # optional: the name that the peer believes to have
 
 
 class Unauthenticated(EdgeAIError):
-    """No good credential. `reason` is for our log; the peer is told nothing but 401."""
+    """There is no good credential. `reason` is for our log; the peer hears only 401."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -25,14 +25,14 @@ class Unauthenticated(EdgeAIError):
 
 
 class PeerCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to know of a client certificate that TLS has verified."""
+    """What is used of a client certificate that TLS has verified."""
 
     common_names: tuple[str, ...]
     """CN of its subject."""
     dns_names: tuple[str, ...]
     """DNS names of its subjectAltName."""
     expires_at: float
-    """When the first certificate of its chain expires, Unix seconds."""
+    """When the first certificate of its chain to expire does so, Unix seconds."""
     anchor: bytes
     """SHA-256 of the CA certificate that its chain ends in."""
 
@@ -56,11 +56,12 @@ class Authenticator(Protocol):
 
         Raises:
             Unauthenticated: the credential is not good
-            Unavailable: it cannot be told now
+            Unavailable: nobody can say now whether the credential is good
         """
 
     async def review(self, handshake: Handshake) -> NodeName:
-        """As `authenticate`, for a session that lives, and not from memory: is it still good?"""
+        """As `authenticate`, for a live session: looks anew whether the credential is still good,
+        never from memory."""
 
 
 def bearer_token(authorization: str) -> str:

@@ -1,7 +1,7 @@
 """Identity by a secret of each node: bearer tokens in a file, hashed.
 
-What the local cluster uses, and whoever has neither a cluster's ServiceAccounts at the edge nor a
-CA. Built by app, called by the server.
+For the local cluster, and for sites with neither ServiceAccount tokens at the edge nor a CA. Built
+by Admittance, called by the server.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ class TokenAuthenticator:
     """Bearer tokens, one for each node, hashed at rest.
 
     The file has lines `<node> <sha256 hex of the token>`; blank lines and lines that begin with
-    "#" say nothing. A node may stand on several lines, so that its token can be rotated without
-    a gap. The file is looked at with each handshake and read again when it changed; a changed
-    file that cannot be used is logged and the table read before stays in force.
+    "#" are ignored. A node may have several lines, so that its token can be rotated without a gap.
+    Each handshake looks whether the file changed and then reads it again. A changed file that
+    cannot be used is logged, and the table from before stays in force.
 
     Raises: SettingsError when the file cannot be used at the start
     """
@@ -48,8 +48,8 @@ class TokenAuthenticator:
         self._reload_if_changed()
         digest = sha256_hex(bearer_token(handshake.authorization))
         node = self._nodes.get(digest)
-        # The dict is keyed by digests, so its timing says nothing of a token; the comparison
-        # keeps an unknown token as slow as a known one.
+        # The keys are digests, so the time of the look-up tells nothing of a token. With the
+        # comparison an unknown token takes as long as a known one.
         known = digest if node is not None else _NO_DIGEST
         if not hmac.compare_digest(known, digest) or node is None:
             raise Unauthenticated("unknown token")
@@ -95,7 +95,7 @@ def read_tokens(path: Path) -> Mapping[str, NodeName]:
 
 
 def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
-    # The text of a bad line is not repeated: it may hold a token that was not hashed.
+    # Errors do not quote the line: somebody may have written a token instead of its hash.
     node, _, digest = text.partition(" ")
     digest = digest.strip().lower()
     if not is_subdomain(node):
@@ -110,7 +110,8 @@ def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
 
 
 def sha256_hex(token: str) -> str:
-    # Header bytes that are no ASCII come as surrogates; such a token is unknown, not an error.
+    # websockets decodes bytes of a header that are not ASCII as surrogates. Such a token is
+    # unknown, not an error.
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 

@@ -1,7 +1,8 @@
-"""Looks again, now and then, at the credentials that live sessions were admitted with.
+"""Reviews the credentials of live sessions, at intervals.
 
 Run by the server. A credential that is no longer good (token revoked or expired, pod gone,
-certificate expired or its CA removed) ends its session; that nobody can tell ends none.
+certificate expired or its CA removed) ends its session. A review that failed, because nobody could
+say whether the credential is good, ends no session.
 """
 
 import asyncio
@@ -20,21 +21,21 @@ from globalmanager.edge.metrics import EdgeMetrics
 
 log = get_logger(__name__)
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 16  # reviews at the same time
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False):
-    """One live session, as far as a review goes."""
+    """One live session: what a review needs of it."""
 
     node: NodeName
     handshake: Handshake
-    """What it was admitted with."""
+    """With the credential of the session."""
     revoke: Callable[[], None]
-    """End it: the credential is no longer good."""
+    """Ends the session: the credential is no longer good."""
 
 
 class Reviews:
-    """Args: interval_s: so often each is looked at, as far as the authenticator keeps up"""
+    """Args: interval_s: between two reviews of one session; longer if the authenticator is slow"""
 
     def __init__(
         self, authenticator: Authenticator, *, interval_s: float, metrics: EdgeMetrics
@@ -42,9 +43,9 @@ class Reviews:
         self._authenticator = authenticator
         self._reviews = metrics.reviews
         self._interval_s = interval_s
-        # When each is due; all have one interval, so the first is always due first.
+        # When each is due. All have the same interval, so they are in the order of their times.
         self._due: OrderedDict[Admitted, float] = OrderedDict()
-        self._blind = False
+        self._unavailable = False  # the last review failed, and the log says so
 
     def __len__(self) -> int:
         return len(self._due)
@@ -78,18 +79,18 @@ class Reviews:
 
     async def _review(self, session: Admitted) -> None:
         try:
-            await self._judge(session)
+            await self._check(session)
         except Exception:  # a fault in one review must not end those of others
             log.exception("review of a session failed", node=session.node)
         if session in self._due:
             self.add(session)
             self._due.move_to_end(session)
 
-    async def _judge(self, session: Admitted) -> None:
+    async def _check(self, session: Admitted) -> None:
         try:
             node = await self._authenticator.review(session.handshake)
         except Unavailable as error:
-            self._note_blind(str(error))
+            self._note_unavailable(str(error))
             return
         except Unauthenticated as error:
             self._revoke(session, error.reason)
@@ -97,22 +98,22 @@ class Reviews:
         if node != session.node:
             self._revoke(session, "its credential is another node's now")
             return
-        self._blind = False
+        self._unavailable = False
         self._reviews.labels("good").inc()
 
     def _revoke(self, session: Admitted, reason: str) -> None:
-        if session in self._due:  # else it has ended by itself meanwhile
+        if session in self._due:  # else the session has ended meanwhile
             log.warning("credential of a session is no longer good", node=session.node, why=reason)
             self._reviews.labels("revoked").inc()
             self.discard(session)
             session.revoke()
 
-    def _note_blind(self, problem: str) -> None:
-        """Say once that credentials cannot be looked at, not for each session."""
+    def _note_unavailable(self, problem: str) -> None:
+        """Log once that credentials cannot be reviewed, not for each session."""
         self._reviews.labels("unavailable").inc()
-        if not self._blind:
+        if not self._unavailable:
             log.warning("credentials of live sessions cannot be reviewed now", problem=problem)
-        self._blind = True
+        self._unavailable = True
 
     @staticmethod
     def _now() -> float:

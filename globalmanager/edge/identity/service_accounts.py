@@ -1,8 +1,9 @@
 """Identity by a pod's projected ServiceAccount token: TokenReview → pod → the node it runs on.
 
-Built by app, called by the server. The cluster is asked through the port Cluster, for this folder
-does not speak to the Kubernetes API. What was found is remembered for a short time, by the hash
-of the token; a flood of unknown tokens is turned away before it can use up the API's patience.
+Built by Admittance, called by the server. The cluster is asked through the protocol Cluster, since
+this room does not speak to the Kubernetes API. Answers are remembered for a short time, by the hash
+of the token. Unknown tokens are looked at no faster than `ReviewLimits.per_s`, so a flood of them
+cannot use up the rate of requests to the API.
 """
 
 import asyncio
@@ -36,7 +37,10 @@ Object = Mapping[str, Any]
 
 
 class Cluster(Protocol):
-    """What is asked of the Kubernetes API. Both raise Unavailable, whatever else went wrong."""
+    """What is asked of the Kubernetes API; kube.tokenreviews is the implementation.
+
+    Both raise Unavailable for every failure, so that only an answer turns a node away.
+    """
 
     async def review_token(self, token: str, audience: str) -> Object:
         """The `status` of a TokenReview."""
@@ -55,30 +59,32 @@ class ServiceAccount(msgspec.Struct, frozen=True):
 
 
 class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much the cluster is asked, and for how long its answer holds."""
+    """How often the cluster is asked, and for how long its answers are remembered."""
 
     per_s: float = 50.0
-    """Unknown tokens that are looked at per second; a good one takes two requests, a bad one."""
+    """Unknown tokens that are looked at per second: two requests for a good one, one for a bad."""
     burst: int = 100
+    """Unknown tokens that may come at once."""
     reviews_per_s: float = 20.0
     """Tokens of live sessions that are looked at again per second."""
     answer_s: float = 4.0
-    """The cluster must have answered by then; shorter than a handshake may take."""
+    """The cluster's time to answer, seconds; shorter than a handshake may take."""
     good_s: float = 60.0
-    """So long a good token is remembered."""
+    """Seconds for which a good token is remembered."""
     bad_s: float = 5.0
-    """… a bad one; shorter than a LocalController waits before it tries a new one."""
+    """Seconds for which a bad token is remembered; shorter than a LocalController waits before it
+    tries a new one."""
     away_s: float = 1.0
-    """… that the cluster did not answer."""
+    """Seconds for which it is remembered that the cluster did not answer."""
     remembered: int = 20_000
-    """Tokens at most."""
+    """Number of tokens that are remembered at most."""
 
 
 Verdict = NodeName | Unauthenticated | Unavailable
 
 
 class Verdicts:
-    """What was found of tokens by their SHA-256: bounded in number, each for its own time."""
+    """Verdicts on tokens by the SHA-256 of the token: bounded in number, each for its own time."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -99,9 +105,7 @@ class Verdicts:
 
 
 class ServiceAccountAuthenticator:
-    """Args:
-    account: whose pods are LocalControllers; no other's token is good
-    """
+    """Args: account: the LocalControllers' ServiceAccount; no other account's token is good"""
 
     def __init__(
         self,
@@ -116,11 +120,11 @@ class ServiceAccountAuthenticator:
         self._limits = limits
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._verdicts = Verdicts(limits.remembered)
-        self._under_way: dict[bytes, asyncio.Event] = {}
-        self._knocking = TokenBucket(
+        self._under_way: dict[bytes, asyncio.Event] = {}  # tokens that are being looked at
+        self._new_tokens = TokenBucket(
             qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="review of node tokens"
         )
-        self._reviewing = TokenBucket(
+        self._live_sessions = TokenBucket(
             qps=limits.reviews_per_s,
             burst=max(1, round(limits.reviews_per_s)),
             what="review of live sessions",
@@ -133,7 +137,7 @@ class ServiceAccountAuthenticator:
 
     async def review(self, handshake: Handshake) -> NodeName:
         token = self._plausible_token(handshake)
-        await self._reviewing.acquire()
+        await self._live_sessions.acquire()
         verdict = await self._ask(token)
         if not isinstance(verdict, Unavailable):
             self._remember(hashlib.sha256(token.encode()).digest(), verdict)
@@ -145,7 +149,7 @@ class ServiceAccountAuthenticator:
         return token
 
     async def _remembered_or_asked(self, digest: bytes, token: str) -> Verdict:
-        """Whoever comes with a token that is being looked at waits for the same answer."""
+        """A second handshake with a token that is being looked at waits for the same answer."""
         while (verdict := self._verdicts.get(digest, self._now())) is None:
             done = self._under_way.get(digest)
             if done is None:
@@ -155,12 +159,12 @@ class ServiceAccountAuthenticator:
 
     async def _ask_for_all(self, digest: bytes, token: str) -> Verdict:
         """Raises: Overloaded when there are too many unknown tokens"""
-        self._knocking.reserve(self._now())
+        self._new_tokens.reserve(self._now())
         done = self._under_way[digest] = asyncio.Event()
         try:
             verdict = await self._ask(token)
             self._remember(digest, verdict)
-        finally:  # whoever waits asks for itself, should this one have been cancelled
+        finally:  # if this handshake was cancelled, the next one that waits asks the cluster
             del self._under_way[digest]
             done.set()
         return verdict
@@ -195,11 +199,11 @@ class ServiceAccountAuthenticator:
         return node_of_pod(pod, extra, self._account)
 
     def _bound_pod(self, status: Object, token: str) -> tuple[str, dict[str, str]]:
-        """Name of the pod that the token is bound to, and what else was said of the token."""
+        """Name of the pod that the token is bound to, and the other facts about the token."""
         if not status.get("authenticated"):
             said = str(status.get("error") or "it gives no reason").replace(token, "…")
             raise Unauthenticated(f"the cluster rejects the token: {said[:_MAX_SAID_CHARS]}")
-        # A server that knows no audiences accepts tokens for any, and names none.
+        # An API server that does not know audiences accepts a token for any, and names none.
         if AUDIENCE not in (status.get("audiences") or ()):
             raise Unauthenticated(f"the token is not for the audience {AUDIENCE}")
         user = status.get("user") or {}
@@ -219,7 +223,7 @@ class ServiceAccountAuthenticator:
 def _node(verdict: Verdict, handshake: Handshake) -> NodeName:
     """Raises: Unauthenticated, Unavailable"""
     if isinstance(verdict, Unauthenticated):
-        raise Unauthenticated(verdict.reason)  # a new one: a traceback belongs to one raise
+        raise Unauthenticated(verdict.reason)  # a new object: a traceback belongs to one raise
     if isinstance(verdict, Unavailable):
         raise Unavailable(str(verdict))
     check_claim(handshake, verdict)
@@ -248,14 +252,14 @@ def node_of_pod(pod: Object, extra: Mapping[str, str], account: ServiceAccount) 
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a token says of itself. Nothing is believed of it but what speaks against it."""
+    """What a token says of itself, unverified: good for refusing the token, never for accepting."""
 
     aud: str | list[str] = ""
     sub: str = ""
 
 
 def check_shape(token: str, account: ServiceAccount) -> None:
-    """Turn away, without asking the cluster, what it could not possibly accept.
+    """Refuse, without asking the cluster, a token that the cluster would refuse for certain.
 
     Raises: Unauthenticated
     """

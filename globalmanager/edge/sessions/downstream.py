@@ -1,7 +1,7 @@
-"""What each node must hold: the engine writes it, the sessions read it.
+"""The desired set of each node: what it must hold. The engine writes it, the sessions read it.
 
-The engine calls `assign` and `forget` for one task at a time; the subscriber hears of exactly the
-(node, task) pairs that changed. A body is encoded once, however many sessions it goes to.
+The engine calls `assign` and `forget` for one task at a time. Subscribers are told exactly the
+(node, task) pairs that changed. A body is encoded once for all sessions.
 """
 
 from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ class DesiredSets:
         tasks = self._by_node.get(node)
         return _NOTHING if tasks is None else MappingProxyType(tasks)
 
-    def task_of(self, node: NodeName, uid: Uid) -> Binding | None:
+    def binding_of(self, node: NodeName, uid: Uid) -> Binding | None:
         """The task with this uid, if `node` is to hold it."""
         return self._bindings.get((node, uid))
 
@@ -99,7 +99,7 @@ class DesiredSets:
 
 
 def encode(assignment: Assignment) -> Desired | None:
-    """None for a body that no frame can carry: one bad task must not end its node's session."""
+    """None for a body that no frame can carry: one bad task must not end the node's session."""
     body = wire.pack(assignment.body)
     if len(body) > MAX_BODY_BYTES:
         log.error(

@@ -1,14 +1,14 @@
 """The inbox: reports on their way from the sessions into the status of their objects.
 
-Sessions `offer` reports; a fixed number of workers passes each to `fold_and_write` and
-acknowledges it once that has taken effect. Per worker of a task only the newest report waits,
-and acknowledging it acknowledges all that it stands for. A report of a worker that is not bound
-to the sending node, or not any more once the report's turn has come, changes nothing. The inbox
-never touches a socket and writes nothing itself.
+Sessions `offer` reports. A fixed number of writers passes each to `fold_and_write`, and then
+acknowledges it. Of each worker of a task only the newest report waits; its acknowledgement stands
+for the older ones, too. A report of a worker that is not bound to the sending node changes nothing;
+this is checked again when the report's turn comes. The inbox touches no socket and writes nothing
+itself.
 
-What is answered with a refusal, for good: a worker that is not bound to the sender, a body that
-does not decode, an object that is gone. A refusal ends one worker's report, not the session: the
-body comes from a worker, and the other workers of the node are not to suffer for it.
+Three reports are refused for good: of a worker that is not bound to the sender, with a body that
+does not decode, and for an object that is gone. A refusal concerns this report alone and does not
+end the session: a worker wrote the body, and the node's other workers must not suffer for it.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from globalmanager.edge.sessions.downstream import Binding
 
 log = get_logger(__name__)
 
-GONE: Final = "gone"  # refusal: the object of the report does not exist any more
+GONE: Final = "gone"  # reason of a refusal: the report's object does not exist any more
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Not now, and why. At least `after_s` seconds pass before the next attempt."""
+    """The report could not be written now. The next attempt comes after `after_s` or later."""
 
     reason: str
     after_s: float = 0.0
@@ -55,11 +55,14 @@ class Retry(msgspec.Struct, frozen=True):
 Outcome = Done | Refused | Retry
 
 FoldAndWrite = Callable[[TaskKey, Uid, WorkerReport], Awaitable[Outcome]]
-"""Bring the report into the status of exactly the object with this uid. Done: it is durable."""
+"""Brings a report into the status of exactly the object with this uid. Done: it is durable."""
 
 
 class Sender(Protocol):
-    """The session that a report came from."""
+    """The session that a report came from; SessionDriver is one.
+
+    A protocol, so that the inbox knows nothing of sockets.
+    """
 
     @property
     def node(self) -> NodeName: ...
@@ -75,7 +78,7 @@ class Sender(Protocol):
         """Does nothing once the session is over."""
 
     def resume(self) -> None:
-        """There is room again after `offer` said that there is none."""
+        """There is room again, after `offer` returned False."""
 
 
 class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,33 +86,34 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Unacknowledged reports of one node; a node that keeps to the window stays below."""
     total_bytes: int = 64 * 1024 * 1024
     """Encoded size of all that waits."""
-    workers: int = 16
+    writers: int = 16
     """Writes under way at the same time."""
     write_timeout_s: float = 30.0
-    """One attempt may take so long; then it is tried again."""
+    """An attempt that takes longer has failed, and is tried again."""
     backoff_base_s: float = 0.5
+    """Longest delay before the first further attempt, for each worker."""
     backoff_max_s: float = 30.0
-    """Caps of the delay before the first and before any further attempt, per worker."""
+    """Longest delay before any further attempt."""
     warn_every_s: float = 10.0
     """A node's foreign reports are logged no more often than this."""
 
 
 class WorkerKey(NamedTuple):
-    """What reports coalesce by."""
+    """Reports with the same key replace each other."""
 
     uid: Uid
     worker: WorkerName
 
 
 class Receipt(NamedTuple):
-    """What must be acknowledged to whom."""
+    """An acknowledgement that is owed to a session."""
 
     sender: Sender
     seq: int
 
 
 class Entry(NamedTuple):
-    """The newest report of a worker and all that acknowledging it acknowledges."""
+    """The newest report of a worker, and the receipts of the older ones that it replaced, too."""
 
     task: TaskKey
     report: WorkerReport
@@ -121,7 +125,7 @@ class Inbox:
     """Bounded in reports per node and in bytes. All calls come from the event loop's thread.
 
     Args:
-        binding_of: (node, uid) -> the task on that node and its workers, None when not bound
+        binding_of: (node, uid) -> the task on that node and its workers; None: not bound there
         clock: monotonic seconds
     """
 
@@ -140,14 +144,14 @@ class Inbox:
         self._limits = limits
         self._clock = clock
         self._waiting: dict[WorkerKey, Entry] = {}
-        self._active: dict[WorkerKey, Entry] = {}  # with a worker now
+        self._active: dict[WorkerKey, Entry] = {}  # being written
         self._scheduled: set[WorkerKey] = set()  # in _ready, or waits for its backoff
         self._ready: asyncio.Queue[WorkerKey] = asyncio.Queue()  # bounded by _waiting
         self._backoffs: dict[WorkerKey, Backoff] = {}
         self._reports_of: Counter[NodeName] = Counter()
         self._reports = 0  # sum of _reports_of
         self._size_bytes = 0
-        self._paused: dict[Sender, None] = {}  # in the order of their waiting
+        self._paused: dict[Sender, None] = {}  # wait for room, the first one first
         self._warned_at: dict[NodeName, float] = {}
 
     @property
@@ -156,10 +160,10 @@ class Inbox:
         return self._reports
 
     async def run(self) -> None:
-        """Serve until cancelled. What waits then was not acknowledged, so it comes again."""
-        async with TaskGroup() as workers:
-            for number in range(self._limits.workers):
-                workers.create_task(self._work(), name=f"inbox worker {number}")
+        """Until cancelled. Reports that wait then stay unacknowledged, so nodes send them again."""
+        async with TaskGroup() as writers:
+            for number in range(self._limits.writers):
+                writers.create_task(self._write(), name=f"inbox writer {number}")
 
     def offer(self, sender: Sender, report: wire.Report) -> bool:
         """Take a report in, or refuse it.
@@ -191,7 +195,7 @@ class Inbox:
         return self._has_room(sender)
 
     def drop(self, sender: Sender) -> None:
-        """The session is over. Its reports still take effect; who acknowledges them is gone."""
+        """The session is over. Its reports still take effect, and nobody is told."""
         self._paused.pop(sender, None)
 
     def _bound(self, node: NodeName, key: WorkerKey) -> Binding | None:
@@ -212,7 +216,7 @@ class Inbox:
         """One entry for both; receipts of sessions that have ended are dropped."""
         self._discount(older)
         self._discount(newer)
-        # What a former node said must not stand for what the present one says.
+        # A report of the worker's former node must not replace one of its present node.
         is_bound = self._bound(older.report.node, key) is not None
         is_stale = is_bound and is_stale_after(older.report, newer.report)
         kept = older if is_stale else newer
@@ -258,9 +262,9 @@ class Inbox:
             del self._paused[sender]
             sender.resume()
 
-    # ---- the workers ----
+    # ---- the writers ----
 
-    async def _work(self) -> None:
+    async def _write(self) -> None:
         while True:
             key = await self._ready.get()
             self._scheduled.discard(key)
@@ -303,11 +307,11 @@ class Inbox:
 
     def _retry(self, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
         newer = self._waiting.get(key)
-        # While it was active `entry` stayed counted, as an entry that waits is.
+        # `entry` was counted while it was active, as waiting entries are.
         self._waiting[key] = entry if newer is None else self._merge(key, entry, newer)
         backoff = self._backoffs.get(key) or self._new_backoff()
         self._backoffs[key] = backoff
-        # One miss is ordinary (a conflict); an outage is one line per worker, not one per attempt.
+        # The first failure is ordinary (a conflict). An outage gets one line for each worker.
         if backoff.failures == 1:
             log.warning(
                 "report not written, trying again",
@@ -332,7 +336,7 @@ class Inbox:
         warned_at = self._warned_at.get(sender.node)
         if warned_at is not None and now < warned_at + self._limits.warn_every_s:
             return
-        self._warned_at[sender.node] = now  # bounded by the nodes that have a credential
+        self._warned_at[sender.node] = now  # bounded by the number of nodes with a credential
         log.warning(
             "report for a worker that is not bound to its sender",
             node=sender.node,
@@ -346,7 +350,7 @@ def not_bound(worker: WorkerName, node: NodeName) -> str:
 
 
 def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:
-    """Whether `newer` would change nothing once `older` is written: the rule of status.is_stale."""
+    """Whether `newer` would change nothing after `older`: the same rule as status.is_stale."""
     if older.instance != newer.instance:
         return False
     if older.attempt == newer.attempt:

@@ -38,7 +38,7 @@ NODES = [NodeName(f"node-{n}") for n in range(3)]
 A, B, C = NODES
 PATIENCE_S = 10.0
 SLOW = Timing(opening_s=10, beat_s=15, silence_s=40)
-QUICK_RETRY = InboxLimits(workers=2, backoff_base_s=0.001, backoff_max_s=0.002)
+QUICK_RETRY = InboxLimits(writers=2, backoff_base_s=0.001, backoff_max_s=0.002)
 
 
 def key(n: int = 0) -> TaskKey:
@@ -153,7 +153,7 @@ class World:
         self.is_ready = True
         self.epoch = 7
         self.inbox = Inbox(
-            binding_of=self.desired.task_of,
+            binding_of=self.desired.binding_of,
             fold_and_write=self.statuses,
             metrics=self.metrics,
             limits=inbox,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from globalmanager.edge.door.admission import AddressPaces, Lobby, retry_after
-from globalmanager.edge.door.complaints import Complaint
+from globalmanager.edge.door.admission import AddressBuckets, Lobby, retry_after
+from globalmanager.edge.door.limited_log import RateLimitedWarning
 
 
 def test_the_lobby_is_bounded_per_address_and_in_total() -> None:
@@ -22,8 +22,8 @@ def test_those_turned_away_are_spread_around_the_mean(draw: float, header: str) 
     assert retry_after(10, lambda low, high: low + draw * (high - low)) == header
 
 
-def paces(size: int = 8) -> AddressPaces:
-    return AddressPaces(qps=1.0, burst=1, max_wait_s=0.0, what="test", size=size)
+def buckets(size: int = 8) -> AddressBuckets:
+    return AddressBuckets(qps=1.0, burst=1, max_wait_s=0.0, what="test", size=size)
 
 
 SAME_PACE = {
@@ -39,12 +39,12 @@ SAME_PACE = {
 
 @pytest.mark.parametrize(("one", "other", "same"), SAME_PACE.values(), ids=SAME_PACE.keys())
 def test_who_shares_a_pace(one: str, other: str, same: bool) -> None:
-    table = paces()
+    table = buckets()
     assert (table.of(one) is table.of(other)) == same
 
 
 def test_the_paces_of_addresses_are_bounded_and_the_longest_unused_is_forgotten() -> None:
-    table = paces(size=2)
+    table = buckets(size=2)
     first, second = table.of("192.0.2.1"), table.of("192.0.2.2")
     assert table.of("192.0.2.1") is first
     table.of("192.0.2.3")
@@ -57,11 +57,11 @@ def test_a_complaint_is_said_once_in_a_while_with_the_number_of_those_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [100.0]
-    complaint = Complaint("somebody knocks", every_s=10.0, clock=lambda: now[0])
+    warning = RateLimitedWarning("somebody knocks", every_s=10.0, clock=lambda: now[0])
     for _ in range(4):
-        complaint.warn(peer="192.0.2.1")
+        warning.warn(peer="192.0.2.1")
     now[0] += 10.0
-    complaint.warn(peer="192.0.2.2")
+    warning.warn(peer="192.0.2.2")
     first, second = capsys.readouterr().out.strip().splitlines()
     assert "somebody knocks" in first
     assert "left_out" not in first

@@ -42,7 +42,7 @@ def test_forgetting_withdraws_everywhere_and_once() -> None:
     sets.forget(key())
     assert changes == [(A, key(), None)]
     assert not sets.for_node(A)
-    assert sets.task_of(A, uid()) is None
+    assert sets.binding_of(A, uid()) is None
 
 
 def test_the_body_is_what_the_edge_decodes() -> None:
@@ -55,9 +55,11 @@ def test_the_body_is_what_the_edge_decodes() -> None:
 def test_a_report_is_bound_by_node_uid_and_worker() -> None:
     sets, _ = recorded()
     sets.assign(key(), {A: assignment(workers=("w", "v"))})
-    assert sets.task_of(A, uid()) == Binding(key(), frozenset({WorkerName("w"), WorkerName("v")}))
-    assert sets.task_of(B, uid()) is None
-    assert sets.task_of(A, uid(1)) is None
+    assert sets.binding_of(A, uid()) == Binding(
+        key(), frozenset({WorkerName("w"), WorkerName("v")})
+    )
+    assert sets.binding_of(B, uid()) is None
+    assert sets.binding_of(A, uid(1)) is None
 
 
 def test_a_recreated_object_unbinds_its_past() -> None:
@@ -65,8 +67,8 @@ def test_a_recreated_object_unbinds_its_past() -> None:
     sets.assign(key(), {A: assignment()})
     again = assignment(incarnation="-new")
     sets.assign(key(), {A: again})
-    assert sets.task_of(A, uid()) is None
-    assert sets.task_of(A, again.uid) is not None
+    assert sets.binding_of(A, uid()) is None
+    assert sets.binding_of(A, again.uid) is not None
 
 
 def test_a_task_that_no_frame_can_carry_is_withdrawn_and_harms_no_other() -> None:

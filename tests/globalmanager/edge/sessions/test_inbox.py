@@ -56,7 +56,7 @@ class Office:
             self.desired.assign(key(n), {A: assignment(n, workers=WORKERS)})
             self.statuses.by_uid[uid(n)] = {}
         self.inbox = Inbox(
-            binding_of=self.desired.task_of,
+            binding_of=self.desired.binding_of,
             fold_and_write=self.statuses,
             metrics=EdgeMetrics(self.registry),
             limits=limits,
@@ -70,7 +70,7 @@ class Office:
         return self.registry.get_sample_value("edgeai_edge_reports_total", labels) or 0.0
 
 
-LIMITS = InboxLimits(workers=2, backoff_base_s=0.001, backoff_max_s=0.002)
+LIMITS = InboxLimits(writers=2, backoff_base_s=0.001, backoff_max_s=0.002)
 
 
 @contextlib.asynccontextmanager
@@ -180,7 +180,7 @@ async def test_a_report_that_comes_during_a_backoff_waits_for_its_end() -> None:
 
 
 async def test_a_write_that_hangs_is_given_up_and_tried_again() -> None:
-    limits = InboxLimits(workers=1, write_timeout_s=0.02, backoff_base_s=0.001, backoff_max_s=0.002)
+    limits = InboxLimits(writers=1, write_timeout_s=0.02, backoff_base_s=0.001, backoff_max_s=0.002)
     async with office(limits) as o:
         sender = Sender()
         o.statuses.open.clear()
@@ -322,7 +322,7 @@ async def test_another_ledgers_report_is_not_held_back_by_a_final_state_that_wai
 
 
 async def test_a_node_with_too_many_reports_is_to_wait_until_there_is_room() -> None:
-    limits = InboxLimits(workers=1, reports_per_node=3)
+    limits = InboxLimits(writers=1, reports_per_node=3)
     async with office(limits) as o:
         sender = Sender()
         o.statuses.open.clear()
@@ -333,7 +333,7 @@ async def test_a_node_with_too_many_reports_is_to_wait_until_there_is_room() -> 
 
 
 async def test_bytes_are_bounded_over_all_nodes() -> None:
-    limits = InboxLimits(workers=1, total_bytes=1000)
+    limits = InboxLimits(writers=1, total_bytes=1000)
     async with office(limits) as o:
         o.desired.assign(key(9), {B: assignment(9)})
         o.statuses.by_uid[uid(9)] = {}
@@ -347,7 +347,7 @@ async def test_bytes_are_bounded_over_all_nodes() -> None:
 
 
 async def test_a_session_that_ended_is_not_resumed() -> None:
-    async with office(InboxLimits(workers=1, reports_per_node=1)) as o:
+    async with office(InboxLimits(writers=1, reports_per_node=1)) as o:
         sender = Sender()
         o.statuses.open.clear()
         assert not o.inbox.offer(sender, report(1))

@@ -122,7 +122,7 @@ HASTY = Timing(opening_s=5, beat_s=0.1, silence_s=0.5)
 
 async def test_while_the_inbox_is_full_a_session_is_neither_read_nor_cut(tmp_path: Path) -> None:
     """The API hangs for longer than the silence deadline; then everything is acknowledged."""
-    limits = InboxLimits(workers=1, reports_per_node=2, backoff_base_s=0.01, backoff_max_s=0.02)
+    limits = InboxLimits(writers=1, reports_per_node=2, backoff_base_s=0.01, backoff_max_s=0.02)
     async with World(tmp_path / "tokens", timing=HASTY, inbox=limits).running() as world:
         world.assign(0, A, workers=tuple(f"w{n}" for n in range(9)))
         world.statuses.open.clear()

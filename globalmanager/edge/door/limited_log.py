@@ -1,7 +1,7 @@
-"""Warnings that strangers can cause: few lines however many of them there are.
+"""Warnings that strangers can cause, logged at a bounded rate.
 
-Used where a connection is turned away before it is known whose it is. Metrics count each case;
-here only the log is kept from filling up.
+Used where a connection is turned away before its node is known. The metrics count each case; this
+module keeps the log from filling up.
 """
 
 import time
@@ -15,7 +15,7 @@ log = get_logger(__name__)
 EVERY_S: Final = 10.0
 
 
-class Complaint:
+class RateLimitedWarning:
     """One warning, logged at most every `every_s` seconds with the number of those left out.
 
     Args:
@@ -33,15 +33,15 @@ class Complaint:
         self._message = message
         self._every_s = every_s
         self._clock = clock
-        self._said_at: float | None = None
-        self._left_out = 0
+        self._logged_at: float | None = None
+        self._left_out = 0  # warnings since then
 
     def warn(self, **fields: Any) -> None:
         now = self._clock()
-        if self._said_at is not None and now < self._said_at + self._every_s:
+        if self._logged_at is not None and now < self._logged_at + self._every_s:
             self._left_out += 1
             return
         if self._left_out:
             fields["left_out"] = self._left_out
-        self._said_at, self._left_out = now, 0
+        self._logged_at, self._left_out = now, 0
         log.warning(self._message, **fields)
