@@ -28,7 +28,8 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program, free_port
-from tests.globalmanager.edge.world import World, dial, eventually
+from tests.globalmanager.edge.world import World, dial
+from tests.waiting import async_eventually
 
 NODE: Final = "edge0"
 ACCOUNT: Final = "localcontroller"
@@ -248,12 +249,15 @@ async def test_a_session_ends_with_its_pod(
         def good() -> float:
             return world.sample("edgeai_edge_reviews_total", outcome="good")
 
-        await eventually(lambda: good() >= 4)
+        await async_eventually("good() >= 4", lambda: good() >= 4)
         assert websocket.close_code is None
         tenant.kill(pod)
-        await eventually(lambda: websocket.close_code == wire.Close.REVOKED)
+        await async_eventually(
+            "websocket.close_code == wire.Close.REVOKED",
+            lambda: websocket.close_code == wire.Close.REVOKED,
+        )
         seen = good()
-        await eventually(lambda: good() >= seen + 2)
+        await async_eventually("good() >= seen + 2", lambda: good() >= seen + 2)
         assert stays.close_code is None
 
 
@@ -268,9 +272,9 @@ async def test_a_right_that_is_taken_away_ends_no_session(
         def reviewed(outcome: str) -> float:
             return world.sample("edgeai_edge_reviews_total", outcome=outcome)
 
-        await eventually(lambda: reviewed("good") >= 1)
+        await async_eventually("reviewed('good') >= 1", lambda: reviewed("good") >= 1)
         tenant.withdraw()
-        await eventually(lambda: reviewed("unavailable") >= 2)
+        await async_eventually("reviewed('unavailable') >= 2", lambda: reviewed("unavailable") >= 2)
         assert websocket.close_code is None
 
 

@@ -6,7 +6,7 @@ The status of objects is a dict that does what the engine's writer does, failure
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from ssl import SSLContext
 from typing import Any
@@ -36,7 +36,6 @@ from globalmanager.ha.contacts import Contacts
 
 NODES = [NodeName(f"node-{n}") for n in range(3)]
 A, B, C = NODES
-PATIENCE_S = 10.0
 SLOW = Timing(opening_s=10, beat_s=15, silence_s=40)
 QUICK_RETRY = InboxLimits(writers=2, backoff_base_s=0.001, backoff_max_s=0.002)
 
@@ -66,13 +65,6 @@ def assignment(
 
 def report_body(status: wire.WorkerStatus = "running", **task_info: float) -> bytes:
     return wire.pack(wire.ReportBody(phase="inference", status=status, task_info=task_info))
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    """Wait for `condition`, bounded."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - any condition, of any object
-            await asyncio.sleep(0.003)
 
 
 @contextlib.asynccontextmanager

@@ -33,7 +33,7 @@ from tests.globalmanager.cluster import Cluster, Edge, Manager, User, key_of, ru
 from tests.globalmanager.gadgets import GADGET, assignments, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 MANY = range(30)  # more than there are reconcilers
 
@@ -70,12 +70,17 @@ async def test_nodes_learn_of_jobs_and_of_their_end_while_every_write_hangs(
         ]
         for job in jobs:
             events.put_nowait({"type": "ADDED", "object": job})
-        await until(lambda: len(manager.edge.desired) == len(MANY))
-        await until(lambda: scripted.paths("other"))
+        await async_eventually(
+            "len(manager.edge.desired) == len(MANY)", lambda: len(manager.edge.desired) == len(MANY)
+        )
+        await async_eventually("scripted.paths('other')", lambda: scripted.paths("other"))
         for n, job in enumerate(jobs):
             ended = {**job, "metadata": {**job["metadata"], "resourceVersion": str(100 + n)}}
             events.put_nowait({"type": "DELETED", "object": ended})
-        await until(lambda: len(manager.edge.forgotten) == len(MANY))
+        await async_eventually(
+            "len(manager.edge.forgotten) == len(MANY)",
+            lambda: len(manager.edge.forgotten) == len(MANY),
+        )
         assert manager.writes == []
         assert manager.edge.desired == {}
         events.put_nowait({})  # ends the watch's answer
@@ -90,10 +95,15 @@ async def test_nodes_learn_of_jobs_however_low_the_rate_of_requests_is(
         await manager.engine.initially_reconciled.wait()
         for n in MANY:
             await user.create(GADGETS, gadget(f"g{n}", node="n1"))
-        await until(lambda: len(manager.edge.desired) == len(MANY))
+        await async_eventually(
+            "len(manager.edge.desired) == len(MANY)", lambda: len(manager.edge.desired) == len(MANY)
+        )
         for n in MANY:
             await user.delete(GADGETS, f"g{n}")
-        await until(lambda: len(manager.edge.forgotten) == len(MANY))
+        await async_eventually(
+            "len(manager.edge.forgotten) == len(MANY)",
+            lambda: len(manager.edge.forgotten) == len(MANY),
+        )
         assert len(manager.writes) < len(MANY)
 
 
@@ -117,16 +127,24 @@ async def test_a_status_that_changes_computes_no_assignment(cluster: Cluster, us
     async with run_manager(cluster.kubeconfig, kinds=[counting.kind]) as manager:
         for name in "ab":
             await user.create(GADGETS, gadget(name, node="n1"))
-        await until(lambda: manager.phase("a") == manager.phase("b") == "Ready")
+        await async_eventually(
+            "manager.phase('a') == manager.phase('b') == 'Ready'",
+            lambda: manager.phase("a") == manager.phase("b") == "Ready",
+        )
         before = counting.calls
         ref, uid = ObjectRef(GADGETS, "default", "a"), uid_in(manager, "a")
         for n in range(20):
             report = {"workers": {"w": {"n": n}}}
             await manager.engine.status_writer.update(ref, uid, partial(told, report))
-        await until(lambda: manager.status("a")["workers"]["w"] == {"n": 19})
+        await async_eventually(
+            "manager.status('a')['workers']['w'] == {'n': 19}",
+            lambda: manager.status("a")["workers"]["w"] == {"n": 19},
+        )
         assert counting.calls == before
         await user.change_spec("a", node="n2")
-        await until(lambda: manager.edge.nodes_of("a") == ["n2"])
+        await async_eventually(
+            "manager.edge.nodes_of('a') == ['n2']", lambda: manager.edge.nodes_of("a") == ["n2"]
+        )
         assert counting.calls == before + 1
 
 
@@ -221,14 +239,23 @@ async def test_what_nodes_hold_of_a_job_stays_when_its_kind_fails_and_the_others
 ) -> None:
     async with run_manager(cluster.kubeconfig) as manager:
         await user.create(GADGETS, gadget("bad", node="n1"))
-        await until(lambda: manager.edge.nodes_of("bad") == ["n1"])
+        await async_eventually(
+            "manager.edge.nodes_of('bad') == ['n1']", lambda: manager.edge.nodes_of("bad") == ["n1"]
+        )
         await user.change_spec("bad", bug="assignments", node="n2")
         await user.create(GADGETS, gadget("good", node="n1"))
-        await until(lambda: manager.edge.nodes_of("good") == ["n1"])
-        await until(lambda: manager.phase("good") == "Ready")
+        await async_eventually(
+            "manager.edge.nodes_of('good') == ['n1']",
+            lambda: manager.edge.nodes_of("good") == ["n1"],
+        )
+        await async_eventually(
+            "manager.phase('good') == 'Ready'", lambda: manager.phase("good") == "Ready"
+        )
         assert manager.edge.nodes_of("bad") == ["n1"]
         await user.change_spec("bad", bug="")
-        await until(lambda: manager.edge.nodes_of("bad") == ["n2"])
+        await async_eventually(
+            "manager.edge.nodes_of('bad') == ['n2']", lambda: manager.edge.nodes_of("bad") == ["n2"]
+        )
 
 
 @pytest.mark.looptime
@@ -255,9 +282,13 @@ async def test_what_nodes_hold_of_an_earlier_job_of_the_name_goes_even_if_the_ki
 
     async def test() -> None:
         assigning.put(job("a", node="n1"))
-        await until(lambda: assigning.edge.nodes_of("a") == ["n1"])
+        await async_eventually(
+            "assigning.edge.nodes_of('a') == ['n1']", lambda: assigning.edge.nodes_of("a") == ["n1"]
+        )
         assigning.put(job("a", version=2, uid="another", bug="assignments"))
-        await until(lambda: assigning.edge.nodes_of("a") == [])
+        await async_eventually(
+            "assigning.edge.nodes_of('a') == []", lambda: assigning.edge.nodes_of("a") == []
+        )
 
     await assigning.during(test)
 
@@ -272,7 +303,10 @@ async def test_an_answer_that_the_sink_cannot_take_ends_nothing(answer: Any) -> 
     async def test() -> None:
         assigning.put(job("bad", bug="odd"))
         assigning.put(job("good", node="n1"))
-        await until(lambda: assigning.edge.nodes_of("good") == ["n1"])
+        await async_eventually(
+            "assigning.edge.nodes_of('good') == ['n1']",
+            lambda: assigning.edge.nodes_of("good") == ["n1"],
+        )
 
     await assigning.during(test)
 

@@ -13,7 +13,7 @@ from globalmanager.ha.fence import Fence
 from tests.globalmanager.cluster import Cluster, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, gadget, plan
 from tests.globalmanager.objects import GADGETS
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 
 async def test_it_writes_nothing_but_knows_what_each_node_must_hold(
@@ -21,9 +21,12 @@ async def test_it_writes_nothing_but_knows_what_each_node_must_hold(
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
     async with run_manager(cluster.kubeconfig, fence=Fence()) as follower:
-        await until(follower.engine.initially_reconciled.is_set)
+        await async_eventually(
+            "follower.engine.initially_reconciled.is_set",
+            follower.engine.initially_reconciled.is_set,
+        )
         await user.create(GADGETS, gadget("b", node="n1", data="x"))
-        await until(lambda: follower.edge.nodes_of("b"))
+        await async_eventually("follower.edge.nodes_of('b')", lambda: follower.edge.nodes_of("b"))
         assert follower.edge.nodes_of("a") == ["n1"]
         assert follower.engine.health().ready
         assert follower.writes == []
@@ -33,10 +36,12 @@ async def test_who_begins_to_lead_does_what_was_left_undone(cluster: Cluster, us
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
     fence = Fence()
     async with run_manager(cluster.kubeconfig, fence=fence) as manager:
-        await until(lambda: manager.edge.nodes_of("a"))
+        await async_eventually("manager.edge.nodes_of('a')", lambda: manager.edge.nodes_of("a"))
         fence.open_until(math.inf)
         manager.engine.leadership_changed(True)
-        await until(lambda: manager.phase("a") == "Ready")
+        await async_eventually(
+            "manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready"
+        )
 
 
 async def test_who_was_deposed_writes_nothing_more_and_is_ready_to_lead_again(
@@ -47,16 +52,23 @@ async def test_who_was_deposed_writes_nothing_more_and_is_ready_to_lead_again(
     async with run_manager(cluster.kubeconfig, fence=fence) as manager:
         await user.create(GADGETS, gadget("a", node="n1", data="x"))
         # The child, the status and two Events.
-        await until(lambda: sorted(c for _, c in manager.writes) == ["200", "201", "201", "201"])
+        await async_eventually(
+            "sorted(c for _, c in manager.writes) == ['200', '201', '201', '201']",
+            lambda: sorted(c for _, c in manager.writes) == ["200", "201", "201", "201"],
+        )
         fence.close()
         written = len(manager.writes)
         await user.delete(CONFIGMAPS, "a-config")
         await user.change_spec("a", node="n2")
-        await until(lambda: manager.edge.nodes_of("a") == ["n2"])
+        await async_eventually(
+            "manager.edge.nodes_of('a') == ['n2']", lambda: manager.edge.nodes_of("a") == ["n2"]
+        )
         assert manager.writes[written:] == []
         fence.open_until(math.inf)
         manager.engine.leadership_changed(True)
-        await until(lambda: len(manager.writes) > written)
+        await async_eventually(
+            "len(manager.writes) > written", lambda: len(manager.writes) > written
+        )
 
 
 @pytest.mark.parametrize("creates", [True, False], ids=["a child first", "a status alone"])
@@ -77,7 +89,10 @@ async def test_of_a_plan_that_outlasts_the_reign_nothing_is_sent(
     async with run_manager(cluster.kubeconfig, kinds=[kind], fence=fence) as manager:
         deposed = {"kind": GADGET.name, "result": "deposed"}
         of = manager.registry.get_sample_value
-        await until(lambda: manager.writes or of("edgeai_reconciles_total", deposed))
+        await async_eventually(
+            "manager.writes or of('edgeai_reconciles_total', deposed)",
+            lambda: manager.writes or of("edgeai_reconciles_total", deposed),
+        )
         assert manager.writes == []
 
 
@@ -86,7 +101,10 @@ async def test_an_event_of_a_deposed_leader_is_dropped(cluster: Cluster, user: U
         about = await user.create(GADGETS, gadget("a", node="n1"))
         follower.engine.recorder.record(about, Event(Severity.WARNING, "Reason", "words"))
         name = "edgeai_events_dropped_total"
-        await until(lambda: follower.registry.get_sample_value(name))
+        await async_eventually(
+            "follower.registry.get_sample_value(name)",
+            lambda: follower.registry.get_sample_value(name),
+        )
         assert follower.writes == []
 
 
@@ -98,7 +116,7 @@ async def test_what_an_edge_reports_is_written_by_the_replica_that_serves_it(
     fence.open_until(math.inf if leads else -math.inf)
     made = await user.create(GADGETS, gadget("a", node="n1"))
     async with run_manager(cluster.kubeconfig, fence=fence) as manager:
-        await until(lambda: manager.edge.nodes_of("a"))
+        await async_eventually("manager.edge.nodes_of('a')", lambda: manager.edge.nodes_of("a"))
         report = {"workers": {"w": {"status": "running"}}}
         ref, uid = ObjectRef(GADGETS, "default", "a"), Uid(made["metadata"]["uid"])
         await manager.engine.status_writer.update(ref, uid, lambda _status: report)

@@ -21,7 +21,7 @@ from tests.globalmanager.cluster import (
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 
@@ -46,7 +46,7 @@ async def test_a_new_resource_gets_its_child_its_status_and_its_assignment(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     assert await data_of(user, "a") == "x"
     assert manager.edge.nodes_of("a") == ["n1"]
     stored = await user.get(GADGETS, "a")
@@ -57,7 +57,10 @@ async def test_a_new_resource_gets_its_child_its_status_and_its_assignment(
 async def test_a_settled_system_writes_nothing(manager: Manager, user: User) -> None:
     for name in "abc":
         await user.create(GADGETS, gadget(name, node="n1"))
-    await until(lambda: all(manager.phase(name) == "Ready" for name in "abc"))
+    await async_eventually(
+        "all(manager.phase(name) == 'Ready' for name in 'abc')",
+        lambda: all(manager.phase(name) == "Ready" for name in "abc"),
+    )
     await settle(manager)
     before = len(manager.writes)
     manager.engine.contact_changed(NodeName("n1"))
@@ -67,9 +70,12 @@ async def test_a_settled_system_writes_nothing(manager: Manager, user: User) -> 
 
 async def test_a_changed_spec_reaches_child_and_node(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     await user.change_spec("a", data="y", node="n2")
-    await until(lambda: manager.status("a").get("observedGeneration") == 2)
+    await async_eventually(
+        "manager.status('a').get('observedGeneration') == 2",
+        lambda: manager.status("a").get("observedGeneration") == 2,
+    )
     assert await data_of(user, "a") == "y"
     assert manager.edge.nodes_of("a") == ["n2"]
     assert manager.edge.desired[key_of("a")][NodeName("n2")].version == 2
@@ -81,18 +87,23 @@ async def test_what_the_api_refuses_is_told_once_and_tried_again(
     foreign = {"metadata": {"name": "a-config", "namespace": "default"}, "data": {"data": "mine"}}
     await user.create(CONFIGMAPS, foreign)
     await user.create(GADGETS, gadget("a"))
-    await until(lambda: manager.phase("a") == "NameConflict")
+    await async_eventually(
+        "manager.phase('a') == 'NameConflict'", lambda: manager.phase("a") == "NameConflict"
+    )
     refused = manager.requests.count(("create", "409"))
-    await until(lambda: manager.requests.count(("create", "409")) > refused + 2)
+    await async_eventually(
+        "manager.requests.count(('create', '409')) > refused + 2",
+        lambda: manager.requests.count(("create", "409")) > refused + 2,
+    )
     assert [verb for verb, code in manager.writes if code == "200"] == ["patch"]
     assert await data_of(user, "a") == "mine"
     await user.delete(CONFIGMAPS, "a-config")
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
 
 
 async def test_a_deleted_child_comes_back(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("a"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     before = await user.get(CONFIGMAPS, "a-config")
     await user.delete(CONFIGMAPS, "a-config")
     await settle(manager)
@@ -104,10 +115,12 @@ async def test_a_deleted_child_comes_back(manager: Manager, user: User) -> None:
 
 async def test_a_child_that_was_tampered_with_is_mended(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("a", data="x"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     ref = ObjectRef(CONFIGMAPS, "default", "a-config")
     await user.client.merge_patch(ref, {"data": {"data": "tampered"}})
-    await until(lambda: ("update", "200") in manager.writes)
+    await async_eventually(
+        "('update', '200') in manager.writes", lambda: ("update", "200") in manager.writes
+    )
     assert await data_of(user, "a") == "x"
 
 
@@ -115,9 +128,11 @@ async def test_a_deleted_resource_is_forgotten_and_its_child_goes(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     await user.delete(GADGETS, "a")
-    await until(lambda: manager.edge.forgotten == [key_of("a")])
+    await async_eventually(
+        "manager.edge.forgotten == [key_of('a')]", lambda: manager.edge.forgotten == [key_of("a")]
+    )
     assert manager.edge.nodes_of("a") == []
     await settle(manager)
     assert await user.get(CONFIGMAPS, "a-config") is None
@@ -127,11 +142,14 @@ async def test_a_resource_made_anew_under_its_name_gets_a_child_of_its_own(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="old"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     await user.delete(GADGETS, "a")
     again = await user.create(GADGETS, gadget("a", node="n1", data="new"))
     uid = again["metadata"]["uid"]
-    await until(lambda: manager.engine.by_uid(uid) and manager.phase("a") == "Ready")
+    await async_eventually(
+        "manager.engine.by_uid(uid) and manager.phase('a') == 'Ready'",
+        lambda: manager.engine.by_uid(uid) and manager.phase("a") == "Ready",
+    )
     assert await data_of(user, "a") == "new"
     assert manager.edge.desired[key_of("a")][NodeName("n1")].uid == uid
 
@@ -141,7 +159,7 @@ async def test_a_resource_made_anew_goes_on_as_soon_as_its_past_has_ended(
 ) -> None:
     """Its own next try would be a minute away."""
     await user.create(GADGETS, gadget("a"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     config = ObjectRef(CONFIGMAPS, "default", "a-config")
     await user.client.merge_patch(config, {"metadata": {"finalizers": ["test.edgeai.io/held"]}})
     await user.delete(GADGETS, "a")
@@ -149,10 +167,13 @@ async def test_a_resource_made_anew_goes_on_as_soon_as_its_past_has_ended(
     ref = ObjectRef(GADGETS, "default", "a")
     patient = Backoff(base_s=60, max_s=60, floor_s=60)
     manager.engine._queue._backoffs[ref] = patient
-    await until(lambda: patient.failures > 0)
+    await async_eventually("patient.failures > 0", lambda: patient.failures > 0)
     await user.client.merge_patch(config, {"metadata": {"finalizers": None}})
-    await until(lambda: manager.engine.by_uid(again["metadata"]["uid"]) is not None)
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually(
+        "manager.engine.by_uid(again['metadata']['uid']) is not None",
+        lambda: manager.engine.by_uid(again["metadata"]["uid"]) is not None,
+    )
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
 
 
 async def test_a_terminating_resource_creates_nothing(manager: Manager, user: User) -> None:
@@ -160,7 +181,7 @@ async def test_a_terminating_resource_creates_nothing(manager: Manager, user: Us
         GADGETS,
         {**gadget("a"), "metadata": {"name": "a", "namespace": "default", "finalizers": ["t/x"]}},
     )
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     await user.delete(GADGETS, "a")
     await settle(manager)
     await user.delete(CONFIGMAPS, "a-config")
@@ -175,27 +196,34 @@ async def test_a_resource_waits_for_what_it_refers_to_and_proceeds_when_it_appea
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", part="p"))
-    await until(lambda: manager.phase("a") == "Waiting")
+    await async_eventually(
+        "manager.phase('a') == 'Waiting'", lambda: manager.phase("a") == "Waiting"
+    )
     await user.create(PARTS, {"metadata": {"name": "p", "namespace": "default"}})
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
 
 
 async def test_contact_with_a_node_concerns_what_is_assigned_there(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     manager.edge.connect("n1")
-    await until(lambda: manager.status("a").get("connected") is True)
+    await async_eventually(
+        "manager.status('a').get('connected') is True",
+        lambda: manager.status("a").get("connected") is True,
+    )
 
 
 async def test_a_plan_that_asks_for_it_is_made_again_though_nothing_changed(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1", bug="restless"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     before = reconciles(manager)
-    await until(lambda: reconciles(manager) > before + 3)
+    await async_eventually(
+        "reconciles(manager) > before + 3", lambda: reconciles(manager) > before + 3
+    )
 
 
 def reconciles(manager: Manager) -> float:
@@ -211,11 +239,15 @@ async def test_a_kind_that_fails_for_one_resource_does_not_harm_another(
 ) -> None:
     await user.create(GADGETS, gadget("bad", node="n1", bug="plan"))
     await user.create(GADGETS, gadget("good", node="n1"))
-    await until(lambda: manager.phase("good") == "Ready")
+    await async_eventually(
+        "manager.phase('good') == 'Ready'", lambda: manager.phase("good") == "Ready"
+    )
     assert manager.phase("bad") == ""
     assert manager.edge.nodes_of("bad") == ["n1"]
     await user.change_spec("bad", bug="")
-    await until(lambda: manager.phase("bad") == "Ready")
+    await async_eventually(
+        "manager.phase('bad') == 'Ready'", lambda: manager.phase("bad") == "Ready"
+    )
 
 
 async def test_the_node_learns_its_task_even_if_the_plan_cannot_be_carried_out(
@@ -224,33 +256,49 @@ async def test_the_node_learns_its_task_even_if_the_plan_cannot_be_carried_out(
     foreign = {"metadata": {"name": "a-config", "namespace": "default"}}
     await user.create(CONFIGMAPS, foreign)
     await user.create(GADGETS, gadget("a", node="n1"))
-    await until(lambda: manager.edge.nodes_of("a") == ["n1"])
-    await until(lambda: ("create", "409") in manager.writes)
-    await until(lambda: manager.phase("a") == "NameConflict")
+    await async_eventually(
+        "manager.edge.nodes_of('a') == ['n1']", lambda: manager.edge.nodes_of("a") == ["n1"]
+    )
+    await async_eventually(
+        "('create', '409') in manager.writes", lambda: ("create", "409") in manager.writes
+    )
+    await async_eventually(
+        "manager.phase('a') == 'NameConflict'", lambda: manager.phase("a") == "NameConflict"
+    )
     await user.delete(CONFIGMAPS, "a-config")
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
 
 
 async def test_an_outage_of_the_api_is_survived(cluster: Cluster, user: User) -> None:
     settings = EngineSettings(informer=FAST, stale_after_s=0.1)
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a", node="n1"))
-        await until(lambda: manager.phase("a") == "Ready")
+        await async_eventually(
+            "manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready"
+        )
         await cluster.stop()
-        await until(lambda: not manager.engine.health().ready)
+        await async_eventually(
+            "not manager.engine.health().ready", lambda: not manager.engine.health().ready
+        )
         await cluster.start()
         await user.create(GADGETS, gadget("b"))
         await user.delete(GADGETS, "a")
-        await until(lambda: manager.phase("b") == "Ready")
-        await until(lambda: manager.edge.nodes_of("a") == [])
-        await until(lambda: manager.engine.health().ready)
+        await async_eventually(
+            "manager.phase('b') == 'Ready'", lambda: manager.phase("b") == "Ready"
+        )
+        await async_eventually(
+            "manager.edge.nodes_of('a') == []", lambda: manager.edge.nodes_of("a") == []
+        )
+        await async_eventually(
+            "manager.engine.health().ready", lambda: manager.engine.health().ready
+        )
 
 
 async def test_a_restart_finds_everything_done(
     manager: Manager, user: User, cluster: Cluster
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     await settle(manager)
     async with run_manager(cluster.kubeconfig) as restarted:
         await restarted.engine.initially_reconciled.wait()
@@ -264,10 +312,10 @@ async def test_success_forgets_the_failures_before_it(manager: Manager, user: Us
     ref = ObjectRef(GADGETS, "default", "a")
     failures = partial(manager.engine._queue.failures, ref)
     await user.create(GADGETS, gadget("a", bug="plan"))
-    await until(lambda: failures() > 0)
+    await async_eventually("failures() > 0", lambda: failures() > 0)
     await user.change_spec("a", bug="")
-    await until(lambda: manager.phase("a") == "Ready")
-    await until(lambda: failures() == 0)
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
+    await async_eventually("failures() == 0", lambda: failures() == 0)
 
 
 def with_a_late_list(
@@ -300,7 +348,9 @@ async def test_nothing_is_said_to_be_missing_before_it_is_known_what_is_there(
         await settle(manager)
         assert manager.writes == []
         known.set()
-        await until(lambda: ("patch", "200") in manager.writes)
+        await async_eventually(
+            "('patch', '200') in manager.writes", lambda: ("patch", "200") in manager.writes
+        )
     assert b"Waiting" not in b"".join(scripted.bodies)
 
 
@@ -316,13 +366,17 @@ async def test_nothing_is_made_before_it_is_known_what_is_there(
     with_a_late_list(scripted, known, "configmaps", gadgets=made, configmaps=child)
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with run_manager(path) as manager:
-        await until(lambda: manager.engine.find(key_of("a")))
+        await async_eventually(
+            "manager.engine.find(key_of('a'))", lambda: manager.engine.find(key_of("a"))
+        )
         await settle(manager)
         assert manager.edge.desired == {}
         assert not manager.engine.initially_reconciled.is_set()
         known.set()
         await manager.engine.initially_reconciled.wait()
-        await until(lambda: ("patch", "200") in manager.writes)
+        await async_eventually(
+            "('patch', '200') in manager.writes", lambda: ("patch", "200") in manager.writes
+        )
         written = [request.path.split("/")[-1] for request in scripted.paths("other")]
         assert "configmaps" not in written
 
@@ -334,21 +388,30 @@ async def test_a_missing_crd_is_named_with_its_remedy_and_found_once_installed(
     bare_cluster: Cluster, user: User
 ) -> None:
     async with run_manager(bare_cluster.kubeconfig) as manager:
-        await until(lambda: "kubectl apply -f deploy/crds" in str(manager.engine.health().reasons))
+        await async_eventually(
+            "'kubectl apply -f deploy/crds' in str(manager.engine.health().reasons)",
+            lambda: "kubectl apply -f deploy/crds" in str(manager.engine.health().reasons),
+        )
         assert not manager.engine.health().ready
         assert "gadgets.test.edgeai.io" in manager.engine.health().reasons[0]
         await user.install_crds()
         await user.create(GADGETS, gadget("a"))
-        await until(lambda: manager.phase("a") == "Ready")
+        await async_eventually(
+            "manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready"
+        )
         assert manager.engine.health().ready
 
 
 async def test_it_is_not_ready_while_the_api_is_away(cluster: Cluster, user: User) -> None:
     settings = EngineSettings(informer=FAST, stale_after_s=0.2)
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
-        await until(lambda: manager.engine.health().ready)
+        await async_eventually(
+            "manager.engine.health().ready", lambda: manager.engine.health().ready
+        )
         await cluster.stop()
-        await until(lambda: not manager.engine.health().ready)
+        await async_eventually(
+            "not manager.engine.health().ready", lambda: not manager.engine.health().ready
+        )
         assert "no contact for" in manager.engine.health().reasons[0]
 
 
@@ -388,13 +451,15 @@ async def test_only_the_watched_namespace_is_served(cluster: Cluster, user: User
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a", namespace="other"))
         await user.create(GADGETS, gadget("b"))
-        await until(lambda: manager.phase("b") == "Ready")
+        await async_eventually(
+            "manager.phase('b') == 'Ready'", lambda: manager.phase("b") == "Ready"
+        )
         assert manager.engine.find(key_of("a", "other")) is None
 
 
 async def test_objects_are_found_by_key_uid_and_plural(manager: Manager, user: User) -> None:
     made = await user.create(GADGETS, gadget("a"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     uid = Uid(made["metadata"]["uid"])
     served = manager.engine.by_uid(uid)
     assert served is not None
@@ -412,13 +477,17 @@ async def test_objects_are_found_by_key_uid_and_plural(manager: Manager, user: U
 
 async def test_nodes_are_known(manager: Manager, user: User) -> None:
     await user.create(NODES, {"metadata": {"name": "n1"}})
-    await until(lambda: len(manager.engine.nodes()) == 1)
+    await async_eventually(
+        "len(manager.engine.nodes()) == 1", lambda: len(manager.engine.nodes()) == 1
+    )
 
 
 async def test_metrics_tell_what_was_done(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("good"))
     await user.create(GADGETS, gadget("bad", bug="plan"))
-    await until(lambda: manager.phase("good") == "Ready")
+    await async_eventually(
+        "manager.phase('good') == 'Ready'", lambda: manager.phase("good") == "Ready"
+    )
     await settle(manager)
 
     def value(name: str, **labels: str) -> float:

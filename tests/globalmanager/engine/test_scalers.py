@@ -24,7 +24,7 @@ from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, key_of, ru
 from tests.globalmanager.gadgets import crd_of, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 DIALS = ResourceType("test.edgeai.io", "v1", "dials", "Dial")
 EXPIRED = "expired"
@@ -138,13 +138,23 @@ async def test_a_scaler_of_a_job_that_is_there_is_seen_changed_and_gone(
 ) -> None:
     await user.create(GADGETS, gadget("a"))
     await user.create(GADGETS, gadget("b"))
-    await until(lambda: manager.phase("a") == manager.phase("b") == "Ready")
+    await async_eventually(
+        "manager.phase('a') == manager.phase('b') == 'Ready'",
+        lambda: manager.phase("a") == manager.phase("b") == "Ready",
+    )
     await user.create(DIALS, dial("d", "a"))
-    await until(lambda: manager.status("a")["dials"] == ["d"])
+    await async_eventually(
+        "manager.status('a')['dials'] == ['d']", lambda: manager.status("a")["dials"] == ["d"]
+    )
     await user.client.merge_patch(ObjectRef(DIALS, "default", "d"), {"spec": {"gadget": "b"}})
-    await until(lambda: (manager.status("a")["dials"], manager.status("b")["dials"]) == ([], ["d"]))
+    await async_eventually(
+        "(manager.status('a')['dials'], manager.status('b')['dials']) == ([], ['d'])",
+        lambda: (manager.status("a")["dials"], manager.status("b")["dials"]) == ([], ["d"]),
+    )
     await user.delete(DIALS, "d")
-    await until(lambda: manager.status("b")["dials"] == [])
+    await async_eventually(
+        "manager.status('b')['dials'] == []", lambda: manager.status("b")["dials"] == []
+    )
 
 
 async def test_the_oldest_scaler_comes_first(scripted: ScriptedApi, made: Made) -> None:
@@ -156,7 +166,10 @@ async def test_the_oldest_scaler_comes_first(scripted: ScriptedApi, made: Made) 
         made.add(make(name, namespace="default", type_=DIALS, spec=spec, metadata=metadata))
     made.add(make("a", namespace="default", spec={}))
     async with made.run():
-        await until(lambda: b'"dials":["c","a","b"]' in b"".join(scripted.bodies))
+        await async_eventually(
+            "b''dials':['c','a','b']' in b''.join(scripted.bodies)",
+            lambda: b'"dials":["c","a","b"]' in b"".join(scripted.bodies),
+        )
 
 
 async def test_a_job_waits_until_its_scalers_are_known(scripted: ScriptedApi, made: Made) -> None:
@@ -165,11 +178,18 @@ async def test_a_job_waits_until_its_scalers_are_known(scripted: ScriptedApi, ma
     made.add(make("d", namespace="default", type_=DIALS, spec={"gadget": "a"}))
     made.late = "dials"
     async with made.run() as manager:
-        await until(lambda: manager.engine.find(key_of("a")))
-        await until(lambda: len(scripted.paths("watch")) >= 3)
+        await async_eventually(
+            "manager.engine.find(key_of('a'))", lambda: manager.engine.find(key_of("a"))
+        )
+        await async_eventually(
+            "len(scripted.paths('watch')) >= 3", lambda: len(scripted.paths("watch")) >= 3
+        )
         assert manager.writes == []
         scripted.released.set()
-        await until(lambda: b'"dials":["d"]' in b"".join(scripted.bodies))
+        await async_eventually(
+            "b''dials':['d']' in b''.join(scripted.bodies)",
+            lambda: b'"dials":["d"]' in b"".join(scripted.bodies),
+        )
     assert b'"dials":[]' not in b"".join(scripted.bodies)
 
 
@@ -178,13 +198,16 @@ async def test_a_scaler_that_belongs_to_another_job_is_left_to_it(
 ) -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": True}
     await user.create(GADGETS, gadget("a"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await async_eventually("manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready")
     holder = await user.get(gadgets.CONFIGMAPS, "a-config")
     assert holder is not None
     other |= {"name": "a-config", "uid": holder["metadata"]["uid"]}
     await user.create(DIALS, dial("taken", "a", ownerReferences=[other]))
     await user.create(DIALS, dial("free", "a"))
-    await until(lambda: manager.status("a")["dials"] == ["free", "taken"])
+    await async_eventually(
+        "manager.status('a')['dials'] == ['free', 'taken']",
+        lambda: manager.status("a")["dials"] == ["free", "taken"],
+    )
     await until_done(user, "free")
     assert await owners_of(user, "taken") == [other]
 
@@ -220,7 +243,9 @@ async def test_a_job_whose_plan_deletes_it_is_gone_with_all_that_was_its(
     await until_done(user, "d")
     assert manager.edge.nodes_of("a") == ["n1"]
     await user.change_spec("a", data=EXPIRED)
-    await until(lambda: key_of("a") in manager.edge.forgotten)
+    await async_eventually(
+        "key_of('a') in manager.edge.forgotten", lambda: key_of("a") in manager.edge.forgotten
+    )
     assert manager.edge.nodes_of("a") == []
     while await user.get(DIALS, "d") or await user.get(gadgets.CONFIGMAPS, "a-config"):
         pass

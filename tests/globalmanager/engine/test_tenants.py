@@ -34,7 +34,7 @@ from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manage
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 FOREIGN: Final = "mallory"
@@ -126,7 +126,9 @@ async def writer(cluster: Cluster, user: User) -> Writer:
 @pytest.fixture
 async def manager(cluster: Cluster, writer: Writer) -> AsyncIterator[Manager]:
     async with run_manager(cluster.kubeconfig, kinds=(KIND,)) as manager:
-        await until(lambda: manager.phase("a") == "Ready")
+        await async_eventually(
+            "manager.phase('a') == 'Ready'", lambda: manager.phase("a") == "Ready"
+        )
         yield manager
 
 
@@ -136,7 +138,9 @@ async def look_again(manager: Manager, writer: Writer) -> None:
     A pod of the job's own is the last thing written; its news comes after that of other pods.
     """
     await writer.pod("last", node="n9", by=writer.job)
-    await until(lambda: "n9" in manager.edge.nodes_of("a"))
+    await async_eventually(
+        "'n9' in manager.edge.nodes_of('a')", lambda: "n9" in manager.edge.nodes_of("a")
+    )
     await asyncio.sleep(0.1)  # for what must not happen
 
 
@@ -146,10 +150,17 @@ async def test_pods_count_that_a_replica_set_of_a_child_controls(
     deployment = await writer.deployment("edge", by=writer.job)
     replica_set = await writer.replica_set("edge-1", by=deployment)
     await writer.pod("edge-1-x", node="n1", by=replica_set)
-    await until(lambda: manager.edge.nodes_of("a") == ["n1"])
+    await async_eventually(
+        "manager.edge.nodes_of('a') == ['n1']", lambda: manager.edge.nodes_of("a") == ["n1"]
+    )
     await writer.pod("edge-y", node="n2", by=deployment)  # as the local cluster makes it
-    await until(lambda: manager.edge.nodes_of("a") == ["n1", "n2"])
-    await until(lambda: manager.status("a").get("pods") == 2)
+    await async_eventually(
+        "manager.edge.nodes_of('a') == ['n1', 'n2']",
+        lambda: manager.edge.nodes_of("a") == ["n1", "n2"],
+    )
+    await async_eventually(
+        "manager.status('a').get('pods') == 2", lambda: manager.status("a").get("pods") == 2
+    )
 
 
 async def test_a_pod_whose_replica_set_is_seen_later_counts_then(
@@ -163,7 +174,10 @@ async def test_a_pod_whose_replica_set_is_seen_later_counts_then(
     assert manager.edge.nodes_of("a") == ["n9"]
     ref = ObjectRef(REPLICASETS, "default", "edge-1")
     await writer.client.merge_patch(ref, {"metadata": {"labels": MANAGED}})
-    await until(lambda: manager.edge.nodes_of("a") == ["n1", "n9"])
+    await async_eventually(
+        "manager.edge.nodes_of('a') == ['n1', 'n9']",
+        lambda: manager.edge.nodes_of("a") == ["n1", "n9"],
+    )
 
 
 async def test_labels_bind_no_pod(manager: Manager, writer: Writer) -> None:
@@ -178,8 +192,12 @@ async def test_labels_of_one_job_on_another_bind_nothing(manager: Manager, write
         forged = gadget(name)
         forged["metadata"]["labels"] = labels_of(writer.job)
         await writer.pod(f"{name}-x", node=f"n-{name}", by=await writer.create(GADGETS, forged))
-    await until(lambda: manager.edge.nodes_of("b") == ["n-b"])
-    await until(lambda: manager.edge.nodes_of("c") == ["n-c"])
+    await async_eventually(
+        "manager.edge.nodes_of('b') == ['n-b']", lambda: manager.edge.nodes_of("b") == ["n-b"]
+    )
+    await async_eventually(
+        "manager.edge.nodes_of('c') == ['n-c']", lambda: manager.edge.nodes_of("c") == ["n-c"]
+    )
     await look_again(manager, writer)
     assert manager.edge.nodes_of("a") == ["n9"]
 
@@ -208,7 +226,9 @@ async def test_an_object_of_another_namespace_is_nobodys_child(
     await cluster.stop_collector()  # whose part it is to delete the forged one
     await writer.write(CONFIGMAPS, "forged", by=writer.job, namespace=FOREIGN, data={})
     await writer.write(CONFIGMAPS, "own", by=writer.job, data={})
-    await until(lambda: ("delete", "200") in manager.writes)
+    await async_eventually(
+        "('delete', '200') in manager.writes", lambda: ("delete", "200") in manager.writes
+    )
     await look_again(manager, writer)
     assert [verb for verb, _ in manager.writes].count("delete") == 1
     assert await writer.get(CONFIGMAPS, "own") is None
@@ -223,13 +243,18 @@ async def test_another_namespace_makes_the_engine_look_at_no_job(
         return manager.registry.get_sample_value("edgeai_reconciles_total", labels) or 0.0
 
     await look_again(manager, writer)
-    await until(lambda: manager.status("a").get("pods") == 1)
+    await async_eventually(
+        "manager.status('a').get('pods') == 1", lambda: manager.status("a").get("pods") == 1
+    )
     await asyncio.sleep(0.1)  # for the look at what was written
     before = reconciles()
     for number in range(20):
         await writer.pod(f"forged-{number}", node="spy", by=writer.job, namespace=FOREIGN)
     pods = manager.engine._informers.managed(PODS)
-    await until(lambda: len(pods.list(FOREIGN)) == 20 or reconciles() > before)
+    await async_eventually(
+        "len(pods.list(FOREIGN)) == 20 or reconciles() > before",
+        lambda: len(pods.list(FOREIGN)) == 20 or reconciles() > before,
+    )
     assert reconciles() == before
 
 
@@ -257,7 +282,10 @@ async def test_no_node_loses_its_task_while_replica_sets_are_not_known(
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     settings = EngineSettings(informer=FAST)
     async with run_manager(path, kinds=(KIND,), settings=settings) as manager:
-        await until(lambda: len(manager.engine._informers.managed(PODS)) == 1)
+        await async_eventually(
+            "len(manager.engine._informers.managed(PODS)) == 1",
+            lambda: len(manager.engine._informers.managed(PODS)) == 1,
+        )
         await asyncio.sleep(0.2)  # for what must not happen
         assert manager.edge.desired == {}
         assert not manager.engine.initially_reconciled.is_set()

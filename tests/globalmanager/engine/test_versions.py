@@ -13,7 +13,7 @@ from tests.globalmanager.cluster import key_of, run_manager
 from tests.globalmanager.gadgets import GADGET, GadgetSpec, NoStatus
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 
 class StricterSpec(GadgetSpec, frozen=True):
@@ -42,7 +42,10 @@ async def test_only_the_stored_version_is_listed_and_watched(
     scripted.others = [scripted.json(made)]
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with run_manager(path, kinds=[KIND]) as manager:
-        await until(lambda: len(scripted.paths("watch")) == 4 and manager.edge.desired)
+        await async_eventually(
+            "len(scripted.paths('watch')) == 4 and manager.edge.desired",
+            lambda: len(scripted.paths("watch")) == 4 and manager.edge.desired,
+        )
         watched = [each.path for each in scripted.paths("watch")]
         assert [path for path in watched if path.endswith("/gadgets")] == [GADGETS.path()]
         assert list(manager.edge.desired) == [key_of("a")]

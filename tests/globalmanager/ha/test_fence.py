@@ -14,7 +14,7 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotLeading
 from globalmanager.kube.guard import Shut
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 POD: Final = ObjectRef(PODS, "default", "p")
 WRITES = {
@@ -72,7 +72,7 @@ async def test_what_is_under_way_ends_when_it_is_shut(
     writing = asyncio.create_task(
         scripted_client.guarded(fence).create(PODS, {"metadata": {"name": "p"}}), name="write"
     )
-    await until(lambda: scripted.seen)
+    await async_eventually("scripted.seen", lambda: scripted.seen)
     fence.close()
     with pytest.raises(NotLeading):
         await writing

@@ -14,7 +14,8 @@ from websockets.exceptions import ConnectionClosed
 from common import wire
 from common.ids import WorkerName
 from common.session import Timing
-from tests.globalmanager.edge.world import A, B, World, eventually, key, report_body, token, uid
+from tests.globalmanager.edge.world import A, B, World, key, report_body, token, uid
+from tests.waiting import async_eventually
 
 HASTY = Timing(opening_s=0.3, beat_s=0.1, silence_s=0.6)
 HELLO = wire.encode(wire.Hello(list(wire.VERSIONS), "i", {}))[0]
@@ -68,7 +69,7 @@ async def test_a_broken_peer_is_closed_with_its_code_and_alone(
         await asyncio.wait_for(read_to_end(bad), 5)
         assert bad.close_code == code
         world.assign(1, B)
-        await eventually(lambda: key(1) in good.held)
+        await async_eventually("key(1) in good.held", lambda: key(1) in good.held)
         assert good.close_code is None
 
 
@@ -100,7 +101,9 @@ async def test_a_peer_without_hello_is_cut(hasty: World) -> None:
 
 async def test_a_silent_peer_is_cut_and_a_beating_one_is_not(hasty: World) -> None:
     async with hasty.peer(A) as silent, hasty.peer(B, timing=HASTY) as beating:
-        await eventually(lambda: silent.is_synced and beating.is_synced)
+        await async_eventually(
+            "silent.is_synced and beating.is_synced", lambda: silent.is_synced and beating.is_synced
+        )
 
         async def beat() -> None:
             while silent.close_code is None:
@@ -130,13 +133,18 @@ def as_bytes(message: str | bytes) -> bytes:
 async def test_a_peer_that_stops_reading_is_aborted_and_others_go_on(hasty: World) -> None:
     async with hasty.peer(B) as good, hasty.socket(A, max_queue=1) as stuck:
         await stuck.send(HELLO)
-        await eventually(lambda: hasty.contacts.by_node().get(A))
+        await async_eventually(
+            "hasty.contacts.by_node().get(A)", lambda: hasty.contacts.by_node().get(A)
+        )
         beats = asyncio.create_task(keep_sending(stuck, wire.encode(wire.Beat())[0]))
         for n in range(60):
             hasty.assign(n, A, spec={"filler": "x" * 250_000})
         hasty.assign(99, B)
-        await eventually(lambda: key(99) in good.held)
-        await eventually(lambda: not hasty.contacts.by_node()[A].connected)
+        await async_eventually("key(99) in good.held", lambda: key(99) in good.held)
+        await async_eventually(
+            "not hasty.contacts.by_node()[A].connected",
+            lambda: not hasty.contacts.by_node()[A].connected,
+        )
         await asyncio.gather(beats, return_exceptions=True)
         assert hasty.sample("edgeai_edge_sessions_ended_total", code="4008") == 1
 
@@ -151,16 +159,23 @@ async def keep_sending(websocket: ClientConnection, message: bytes) -> None:
 async def test_an_abandoned_connection_ends_its_session(world: World) -> None:
     async with world.socket() as websocket:
         await websocket.send(HELLO)
-        await eventually(lambda: world.contacts.by_node().get(A))
+        await async_eventually(
+            "world.contacts.by_node().get(A)", lambda: world.contacts.by_node().get(A)
+        )
         websocket.transport.abort()
-        await eventually(lambda: not world.contacts.by_node()[A].connected)
+        await async_eventually(
+            "not world.contacts.by_node()[A].connected",
+            lambda: not world.contacts.by_node()[A].connected,
+        )
 
 
 async def test_stopping_the_server_tells_every_peer(world: World) -> None:
     async with world.peer(A) as a, world.peer(B) as b:
-        await eventually(lambda: a.is_synced and b.is_synced)
+        await async_eventually("both peers synced", lambda: a.is_synced and b.is_synced)
         await world.server.stop()
-        await eventually(lambda: a.close_code and b.close_code)
+        await async_eventually(
+            "a.close_code and b.close_code", lambda: a.close_code and b.close_code
+        )
         assert (a.close_code, b.close_code) == (wire.Close.GOING_AWAY, wire.Close.GOING_AWAY)
 
 
@@ -168,7 +183,7 @@ async def test_a_desired_set_in_chunks_arrives_whole(world: World) -> None:
     filler = "y" * (3 * wire.MAX_FRAME_BYTES)
     world.assign(0, A, spec={"filler": filler})
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         assert wire.unpack(peer.bodies[key(0)], wire.AssignmentBody).spec == {"filler": filler}
 
 
@@ -188,12 +203,20 @@ async def test_a_peer_that_asks_and_does_not_read_is_no_longer_listened_to(tmp_p
         with deaf_socket() as client:
             await upgrade(client, world)
             await asyncio.get_running_loop().sock_sendall(client, masked(HELLO))
-            await eventually(lambda: world.contacts.by_node().get(A))
+            await async_eventually(
+                "world.contacts.by_node().get(A)", lambda: world.contacts.by_node().get(A)
+            )
             asking = asyncio.create_task(flood(client, masked(foreign) * 100), name="asking")
-            await eventually(Unchanged(world, "edgeai_edge_messages_total", direction="in"))
+            await async_eventually(
+                "Unchanged(world, 'edgeai_edge_messages_total', direction='in')",
+                Unchanged(world, "edgeai_edge_messages_total", direction="in"),
+            )
             assert world.contacts.by_node()[A].connected
             await asyncio.gather(asking, return_exceptions=True)
-            await eventually(lambda: not world.contacts.by_node()[A].connected)
+            await async_eventually(
+                "not world.contacts.by_node()[A].connected",
+                lambda: not world.contacts.by_node()[A].connected,
+            )
         assert world.sample("edgeai_edge_sessions_ended_total", code="4008") == 1
 
 

@@ -17,7 +17,8 @@ from common import wire
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.connection import MAX_HEAD_BYTES
 from globalmanager.edge.door.server import USER_TIMEOUT_S
-from tests.globalmanager.edge.world import A, B, World, dial, eventually, token
+from tests.globalmanager.edge.world import A, B, World, dial, token
+from tests.waiting import async_eventually
 
 UPGRADE = (
     "GET {path} HTTP/1.1\r\nHost: gm\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -115,7 +116,9 @@ async def test_after_a_401_the_socket_closes_within_a_second(world: World) -> No
         writer.write(UPGRADE.format(path="/", headers=GOOD.replace(token(A), "x")).encode())
         await asyncio.wait_for(reader.readuntil(b"unauthorized\n"), 5)
         answered_at = loop.time()
-        await eventually(lambda: world.server.unauthenticated == 0)
+        await async_eventually(
+            "world.server.unauthenticated == 0", lambda: world.server.unauthenticated == 0
+        )
         assert loop.time() - answered_at < 1
         assert world.sample("edgeai_edge_messages_total", direction="in") == 0
 
@@ -169,7 +172,7 @@ async def test_before_the_desired_sets_are_known_nodes_are_told_to_come_back(wor
     assert int(refused.value.response.headers["Retry-After"]) >= 1
     world.is_ready = True
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
 
 
 async def test_admissions_are_bounded(tmp_path: Path) -> None:
@@ -206,27 +209,29 @@ async def test_connections_that_say_nothing_are_bounded_and_cut(tmp_path: Path) 
     async with World(tmp_path / "tokens", limits=limits).running() as world:
         async with contextlib.AsyncExitStack() as stack:
             idle = [await stack.enter_async_context(raw(world)) for _ in range(3)]
-            await eventually(lambda: world.server.unauthenticated == 3)
+            await async_eventually(
+                "world.server.unauthenticated == 3", lambda: world.server.unauthenticated == 3
+            )
             async with raw(world) as (reader, _):
                 assert await read_to_end(reader) == b"", "no room in the lobby"
             for reader, _ in idle:
                 assert await read_to_end(reader) == b"", "the deadline for the handshake"
         async with world.peer() as peer:
-            await eventually(lambda: peer.is_synced)
+            await async_eventually("a synced peer", lambda: peer.is_synced)
         assert world.server.unauthenticated == 0
 
 
 async def test_sessions_leave_the_lobby(tmp_path: Path) -> None:
     limits = AdmissionLimits(unauthenticated_per_address=1)
     async with World(tmp_path / "tokens", limits=limits).running() as world, world.peer(A) as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         async with world.peer(B) as other:
-            await eventually(lambda: other.is_synced)
+            await async_eventually("the other peer synced", lambda: other.is_synced)
 
 
 async def test_a_session_keeps_no_header_of_its_handshake(world: World) -> None:
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         (connection,) = world.server._connections
         assert connection.request is not None
         assert not list(connection.request.headers.raw_items())
@@ -242,7 +247,9 @@ async def test_accepted_sockets_give_up_on_a_peer_that_acknowledges_nothing(worl
 
 async def test_stopping_does_not_wait_for_those_who_say_nothing(world: World) -> None:
     async with raw(world) as (reader, _):
-        await eventually(lambda: world.server.unauthenticated == 1)
+        await async_eventually(
+            "world.server.unauthenticated == 1", lambda: world.server.unauthenticated == 1
+        )
         await asyncio.wait_for(world.server.stop(), 2)
         assert await read_to_end(reader) == b""
 
@@ -250,8 +257,10 @@ async def test_stopping_does_not_wait_for_those_who_say_nothing(world: World) ->
 async def test_a_session_whose_token_is_another_nodes_now_is_closed(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     async with World(tokens, review_s=0.05).running() as world, world.peer(A) as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         new = tokens.with_suffix(".new")
         new.write_text(f"{B} {hashlib.sha256(token(A).encode()).hexdigest()}\n")
         os.replace(new, tokens)
-        await eventually(lambda: peer.close_code == wire.Close.REVOKED)
+        await async_eventually(
+            "peer.close_code == wire.Close.REVOKED", lambda: peer.close_code == wire.Close.REVOKED
+        )

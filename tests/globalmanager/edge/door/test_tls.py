@@ -22,7 +22,8 @@ from globalmanager.edge.door.tls import ServerTls, TlsFiles, server_context
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from tests.certificates import Authority, Pair
 from tests.globalmanager.edge.door.test_server import GOOD, UPGRADE, raw, read_to_end
-from tests.globalmanager.edge.world import A, B, World, dial, eventually, token
+from tests.globalmanager.edge.world import A, B, World, dial, token
+from tests.waiting import async_eventually
 
 QUICKLY_S = 0.05  # between two reviews of a session
 RENEWED = ((("commonName", "renewed"),),)
@@ -125,7 +126,7 @@ async def mutual(files: Files, **fields: Any) -> AsyncIterator[World]:
 @pytest.mark.parametrize("name", ["A", "A as Kubernetes names it", "A, twice said"])
 async def test_a_certificate_gives_the_node(files: Files, keys: Keys, name: str) -> None:
     async with mutual(files) as world, world.peer(ssl=keys.client(name)) as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         assert list(world.contacts.by_node()) == [A]
         assert world.server.unauthenticated == 0
 
@@ -187,7 +188,9 @@ async def test_a_certificate_that_is_not_good_ends_tls(
 ) -> None:
     async with mutual(files) as world:
         assert await refusal(world, keys.client(name)) == 0
-        await eventually(lambda: world.server.unauthenticated == 0)
+        await async_eventually(
+            "world.server.unauthenticated == 0", lambda: world.server.unauthenticated == 0
+        )
         assert world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 1
         assert not world.contacts.by_node()
     assert reason in capsys.readouterr().out
@@ -258,7 +261,7 @@ async def test_tokens_go_over_tls_without_client_certificates(
         World(tmp_path / "tokens", tls=tls).running() as world,
         world.peer(B, ssl=keys.client("")) as peer,
     ):
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         assert list(world.contacts.by_node()) == [B]
 
 
@@ -266,7 +269,9 @@ async def test_plain_http_on_a_port_of_tls_is_cut(files: Files) -> None:
     async with mutual(files) as world, raw(world) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert b"HTTP" not in await read_to_end(reader)
-        await eventually(lambda: world.server.unauthenticated == 0)
+        await async_eventually(
+            "world.server.unauthenticated == 0", lambda: world.server.unauthenticated == 0
+        )
 
 
 async def test_half_a_tls_handshake_is_counted_and_cut(files: Files, keys: Keys) -> None:
@@ -274,13 +279,15 @@ async def test_half_a_tls_handshake_is_counted_and_cut(files: Files, keys: Keys)
     async with mutual(files, limits=limits) as world:
         async with contextlib.AsyncExitStack() as stack:
             idle = [await stack.enter_async_context(raw(world)) for _ in range(3)]
-            await eventually(lambda: world.server.unauthenticated == 3)
+            await async_eventually(
+                "world.server.unauthenticated == 3", lambda: world.server.unauthenticated == 3
+            )
             async with raw(world) as (reader, _):
                 assert await read_to_end(reader) == b"", "no room in the lobby"
             for reader, _ in idle:
                 assert await read_to_end(reader) == b"", "the deadline for the handshake"
         async with world.peer(ssl=keys.client()) as peer:
-            await eventually(lambda: peer.is_synced)
+            await async_eventually("a synced peer", lambda: peer.is_synced)
 
 
 async def test_tls_handshakes_are_paced(files: Files, keys: Keys) -> None:
@@ -300,7 +307,7 @@ async def test_one_address_takes_a_part_of_the_tls_handshakes(files: Files, keys
             assert await refusal(world, keys.client("")) == 401
         assert await refusal(world, keys.client("")) == 0
         async with world.peer(ssl=keys.client(), local_addr=("127.0.0.51", 0)) as peer:
-            await eventually(lambda: peer.is_synced)
+            await async_eventually("a synced peer", lambda: peer.is_synced)
 
 
 async def test_failed_tls_of_strangers_is_one_line_of_the_log(
@@ -309,8 +316,9 @@ async def test_failed_tls_of_strangers_is_one_line_of_the_log(
     async with mutual(files) as world:
         for _ in range(3):
             assert await refusal(world, keys.client("another CA")) == 0
-        await eventually(
-            lambda: world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 3
+        await async_eventually(
+            "world.sample('edgeai_edge_handshakes_total', outcome='no TLS') == 3",
+            lambda: world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 3,
         )
     assert capsys.readouterr().out.count("TLS handshake failed") == 1
 
@@ -332,13 +340,15 @@ async def test_what_got_no_tls_leaves_no_descriptor(files: Files, keys: Keys) ->
             assert await refusal(world, keys.client("")) == 401
         async with raw(world) as (reader, _):  # says nothing
             await read_to_end(reader)
-        await eventually(lambda: descriptors() == before)
+        await async_eventually("descriptors() == before", lambda: descriptors() == before)
         assert world.server.unauthenticated == 0
 
 
 async def test_stopping_does_not_wait_for_tls(files: Files) -> None:
     async with mutual(files) as world, raw(world) as (reader, _):
-        await eventually(lambda: world.server.unauthenticated == 1)
+        await async_eventually(
+            "world.server.unauthenticated == 1", lambda: world.server.unauthenticated == 1
+        )
         await asyncio.wait_for(world.server.stop(), 2)
         assert await read_to_end(reader) == b""
 
@@ -361,14 +371,14 @@ async def reviewed(world: World, times: int = 3) -> None:
         return world.sample("edgeai_edge_reviews_total", outcome="good")
 
     wanted = good() + times
-    await eventually(lambda: good() >= wanted)
+    await async_eventually("good() >= wanted", lambda: good() >= wanted)
 
 
 async def test_a_new_server_certificate_is_for_new_connections_and_ends_no_session(
     files: Files, keys: Keys
 ) -> None:
     async with mutual(files, review_s=QUICKLY_S) as world, world.peer(ssl=keys.client()) as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         files.renew(keys.renewed)
         assert await subject_of_server(world, keys) == RENEWED
         await reviewed(world)
@@ -379,7 +389,7 @@ async def test_broken_new_files_leave_the_old_in_force(
     files: Files, keys: Keys, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with mutual(files, review_s=QUICKLY_S) as world, world.peer(ssl=keys.client()) as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         for broken in BROKEN.values():
             files.write_trust(broken)
             await reviewed(world)
@@ -401,15 +411,17 @@ async def test_a_new_ca_lets_its_nodes_in_and_the_old_one_closes_its_sessions(
         mutual(files, review_s=QUICKLY_S) as world,
         world.peer(A, ssl=keys.client()) as old,
     ):
-        await eventually(lambda: old.is_synced)
+        await async_eventually("old.is_synced", lambda: old.is_synced)
         assert await refusal(world, keys.client("B of the other CA")) == 0
         files.trust(keys.ca, keys.other_ca)
         async with world.peer(B, ssl=keys.client("B of the other CA")) as new:
-            await eventually(lambda: new.is_synced)
+            await async_eventually("new.is_synced", lambda: new.is_synced)
             await reviewed(world)
             assert old.close_code is None
             files.trust(keys.other_ca)
-            await eventually(lambda: old.close_code == wire.Close.REVOKED)
+            await async_eventually(
+                "old.close_code == wire.Close.REVOKED", lambda: old.close_code == wire.Close.REVOKED
+            )
             await reviewed(world)
             assert new.close_code is None
             assert await refusal(world, keys.client()) == 0
@@ -421,10 +433,12 @@ async def test_a_certificate_that_expires_ends_its_session(files: Files, keys: K
         mutual(files, review_s=QUICKLY_S, unix_s=lambda: now[0]) as world,
         world.peer(ssl=keys.client()) as peer,
     ):
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         await reviewed(world)
         now[0] += timedelta(days=1.5).total_seconds()
-        await eventually(lambda: peer.close_code == wire.Close.REVOKED)
+        await async_eventually(
+            "peer.close_code == wire.Close.REVOKED", lambda: peer.close_code == wire.Close.REVOKED
+        )
 
 
 # ---- files that cannot be used from the start --------------------------------------------------

@@ -22,8 +22,9 @@ from globalmanager.edge.identity.service_accounts import (
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.tokenreviews import TokenReviews
 from tests.globalmanager.edge.cluster import ACCOUNT, Cluster, jwt, segment
-from tests.globalmanager.edge.world import A, World, dial, eventually
+from tests.globalmanager.edge.world import A, World, dial
 from tests.globalmanager.scripted_api import ScriptedApi
+from tests.waiting import async_eventually
 
 QUICKLY_S = 0.05  # between two reviews of a session
 
@@ -241,7 +242,7 @@ async def test_a_peer_that_hangs_up_takes_nobody_along(
     first, *others = [
         asyncio.create_task(authenticator.authenticate(shown(jwt()))) for _ in range(5)
     ]
-    await eventually(lambda: cluster.requests)
+    await async_eventually("cluster.requests", lambda: cluster.requests)
     cluster.hangs = False
     first.cancel()
     assert await asyncio.gather(*others) == ["node-0"] * 4
@@ -333,7 +334,9 @@ def reviews(world: World, outcome: str) -> float:
 async def more_reviews(world: World, outcome: str) -> None:
     """Two, from now on: the second began after now."""
     wanted = reviews(world, outcome) + 2
-    await eventually(lambda: reviews(world, outcome) >= wanted)
+    await async_eventually(
+        "reviews(world, outcome) >= wanted", lambda: reviews(world, outcome) >= wanted
+    )
 
 
 REVOKED: dict[str, Callable[[Cluster], object]] = {

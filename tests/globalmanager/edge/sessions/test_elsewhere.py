@@ -3,7 +3,8 @@
 from common import wire
 from common.ids import NodeName
 from globalmanager.ha.claims import Claim, fingerprint
-from tests.globalmanager.edge.world import A, B, World, eventually
+from tests.globalmanager.edge.world import A, B, World
+from tests.waiting import async_eventually
 
 
 def claim(order: int, ledger_id: str = "ledger-1") -> dict[NodeName, Claim]:
@@ -13,28 +14,28 @@ def claim(order: int, ledger_id: str = "ledger-1") -> dict[NodeName, Claim]:
 
 async def test_a_live_session_is_a_claim_and_its_end_is_the_claims(world: World) -> None:
     async with world.peer() as peer, world.peer(B) as other:
-        await eventually(lambda: peer.is_synced and other.is_synced)
+        await async_eventually("both peers synced", lambda: peer.is_synced and other.is_synced)
         claims = world.contacts.own
         assert {node: each.order for node, each in claims.items()} == {A: 1, B: 1}
         assert claims[A].ledger == fingerprint("ledger-1")
-    await eventually(lambda: not world.contacts.own)
+    await async_eventually("not world.contacts.own", lambda: not world.contacts.own)
 
 
 async def test_a_session_is_newer_than_any_known_here_or_elsewhere(world: World) -> None:
     world.contacts.put_other("other", claim(5))
     async with world.peer() as first:
-        await eventually(lambda: first.is_synced)
+        await async_eventually("the first peer synced", lambda: first.is_synced)
         assert world.contacts.own[A].order == 6
         async with world.peer() as second:
-            await eventually(lambda: second.is_synced)
+            await async_eventually("the second peer synced", lambda: second.is_synced)
             assert world.contacts.own[A].order == 7
 
 
 async def test_a_session_that_is_newer_elsewhere_ends_the_one_here(world: World) -> None:
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         world.contacts.put_other("other", claim(2))
-        await eventually(lambda: peer.close_code)
+        await async_eventually("the connection closed", lambda: peer.close_code)
         assert peer.close_code == wire.Close.REPLACED
         assert world.duplicates == [], "an edge that went elsewhere is no other edge"
     world.contacts.put_other("other", claim(3))  # nothing to end any more
@@ -45,11 +46,11 @@ async def test_two_local_controllers_that_take_turns_on_two_replicas_are_told_ap
 ) -> None:
     """The one here is replaced by another ledger elsewhere, and comes back."""
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         world.contacts.put_other("other", claim(2, "another-ledger"))
-        await eventually(lambda: peer.close_code)
+        await async_eventually("the connection closed", lambda: peer.close_code)
     assert world.duplicates == []
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         assert world.duplicates == [A]
         assert world.contacts.own[A].clashes == 1

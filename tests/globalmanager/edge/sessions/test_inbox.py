@@ -17,12 +17,12 @@ from tests.globalmanager.edge.world import (
     B,
     Statuses,
     assignment,
-    eventually,
     key,
     report_body,
     serving,
     uid,
 )
+from tests.waiting import async_eventually
 
 WORKERS = ("w", "v")
 
@@ -99,7 +99,7 @@ async def test_a_report_is_acknowledged_once_it_is_written() -> None:
         await asyncio.sleep(0)
         assert (sender.acks, o.inbox.depth) == ([], 1)
         o.statuses.open.set()
-        await eventually(lambda: sender.acks == [(1, "")])
+        await async_eventually("sender.acks == [(1, '')]", lambda: sender.acks == [(1, "")])
         assert o.state() == running(1)
         assert o.inbox.depth == 0
 
@@ -109,11 +109,11 @@ async def test_reports_that_wait_are_coalesced_and_all_acknowledged() -> None:
         sender = Sender()
         o.statuses.open.clear()
         o.inbox.offer(sender, report(1))
-        await eventually(lambda: o.inbox._active)
+        await async_eventually("o.inbox._active", lambda: o.inbox._active)
         for seq in range(2, 10):
             o.inbox.offer(sender, report(seq))
         o.statuses.open.set()
-        await eventually(lambda: len(sender.acks) == 9)
+        await async_eventually("len(sender.acks) == 9", lambda: len(sender.acks) == 9)
         assert o.state() == running(9)
         assert len(o.statuses.writes) == 2
 
@@ -123,7 +123,7 @@ async def test_one_that_fails_is_tried_again_and_takes_effect_once() -> None:
         sender = Sender()
         o.statuses.fail = [Retry("api is away"), OSError("broken pipe"), Retry("busy", 0.01)]
         o.inbox.offer(sender, report(1))
-        await eventually(lambda: sender.acks == [(1, "")])
+        await async_eventually("sender.acks == [(1, '')]", lambda: sender.acks == [(1, "")])
         assert o.statuses.writes == [(uid(), "w")]
 
 
@@ -132,9 +132,9 @@ async def test_what_waits_to_be_tried_again_is_refused_once_its_worker_has_moved
         sender = Sender(A)
         o.statuses.fail = [Retry("api is away", 0.05)]
         o.inbox.offer(sender, report(1))
-        await eventually(lambda: not o.statuses.fail)
+        await async_eventually("not o.statuses.fail", lambda: not o.statuses.fail)
         o.desired.assign(key(), {B: assignment(workers=WORKERS)})
-        await eventually(lambda: sender.acks)
+        await async_eventually("sender.acks", lambda: sender.acks)
         assert sender.acks == [(1, "worker 'w' is not bound to node 'node-0'")]
         assert o.state() is None
 
@@ -145,10 +145,10 @@ async def test_the_report_of_the_present_node_outlasts_one_of_a_former_node_that
         former, present = Sender(A), Sender(B)
         o.statuses.fail = [Retry("api is away", 0.05)]
         o.inbox.offer(former, report(1, attempt=2))
-        await eventually(lambda: not o.statuses.fail)
+        await async_eventually("not o.statuses.fail", lambda: not o.statuses.fail)
         o.desired.assign(key(), {B: assignment(workers=WORKERS)})
         o.inbox.offer(present, report(7))
-        await eventually(lambda: present.acks)
+        await async_eventually("present.acks", lambda: present.acks)
         assert present.acks == [(7, "")]
         assert o.state() == running(7)
 
@@ -185,9 +185,9 @@ async def test_a_write_that_hangs_is_given_up_and_tried_again() -> None:
         sender = Sender()
         o.statuses.open.clear()
         o.inbox.offer(sender, report(1))
-        await eventually(lambda: o.inbox._backoffs)
+        await async_eventually("o.inbox._backoffs", lambda: o.inbox._backoffs)
         o.statuses.open.set()
-        await eventually(lambda: sender.acks == [(1, "")])
+        await async_eventually("sender.acks == [(1, '')]", lambda: sender.acks == [(1, "")])
 
 
 async def test_one_object_that_cannot_be_written_does_not_hold_up_another() -> None:
@@ -195,9 +195,9 @@ async def test_one_object_that_cannot_be_written_does_not_hold_up_another() -> N
         sender = Sender()
         o.statuses.fail = [Retry("conflict", after_s=1000)]
         o.inbox.offer(sender, report(1, n=0))
-        await eventually(lambda: not o.statuses.fail)
+        await async_eventually("not o.statuses.fail", lambda: not o.statuses.fail)
         o.inbox.offer(sender, report(2, n=1))
-        await eventually(lambda: sender.acks == [(2, "")])
+        await async_eventually("sender.acks == [(2, '')]", lambda: sender.acks == [(2, "")])
 
 
 async def test_a_session_that_ended_leaves_its_effect_and_gets_no_answer() -> None:
@@ -208,8 +208,8 @@ async def test_a_session_that_ended_leaves_its_effect_and_gets_no_answer() -> No
         sender.is_live = False
         o.inbox.drop(sender)
         o.statuses.open.set()
-        await eventually(lambda: o.state() == running(1))
-        await eventually(lambda: o.inbox.depth == 0)
+        await async_eventually("o.state() == running(1)", lambda: o.state() == running(1))
+        await async_eventually("o.inbox.depth == 0", lambda: o.inbox.depth == 0)
         assert sender.acks == []
 
 
@@ -229,7 +229,7 @@ async def test_an_object_that_is_gone_refuses_its_reports() -> None:
         sender = Sender()
         del o.statuses.by_uid[uid()]
         o.inbox.offer(sender, report(1))
-        await eventually(lambda: sender.acks == [(1, "gone")])
+        await async_eventually("sender.acks == [(1, 'gone')]", lambda: sender.acks == [(1, "gone")])
         assert o.count("refused") == 1
 
 
@@ -297,11 +297,11 @@ async def test_what_waits_gives_way_only_to_what_the_status_would_accept_after_i
         sender = Sender()
         o.statuses.open.clear()
         o.inbox.offer(sender, report(1, attempt=1))
-        await eventually(lambda: o.inbox._active)
+        await async_eventually("o.inbox._active", lambda: o.inbox._active)
         o.inbox.offer(sender, report(2, attempt=old_attempt, body=report_body(old)))
         o.inbox.offer(sender, report(3, attempt=new_attempt, body=report_body(new)))
         o.statuses.open.set()
-        await eventually(lambda: len(sender.acks) == 3)
+        await async_eventually("len(sender.acks) == 3", lambda: len(sender.acks) == 3)
         state = o.state()
         assert isinstance(state, dict)
         assert state.get("status", "running") == expected
@@ -313,11 +313,11 @@ async def test_another_ledgers_report_is_not_held_back_by_a_final_state_that_wai
         old, new = Sender(ledger_id="ledger-1"), Sender(ledger_id="ledger-2")
         o.statuses.open.clear()
         o.inbox.offer(old, report(1))
-        await eventually(lambda: o.inbox._active)
+        await async_eventually("o.inbox._active", lambda: o.inbox._active)
         o.inbox.offer(old, report(2, attempt=7, body=report_body("completed")))
         o.inbox.offer(new, report(1, attempt=1, body=report_body(seen=5)))
         o.statuses.open.set()
-        await eventually(lambda: o.inbox.depth == 0)
+        await async_eventually("o.inbox.depth == 0", lambda: o.inbox.depth == 0)
         assert o.state() == running(5)
 
 
@@ -328,7 +328,7 @@ async def test_a_node_with_too_many_reports_is_to_wait_until_there_is_room() -> 
         o.statuses.open.clear()
         assert [o.inbox.offer(sender, report(seq)) for seq in (1, 2, 3)] == [True, True, False]
         o.statuses.open.set()
-        await eventually(lambda: sender.resumed == 1)
+        await async_eventually("sender.resumed == 1", lambda: sender.resumed == 1)
         assert o.inbox.offer(sender, report(4))
 
 
@@ -343,7 +343,9 @@ async def test_bytes_are_bounded_over_all_nodes() -> None:
         assert not o.inbox.offer(big, report(1, body=body))
         assert not o.inbox.offer(other, report(1, n=9))
         o.statuses.open.set()
-        await eventually(lambda: (big.resumed, other.resumed) == (1, 1))
+        await async_eventually(
+            "(big.resumed, other.resumed) == (1, 1)", lambda: (big.resumed, other.resumed) == (1, 1)
+        )
 
 
 async def test_a_session_that_ended_is_not_resumed() -> None:
@@ -353,7 +355,7 @@ async def test_a_session_that_ended_is_not_resumed() -> None:
         assert not o.inbox.offer(sender, report(1))
         o.inbox.drop(sender)
         o.statuses.open.set()
-        await eventually(lambda: o.inbox.depth == 0)
+        await async_eventually("o.inbox.depth == 0", lambda: o.inbox.depth == 0)
         assert sender.resumed == 0
 
 
@@ -362,7 +364,7 @@ async def test_nothing_new_is_done_without_a_write() -> None:
         sender = Sender()
         for seq in (1, 2):
             o.inbox.offer(sender, report(seq, body=report_body(seen=5)))
-            await eventually(lambda: o.inbox.depth == 0)
+            await async_eventually("o.inbox.depth == 0", lambda: o.inbox.depth == 0)
         assert sender.acks == [(1, ""), (2, "")]
         assert len(o.statuses.writes) == 1
         assert o.count("done") == 2

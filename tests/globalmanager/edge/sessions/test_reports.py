@@ -15,15 +15,16 @@ from common.ids import WorkerName
 from common.session import Timing
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.sessions.inbox import InboxLimits, Retry
-from tests.globalmanager.edge.world import A, B, World, eventually, key, report_body, uid
+from tests.globalmanager.edge.world import A, B, World, key, report_body, uid
+from tests.waiting import async_eventually
 
 
 async def test_a_report_reaches_the_status_and_is_acknowledged(world: World) -> None:
     world.assign(0, A)
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         await peer.report(body=report_body(seen=3))
-        await eventually(lambda: peer.acked)
+        await async_eventually("peer.acked", lambda: peer.acked)
         assert [ack.refused for ack in peer.acked] == [""]
         assert world.statuses.by_uid[uid()]["w"]["taskInfo"] == {"seen": 3}
         (info,) = world.sessions.snapshot()
@@ -33,10 +34,10 @@ async def test_a_report_reaches_the_status_and_is_acknowledged(world: World) -> 
 async def test_a_write_that_fails_first_takes_effect_once(world: World) -> None:
     world.assign(0, A)
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         world.statuses.fail = [Retry("away"), OSError("reset")]
         await peer.report()
-        await eventually(lambda: peer.acked)
+        await async_eventually("peer.acked", lambda: peer.acked)
         assert len(world.statuses.writes) == 1
         assert len(peer.acked) == 1
 
@@ -45,21 +46,24 @@ async def test_a_report_of_a_session_that_ended_takes_effect(world: World) -> No
     world.assign(0, A)
     world.statuses.open.clear()
     async with world.peer() as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         await peer.report(body=report_body("completed"))
-        await eventually(lambda: world.inbox.depth == 1)
-    await eventually(lambda: not world.contacts.by_node()[A].connected)
+        await async_eventually("world.inbox.depth == 1", lambda: world.inbox.depth == 1)
+    await async_eventually(
+        "not world.contacts.by_node()[A].connected",
+        lambda: not world.contacts.by_node()[A].connected,
+    )
     world.statuses.open.set()
-    await eventually(lambda: world.statuses.by_uid[uid()])
-    await eventually(lambda: world.inbox.depth == 0)
+    await async_eventually("world.statuses.by_uid[uid()]", lambda: world.statuses.by_uid[uid()])
+    await async_eventually("world.inbox.depth == 0", lambda: world.inbox.depth == 0)
 
 
 async def test_a_foreign_report_is_refused_and_the_session_lives(world: World) -> None:
     world.assign(0, B)
     async with world.peer(A) as peer:
-        await eventually(lambda: peer.is_synced)
+        await async_eventually("a synced peer", lambda: peer.is_synced)
         await peer.report()
-        await eventually(lambda: peer.acked)
+        await async_eventually("peer.acked", lambda: peer.acked)
         assert "not bound to node 'node-0'" in peer.acked[0].refused
         assert world.statuses.by_uid[uid()] == {}
         assert peer.close_code is None
@@ -105,7 +109,10 @@ async def test_no_sequence_of_frames_changes_what_is_bound_to_another_node(
                 with contextlib.suppress(ConnectionClosed):
                     for message in (HELLO, *messages):
                         await websocket.send(message)
-            await eventually(lambda: world.inbox.depth == 0 and not list(world.sessions.snapshot()))
+            await async_eventually(
+                "world.inbox.depth == 0 and not list(world.sessions.snapshot())",
+                lambda: world.inbox.depth == 0 and not list(world.sessions.snapshot()),
+            )
             assert msgspec.json.encode(world.statuses.by_uid) == before
             assert [world.desired.for_node(B)[key(n)] for n in range(3)] == bodies
 
@@ -127,14 +134,14 @@ async def test_while_the_inbox_is_full_a_session_is_neither_read_nor_cut(tmp_pat
         world.assign(0, A, workers=tuple(f"w{n}" for n in range(9)))
         world.statuses.open.clear()
         async with world.peer(timing=HASTY) as peer:
-            await eventually(lambda: peer.is_synced)
+            await async_eventually("a synced peer", lambda: peer.is_synced)
             for n in range(9):
                 await peer.report(worker=f"w{n}")
             loop = asyncio.get_running_loop()
             until = loop.time() + 2 * HASTY.silence_s
-            await eventually(lambda: loop.time() > until)
+            await async_eventually("loop.time() > until", lambda: loop.time() > until)
             assert world.inbox.depth == 2
             assert peer.close_code is None
             world.statuses.open.set()
-            await eventually(lambda: len(peer.acked) == 9)
+            await async_eventually("len(peer.acked) == 9", lambda: len(peer.acked) == 9)
             assert len(world.statuses.writes) == 9
