@@ -104,11 +104,11 @@ class Manager:
             sink=desired,
             contacts=contacts,
             fence=fence,
-            workers=_worker_settings(settings),
+            worker_settings=_worker_settings(settings),
             settings=EngineSettings(
                 namespace=settings.namespace,
                 groups=settings.groups,
-                workers=settings.workers,
+                reconcilers=settings.workers,
                 stale_after_s=settings.stale_after_s,
                 informer=InformerSettings(watch_s=settings.watch_s),
             ),

@@ -70,7 +70,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Watch this namespace only; "": all."""
     groups: tuple[str, ...] | None = None
     """API groups to serve; None: all of the kinds'."""
-    workers: int = 16
+    reconcilers: int = 16
     """Resources reconciled at the same time; each waits for one request at a time."""
     stale_after_s: float = 60.0
     """An informer without contact for so long makes the process not ready."""
@@ -83,7 +83,7 @@ class Engine:
     Args:
         sink: told what each node must hold
         contacts: knows which nodes have a session
-        workers: settings that shape workers; handed to the kinds. Their root key comes with `run`
+        worker_settings: handed to the kinds; the root key comes with `run`
         fence: open while this replica leads; None: it is the only one, and always does
         metrics: made with the registry that is served
         now: UTC
@@ -96,7 +96,7 @@ class Engine:
         kinds: Sequence[Kind],
         sink: AssignmentSink,
         contacts: Contacts,
-        workers: WorkerSettings,
+        worker_settings: WorkerSettings,
         settings: EngineSettings | None = None,
         fence: Fence | None = None,
         metrics: EngineMetrics | None = None,
@@ -125,7 +125,7 @@ class Engine:
             all_of=self._informers.all_of,
             managed=self._informers.managed,
             contacts=contacts,
-            settings=workers,
+            settings=worker_settings,
         )
         self._assigner = Assigner(
             self._kinds,
@@ -162,8 +162,8 @@ class Engine:
 
     async def run(self, root_key: bytes) -> None:
         """Until cancelled. Args: root_key: 32 bytes, see `rootkey`"""
-        workers = msgspec.structs.replace(self._observer.settings, root_key=root_key)
-        self._observer.settings = workers
+        settings = msgspec.structs.replace(self._observer.settings, root_key=root_key)
+        self._observer.settings = settings
         self._waits_for = ""
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
         try:
@@ -171,7 +171,7 @@ class Engine:
                 tasks.create_task(self._assigner.run(), name="assigner")
                 self._informers.start(tasks)
                 tasks.create_task(self.recorder.run(), name="events")
-                for number in range(self._settings.workers):
+                for number in range(self._settings.reconcilers):
                     tasks.create_task(self._work(), name=f"reconciler {number}")
         finally:
             self._queue.close()

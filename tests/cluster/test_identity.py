@@ -253,7 +253,7 @@ async def test_a_session_ends_with_its_pod(
         assert websocket.close_code is None
         tenant.kill(pod)
         await async_eventually(
-            "websocket.close_code == wire.Close.REVOKED",
+            "a revoked session",
             lambda: websocket.close_code == wire.Close.REVOKED,
         )
         seen = good()

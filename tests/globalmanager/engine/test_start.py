@@ -67,7 +67,11 @@ async def test_an_engine_says_what_its_start_waits_for_and_then_begins(
 ) -> None:
     edge = Edge()
     engine = Engine(
-        client=kube, kinds=(GADGET,), sink=edge, contacts=edge.contacts, workers=WorkerSettings()
+        client=kube,
+        kinds=(GADGET,),
+        sink=edge,
+        contacts=edge.contacts,
+        worker_settings=WorkerSettings(),
     )
     assert engine.health() == Health(ready=False, reasons=("starting",))
     engine.waits_for_api("get secrets: no route")

@@ -188,9 +188,7 @@ async def test_a_certificate_that_is_not_good_ends_tls(
 ) -> None:
     async with mutual(files) as world:
         assert await refusal(world, keys.client(name)) == 0
-        await async_eventually(
-            "world.server.unauthenticated == 0", lambda: world.server.unauthenticated == 0
-        )
+        await async_eventually("an empty lobby", lambda: world.server.unauthenticated == 0)
         assert world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 1
         assert not world.contacts.by_node()
     assert reason in capsys.readouterr().out
@@ -269,9 +267,7 @@ async def test_plain_http_on_a_port_of_tls_is_cut(files: Files) -> None:
     async with mutual(files) as world, raw(world) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert b"HTTP" not in await read_to_end(reader)
-        await async_eventually(
-            "world.server.unauthenticated == 0", lambda: world.server.unauthenticated == 0
-        )
+        await async_eventually("an empty lobby", lambda: world.server.unauthenticated == 0)
 
 
 async def test_half_a_tls_handshake_is_counted_and_cut(files: Files, keys: Keys) -> None:
@@ -436,9 +432,7 @@ async def test_a_certificate_that_expires_ends_its_session(files: Files, keys: K
         await async_eventually("a synced peer", lambda: peer.is_synced)
         await reviewed(world)
         now[0] += timedelta(days=1.5).total_seconds()
-        await async_eventually(
-            "peer.close_code == wire.Close.REVOKED", lambda: peer.close_code == wire.Close.REVOKED
-        )
+        await async_eventually("a revoked session", lambda: peer.close_code == wire.Close.REVOKED)
 
 
 # ---- files that cannot be used from the start --------------------------------------------------

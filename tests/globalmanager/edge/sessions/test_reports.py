@@ -50,7 +50,7 @@ async def test_a_report_of_a_session_that_ended_takes_effect(world: World) -> No
         await peer.report(body=report_body("completed"))
         await async_eventually("world.inbox.depth == 1", lambda: world.inbox.depth == 1)
     await async_eventually(
-        "not world.contacts.by_node()[A].connected",
+        "no contact any more",
         lambda: not world.contacts.by_node()[A].connected,
     )
     world.statuses.open.set()
