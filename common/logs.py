@@ -10,7 +10,12 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any, Final, Literal, TextIO
 
-import structlog
+# structlog loads rich where it is installed, 3 MiB, to draw tracebacks; JSON has no use for it.
+_without_rich = sys.modules.setdefault("rich", None) is None  # type: ignore[arg-type]
+import structlog  # noqa: E402
+
+if _without_rich:
+    del sys.modules["rich"]
 
 bind = structlog.contextvars.bound_contextvars  # with bind(node=…): every line inside carries it
 

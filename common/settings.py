@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin
 
 import msgspec
-import yaml
 
 from common.errors import SettingsError
 
@@ -160,6 +159,8 @@ def _suggest(word: str, known: Sequence[str]) -> str:
 
 
 def _from_file(fields: Sequence[Field], path: Path) -> dict[str, Any]:
+    import yaml  # only now, for a process without a file needs none of its 1 MiB
+
     source = f"configuration file {path}"
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))

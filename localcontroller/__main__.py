@@ -11,11 +11,23 @@ import sys
 from common import logs
 from common.errors import SettingsError, StateError
 from common.settings import load
-from localcontroller.app import run_until_signalled
 from localcontroller.link.credentials import CredentialLost
 from localcontroller.settings import Settings, check
 
 DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the GlobalManager."
+
+
+def _import_aiohttp_without_cas() -> None:
+    """Keep it from loading the system's CAs twice, 2 MiB: who needs them here loads them itself."""
+    files = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+    os.environ.update(dict.fromkeys(files, os.devnull))
+    try:
+        import aiohttp  # noqa: F401
+    finally:
+        for name, value in files.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 def main() -> None:
@@ -31,13 +43,24 @@ def main() -> None:
         check(settings)
         logs.configure("localcontroller", level=settings.log_level)
         with logs.bind(node=settings.node_name):
-            asyncio.run(run_until_signalled(settings))
+            _run(settings)
     except SettingsError as error:
         _exit(2, error)
     except StateError as error:
         _exit(3, error)
     except CredentialLost as error:
         _exit(4, error)
+
+
+def _run(settings: Settings) -> None:
+    """Raises: SettingsError, StateError, CredentialLost"""
+    _import_aiohttp_without_cas()
+    from localcontroller.app import StartAnew, run_until_signalled
+
+    try:
+        asyncio.run(run_until_signalled(settings))
+    except StartAnew:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _exit(code: int, error: Exception) -> None:

@@ -40,22 +40,31 @@ IDLE_S: Final = 30.0
 LINGER_S: Final = 1.0
 
 
+class StartAnew(Exception):
+    """The ledger has been updated. A new process does without what that has loaded, 10 MiB."""
+
+
 async def run_until_signalled(settings: Settings) -> None:
-    """Raises: SettingsError, StateError, CredentialLost"""
+    """Raises: SettingsError, StateError, CredentialLost, StartAnew"""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_, stop.set)
-    await run(settings, stop)
+    await run(settings, stop, may_start_anew=True)
 
 
-async def run(settings: Settings, stop: asyncio.Event) -> None:
-    """Run until `stop`. Raises: SettingsError, StateError, CredentialLost"""
+async def run(settings: Settings, stop: asyncio.Event, *, may_start_anew: bool = False) -> None:
+    """Run until `stop`.
+
+    Raises: SettingsError, StateError, CredentialLost; StartAnew where it may, before anything runs
+    """
     ledger = await _open_ledger(settings, stop)
     if ledger is None:
         return
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(ledger.close)
+        if may_start_anew and ledger.was_updated:
+            raise StartAnew
         try:
             await _run_with(ledger, settings, stop, stack)
         except* CredentialLost as lost:

@@ -22,7 +22,6 @@ from common.errors import EdgeAIError, ProtocolError, Unavailable
 from common.ids import TaskKey, WorkerName, parse_task_key
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from localcontroller.hooks.bucket import BucketSource
 from localcontroller.hooks.files import NODE_ROOT, PathSource
 from localcontroller.hooks.keys import KeyDirectory
 from localcontroller.hooks.samples import NotUtf8
@@ -85,6 +84,9 @@ class Sources:
             case "http" | "https":
                 return WebSource(spec.url, format_, self._session, self._threads)
             case "s3":
+                # Only now, for its client takes 4 MiB.
+                from localcontroller.hooks.bucket import BucketSource
+
                 return BucketSource(
                     spec.url,
                     format_,

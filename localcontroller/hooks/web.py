@@ -4,7 +4,9 @@ One conditional GET for each look. A server that ignores the condition is told a
 headers of its answer, whose body is then not read.
 """
 
+import ssl
 from collections.abc import AsyncIterator
+from functools import cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -48,6 +50,17 @@ def new_session() -> aiohttp.ClientSession:
     )
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """With the CAs of the system, which take 1 MiB and so are loaded once they are needed.
+
+    aiohttp's own context has none of them in this process: see localcontroller.__main__.
+    """
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(("http/1.1",))
+    return context
+
+
 class WebSource:
     def __init__(
         self, url: str, format_: str, session: aiohttp.ClientSession, threads: Threads
@@ -74,7 +87,7 @@ class WebSource:
     async def _get(self, where: str) -> int | None:
         counter, conditions = counter_for(self._format, self._url), self._conditions()
         async with self._session.get(
-            self._url, headers=conditions, max_redirects=MAX_REDIRECTS
+            self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=_tls()
         ) as response:
             mark = _mark(response)
             if response.status == HTTPStatus.NOT_MODIFIED and conditions:

@@ -16,15 +16,13 @@ import fcntl
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sqlite_utils import Database
-
 from common.errors import EdgeAIError, StateError, Unavailable
 from common.logs import get_logger
-from localcontroller.ledger.migrations import TooNew, migrate
+from localcontroller.ledger.schema import TooNew, update
 from localcontroller.ledger.tables import Damaged, NoSpace, Tables, View
 
 log = get_logger(__name__)
@@ -80,7 +78,8 @@ class LedgerFile:
         self._max_bytes = max_bytes
         self._reserve = Reserve(directory / "reserve", reserve_bytes)
         self._lock_fd = _lock(directory)
-        self._db: Database | None = None
+        self._db: sqlite3.Connection | None = None
+        self.was_updated = False  # sqlite-utils was loaded to take steps of the schema
         try:
             self._open_or_replace()
         except BaseException:
@@ -97,7 +96,7 @@ class LedgerFile:
     @property
     def changes(self) -> int:
         """Rows changed since the file was opened."""
-        return 0 if self._db is None else self._db.conn.total_changes
+        return 0 if self._db is None else self._db.total_changes
 
     def transact(self, operations: Sequence[Operation]) -> list[Any]:
         """Run all in one transaction. Returns: each one's result, or the EdgeAIError it raised.
@@ -105,7 +104,7 @@ class LedgerFile:
         Raises: sqlite3.Error, Damaged: nothing of it took effect; Unavailable: no ledger
         """
         db, tables = self._opened()
-        with db.atomic():
+        with _transaction(db):
             results = [_attempt(operation, tables) for operation in operations]
         if _inodes(self._path) != self._inodes:
             raise Damaged(f"{LEDGER} was removed or replaced while it was in use")
@@ -144,7 +143,7 @@ class LedgerFile:
 
     # ---- opening --------------------------------------------------------------------------------
 
-    def _opened(self) -> tuple[Database, Tables]:
+    def _opened(self) -> tuple[sqlite3.Connection, Tables]:
         if self._db is None:
             try:
                 self._open_or_replace()
@@ -181,27 +180,39 @@ class LedgerFile:
             "make it writable for this process, and close programs that have the file open",
         )
 
-    def _connect(self) -> tuple[Database, Tables]:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+    def _connect(self) -> tuple[sqlite3.Connection, Tables]:
+        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
-            db = Database(connection, execute_plugins=False)
             _prepare(db, self._directory)
             db.execute(f"PRAGMA max_page_count = {self._max_bytes // _page_bytes(db)}")
-            _migrate(db, self._directory)
+            self.was_updated |= _update(db, self._directory)
             tables = Tables(db, max_bytes=self._max_bytes)
-            with db.atomic():
+            with _transaction(db):
                 tables.introduce(secrets.token_hex(16))
                 tables.check()
         except BaseException:
-            connection.close()
+            db.close()
             raise
         return db, tables
 
     def _close_database(self) -> None:
         if self._db is not None:
             with contextlib.suppress(sqlite3.Error):  # its last checkpoint may meet the damage
-                self._db.conn.close()
+                self._db.close()
             self._db = None
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Commits at its end; leaves nothing behind when that, or what is within, fails."""
+    db.execute("BEGIN")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # SQLite ends it itself after some errors
+            db.execute("ROLLBACK")
+        raise
 
 
 def _attempt(operation: Operation, tables: Tables) -> Any:
@@ -224,7 +235,7 @@ def _inode(file: Path) -> int | None:
         return None
 
 
-def _prepare(db: Database, directory: Path) -> None:
+def _prepare(db: sqlite3.Connection, directory: Path) -> None:
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     journal = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     db.execute("PRAGMA synchronous = FULL")
@@ -242,9 +253,10 @@ def _prepare(db: Database, directory: Path) -> None:
         raise Damaged(verdict)
 
 
-def _migrate(db: Database, directory: Path) -> None:
+def _update(db: sqlite3.Connection, directory: Path) -> bool:
+    """Returns: whether a step was due. Raises: StateError"""
     try:
-        migrate(db)
+        return update(db)
     except TooNew as error:
         raise StateError(
             directory,
@@ -254,7 +266,7 @@ def _migrate(db: Database, directory: Path) -> None:
         ) from error
 
 
-def _page_bytes(db: Database) -> int:
+def _page_bytes(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA page_size").fetchone()[0])
 
 

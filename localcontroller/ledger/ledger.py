@@ -71,6 +71,11 @@ class Ledger:
         await self._writer.close()
 
     @property
+    def was_updated(self) -> bool:
+        """Whether steps of the schema were taken, for which a library was loaded."""
+        return self._file.was_updated
+
+    @property
     def used_bytes(self) -> int:
         """Bytes on disk: the ledger and its log."""
         return self._file.used_bytes

@@ -1,6 +1,6 @@
 """The ledger's schema, as steps that are never changed once released; add another instead.
 
-Brought up to date by `LedgerFile` when it opens the file. Each step is one transaction with the
+Loaded by `schema` when a ledger is opened that misses a step. Each step is one transaction with the
 record of it. All tables are STRICT: SQLite refuses a value of a wrong type instead of keeping it.
 
 A release that is rolled back leaves its ledger to the one before it. So a step only adds: a table,
@@ -11,35 +11,19 @@ same is true of what the bodies within the rows hold: further fields, but no fur
 those that are known.
 """
 
+import sqlite3
 from typing import Final
 
 from sqlite_utils import Database, Migrations
 
-from common.errors import EdgeAIError
-from common.logs import get_logger
+from localcontroller.ledger.schema import SET
 
-log = get_logger(__name__)
-
-MIGRATIONS: Final = Migrations("localcontroller")
+MIGRATIONS: Final = Migrations(SET)  # each step's name stands in schema.STEPS, too
 
 
-class TooNew(EdgeAIError):
-    """The ledger needs a newer schema than this build knows; its numbers count the steps."""
-
-    def __init__(self, *, needed: int, known: int) -> None:
-        super().__init__(f"needs schema {needed}, this localcontroller knows {known}")
-
-
-def migrate(db: Database) -> None:
-    """Take the steps that are missing. Raises: TooNew, and nothing was changed"""
-    known, needed = len(MIGRATIONS._migrations), db.execute("PRAGMA user_version").fetchone()[0]
-    if needed > known:
-        raise TooNew(needed=needed, known=known)
-    MIGRATIONS.apply(db)
-    names = {migration.name for migration in MIGRATIONS._migrations}
-    newer = [applied.name for applied in MIGRATIONS.applied(db) if applied.name not in names]
-    if newer:
-        log.info("ledger has additions of a newer localcontroller, kept as they are", steps=newer)
+def apply(connection: sqlite3.Connection) -> None:
+    """Take the steps that are missing."""
+    MIGRATIONS.apply(Database(connection, execute_plugins=False))
 
 
 def require(db: Database, schema: int) -> None:

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -308,7 +309,9 @@ async def _lines(stream: aiohttp.StreamReader, max_bytes: int) -> AsyncIterator[
 
 def _tls(source: PodsSource) -> ssl.SSLContext | bool:
     """Raises: OSError, ssl.SSLError"""
-    return True if source.ca_file is None else ssl.create_default_context(cafile=source.ca_file)
+    if urlsplit(source.url).scheme != "https":
+        return True
+    return ssl.create_default_context(cafile=source.ca_file)
 
 
 def _headers(source: PodsSource) -> dict[str, str]:

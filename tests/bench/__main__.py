@@ -1,6 +1,7 @@
 """`make bench`: measure, and print one JSON object.
 
-    python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory] [churn]
+    python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory]
+        [edge-memory] [churn]
 
 Without a name, all but `churn`, which takes 18 minutes.
 
@@ -12,7 +13,7 @@ import json
 import sys
 from typing import Any
 
-from tests.bench import churn, cluster, federated, local, manager_memory, worker_http
+from tests.bench import churn, cluster, edge_memory, federated, local, manager_memory, worker_http
 from tests.cluster.binaries import Unavailable
 
 SECTIONS = {
@@ -21,9 +22,10 @@ SECTIONS = {
     "federated": federated.measure,
     "worker-http": worker_http.measure,
     "manager-memory": manager_memory.measure,
+    "edge-memory": edge_memory.measure,
     "churn": churn.measure,
 }
-USUAL = ("local", "cluster", "federated", "worker-http", "manager-memory")
+USUAL = ("local", "cluster", "federated", "worker-http", "manager-memory", "edge-memory")
 
 
 def figures_of(section: str) -> dict[str, Any]:

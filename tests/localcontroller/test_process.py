@@ -71,9 +71,9 @@ class Controller:
             (e["address"][1] for e in self.logged("listening") if setting in e["setting"]), None
         )
 
-    async def worker_base(self, secret: str = SECRET) -> str:
+    async def worker_base(self, secret: str = SECRET, worker: str = WORKER) -> str:
         port = await until(lambda: self.port_of("worker"))
-        return f"http://127.0.0.1:{port}/w/{secret}/v1/workers/{WORKER}/status"
+        return f"http://127.0.0.1:{port}/w/{secret}/v1/workers/{worker}/status"
 
     async def get(self, path: str) -> Any:
         status, text = await self.probe(path)
@@ -86,9 +86,11 @@ class Controller:
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status, await response.text()
 
-    async def say(self, seen: int, *, secret: str = SECRET, **fields: Any) -> int:
+    async def say(
+        self, seen: int, *, worker: str = WORKER, secret: str = SECRET, **fields: Any
+    ) -> int:
         message = {"status": "running", "output": {"taskInfo": {"seen": seen}}, **fields}
-        url = await self.worker_base(secret)
+        url = await self.worker_base(secret, worker)
         async with aiohttp.ClientSession() as session, session.post(url, json=message) as response:
             return response.status
 
@@ -426,11 +428,32 @@ async def test_no_secret_is_logged(state_dir: Path, cloud: Cloud) -> None:
         assert secret not in controller.log
 
 
+def libraries(pid: int) -> set[str]:
+    """Names of the files that the process has mapped, up to the first dot."""
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    return {Path(line.split()[-1]).name.partition(".")[0] for line in maps.splitlines()}
+
+
+async def test_what_this_node_does_not_use_is_not_loaded(state_dir: Path, cloud: Cloud) -> None:
+    """Each of these takes megabytes; `python -m tests.bench edge-memory` measures them."""
+    async with running(state_dir, "--global-manager", cloud.url) as controller:
+        await cloud.until_synced()  # a new ledger, so its schema was made
+        mapped = libraries(controller.process.pid)
+    assert "_http_parser" in mapped, "libraries are seen by their files"
+    assert not mapped & {"_obstore", "_multiarray_umath", "_ctypes"}
+
+
+UNUSED = {
+    *("kubernetes_asyncio", "globalmanager", "localcluster"),
+    *("sqlite_utils", "obstore", "numpy", "rich", "yaml"),  # only where something needs them
+}
+
+
 def test_neither_the_kubernetes_client_nor_the_other_side_is_loaded() -> None:
     code = (
-        "import sys, localcontroller.__main__\n"
+        "import sys, localcontroller.__main__, localcontroller.app\n"
         "names = {name.partition('.')[0] for name in sys.modules}\n"
-        "print(sorted(names & {'kubernetes_asyncio', 'globalmanager', 'localcluster'}))"
+        f"print(sorted(names & {UNUSED}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True

@@ -15,6 +15,7 @@ import msgspec
 from sqlite_utils import Database
 
 from common import wire
+from localcontroller.ledger import schema
 from localcontroller.ledger.migrations import MIGRATIONS
 
 NEWS: Final = {"since": 2, "list": [1, "two", None]}
@@ -40,6 +41,7 @@ def main() -> None:
     vars(wire)["VERSIONS"] = tuple(int(version) for version in versions.split(","))
     vars(wire)["_encoder"] = Encoder()
     MIGRATIONS()(of_next_release)
+    schema.STEPS.append(of_next_release.__name__)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -342,7 +342,9 @@ async def test_durability_is_as_asserted(ledger: Ledger) -> None:
     db, _ = ledger._file._opened()
     pragmas = ("journal_mode", "synchronous", "locking_mode")
     assert [db.execute(f"PRAGMA {p}").fetchone()[0] for p in pragmas] == ["wal", 2, "exclusive"]
-    tables = db.query("PRAGMA table_list")
+    rows = db.execute("PRAGMA table_list")
+    columns = [column[0] for column in rows.description]
+    tables = [dict(zip(columns, row, strict=True)) for row in rows]
     ours = [t for t in tables if t["type"] == "table" and not t["name"].startswith(("sqlite", "_"))]
     assert {t["name"] for t in ours} == {"grants", "meta", "processes", "tasks", "workers"}
     assert all(table["strict"] for table in ours)

@@ -13,6 +13,7 @@ import pytest
 from sqlite_utils import Database
 
 from common.errors import StateError
+from localcontroller.ledger import schema
 from localcontroller.ledger.file import LEDGER
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.migrations import MIGRATIONS, require
@@ -37,10 +38,16 @@ def next_release(*steps: Callable[[Database], None]) -> Iterator[None]:
     known = list(MIGRATIONS._migrations)
     for step in steps:
         MIGRATIONS()(step)
+        schema.STEPS.append(step.__name__)
     try:
         yield
     finally:
         MIGRATIONS._migrations[:] = known
+        del schema.STEPS[KNOWN:]
+
+
+def test_each_step_is_known_by_its_name_before_it_is_loaded() -> None:
+    assert [step.name for step in MIGRATIONS._migrations] == schema.STEPS
 
 
 async def leave_by(*steps: Callable[[Database], None], at: Path) -> None:
