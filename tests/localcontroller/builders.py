@@ -63,7 +63,7 @@ def report_of(data: bytes) -> wire.ReportBody:
     return report
 
 
-async def until(condition: Callable[[], Any], *, timeout_s: float = 10.0) -> Any:
+async def until(condition: Callable[[], Any], *, timeout_s: float = 60.0) -> Any:
     """The condition's first truthy value. Raises: TimeoutError"""
     end = time.monotonic() + timeout_s
     while not (value := condition()):
