@@ -31,7 +31,8 @@ from workersdk.stop_signals import handling_stop_signals
 
 log = logging.getLogger(__name__)
 
-DEFAULT_WAIT_S: Final = 30.0  # for the estimator, when a client does not say how long it waits
+# Time that a request may wait for the estimator, where the client names no time of its own.
+DEFAULT_WAIT_S: Final = 30.0
 
 
 class BigModelService:

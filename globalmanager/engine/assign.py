@@ -75,7 +75,7 @@ class Assigner:
             self._queue.close()
 
     def changed(self, ref: ObjectRef) -> None:
-        """The job, or what its assignments depend on, is another than before, or is gone."""
+        """The job, or something that its assignments depend on, has changed or was deleted."""
         self._queue.add(ref)
 
     def settled(self) -> None:

@@ -38,7 +38,7 @@ _DELETED_AFTER: Final = 4.0  # durations without a heartbeat; then the replica's
 
 
 class OtherReplica:
-    """What was heard of another replica."""
+    """The latest that this replica knows about another replica."""
 
     def __init__(self, heard_at: float) -> None:
         self.lease: Object | None = None  # None: only its ConfigMap was seen

@@ -48,12 +48,12 @@ class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
-    """A Model in the API group of the job of type `type_`."""
+    """The reference to a Model; its API group is that of the job's type."""
     return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
 
 
 def dataset_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
-    """A Dataset in the API group of the job of type `type_`."""
+    """The reference to a Dataset; its API group is that of the job's type."""
     dataset = ResourceType(type_.group, type_.version, "datasets", "Dataset")
     return ObjectRef(dataset, namespace, name)
 

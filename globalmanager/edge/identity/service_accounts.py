@@ -252,7 +252,7 @@ def node_of_pod(pod: Object, extra: Mapping[str, str], account: ServiceAccount) 
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a token says of itself, unverified: good for refusing the token, never for accepting."""
+    """The claims of a token, not verified. They may refuse a token, and never accept one."""
 
     aud: str | list[str] = ""
     sub: str = ""
