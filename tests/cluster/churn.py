@@ -19,7 +19,8 @@ _NOT_FOUND: Final = 404
 
 
 class Job(NamedTuple):
-    name: str
+    path: str
+    """Of the job in the API: a job of another namespace may have the same name."""
     uid: str
 
 
@@ -30,7 +31,7 @@ def create_models(client: Client, namespace: str) -> None:
 
 def create_job(client: Client, namespace: str, name: str) -> tuple[Job, Object]:
     made = client.create(service(namespace, name=name))
-    return Job(name, made["metadata"]["uid"]), made
+    return Job(path_of(made), made["metadata"]["uid"]), made
 
 
 def come_and_go(
@@ -62,14 +63,14 @@ def created_for(jobs: Iterable[Job], passed: Iterable[Passed]) -> Counter[str]:
 
 def created_after_gone(jobs: Iterable[Job], passed: Iterable[Passed]) -> list[str]:
     """Paths of what was created for a uid after an answer that nothing has the job's name."""
-    uids = {job.name: job.uid for job in jobs}
+    uids = {job.path: job.uid for job in jobs}
     gone: set[str] = set()
     found: list[str] = []
     for each in passed:
         path = each.request.path.partition("?")[0]
-        _, _, rest = path.partition(f"/{PLURAL}/")
-        if each.status == _NOT_FOUND and rest:
-            gone.add(uids.get(rest.split("/")[0], ""))
+        job = path.removesuffix("/status")
+        if each.status == _NOT_FOUND and job in uids:
+            gone.add(uids[job])
         found += (path for owner in _owners(each) if owner in gone)
     return found
 
