@@ -15,7 +15,7 @@ from tests.cluster.lines import Passed
 from tests.cluster.samples import model, service
 
 PLURAL: Final = "jointinferenceservices"
-_NOT_FOUND: Final = 404
+NOT_FOUND: Final = 404
 
 
 class Job(NamedTuple):
@@ -69,7 +69,7 @@ def created_after_gone(jobs: Iterable[Job], passed: Iterable[Passed]) -> list[st
     for each in passed:
         path = each.request.path.partition("?")[0]
         job = path.removesuffix("/status")
-        if each.status == _NOT_FOUND and job in uids:
+        if each.status == NOT_FOUND and job in uids:
             gone.add(uids[job])
         found += (path for owner in _owners(each) if owner in gone)
     return found

@@ -8,6 +8,7 @@ import pytest
 
 from edgeai.api import path_of, wait_until
 from tests.cluster.churn import (
+    NOT_FOUND,
     PLURAL,
     Job,
     come_and_go,
@@ -80,6 +81,8 @@ def test_a_dead_job_gets_nothing_while_its_watch_is_late(
     before = created_for([job], line.passed)[job.uid]
     client.delete(path_of(made))
     wait_until_collected(client, namespace)
+    told = [each for each in line.passed if each.status == NOT_FOUND]
+    assert any(each.request.path.startswith(job.path) for each in told), "the manager never asked"
     assert created_after_gone([job], line.passed) == []
     assert created_for([job], line.passed)[job.uid] == before
 
