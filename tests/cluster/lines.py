@@ -30,6 +30,8 @@ class Request(NamedTuple):
     body: bytes
     raw: bytes
     """All of it."""
+    sent_at: float
+    """When the client sent it, on the monotonic clock; a line that is cut passes it on later."""
 
     @property
     def is_watch(self) -> bool:
@@ -194,12 +196,13 @@ class ApiLine(CuttingProxy):
 
     async def _next_request(self, reader: asyncio.StreamReader) -> Request:
         head = await reader.readuntil(b"\r\n\r\n")
-        self.asked_at.append(time.monotonic())
+        sent_at = time.monotonic()
+        self.asked_at.append(sent_at)
         line, length = _REQUEST.match(head), _LENGTH.search(head)
         assert line is not None, head
         body = await reader.readexactly(int(length.group(1)) if length else 0)
         method, path = (group.decode() for group in line.groups())
-        return Request(method, path, body, head + body)
+        return Request(method, path, body, head + body, sent_at)
 
 
 class Road(CuttingProxy):
