@@ -296,8 +296,9 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """A report as the session delivers it; `node` is known from the session's credential."""
 
     node: NodeName
-    instance: str
-    """Identity of the node's ledger. A new identity means that the old ledger was lost."""
+    ledger_id: str
+    """Identity of the node's ledger; the field `instance` on the wire and in .status. A new
+    identity means that the old ledger was lost."""
     worker: WorkerName
     attempt: int
     body: ReportBody
@@ -360,7 +361,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Type of a scaler -> function from the scaler to the name of its job in the same namespace, ""
     for no job. Total. A scaler is another job resource that changes the size of a job of this kind;
     the job's plan adopts and executes its scalers."""
-    grants: tuple[Mapping[str, Any], ...] = ()
+    role_rules: tuple[Mapping[str, Any], ...] = ()
     """Rules (apiGroups, resources, verbs) of the Roles that the kind creates. The GlobalManager has
     these rights too, because the API server lets nobody grant a right that they lack."""
     deletes_itself: bool = False

@@ -18,7 +18,7 @@ from workersdk.circuit_breaker import CircuitBreaker, Ticket
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.errors import TensorError
-from workersdk.http_exchange import ExchangeError, Fault, HTTPPeer, Request, Response
+from workersdk.http_exchange import ExchangeError, Failure, HTTPPeer, Request, Response
 from workersdk.results import Reason
 from workersdk.tensors import Array
 
@@ -32,9 +32,9 @@ MESSAGE_BYTES: Final = 256  # of a request, at most, beside the data of its samp
 HEALTH_POLL_S: Final = 0.2
 
 REASONS: Final = {
-    Fault.TIMEOUT: Reason.CLOUD_TIMEOUT,
-    Fault.UNREACHABLE: Reason.CLOUD_UNREACHABLE,
-    Fault.MALFORMED: Reason.CLOUD_ERROR,
+    Failure.TIMEOUT: Reason.CLOUD_TIMEOUT,
+    Failure.UNREACHABLE: Reason.CLOUD_UNREACHABLE,
+    Failure.MALFORMED: Reason.CLOUD_ERROR,
 }
 
 
@@ -111,8 +111,8 @@ class CloudClient:
             response = self._peer.exchange(predict_request(samples, deadline), deadline)
         except ExchangeError as error:
             self._breaker.failed(ticket, cost_s=time.monotonic() - started_s)
-            self._log_change(REASONS[error.fault], error.detail)
-            return [CloudAnswer(REASONS[error.fault], error.is_sent)] * len(samples)
+            self._log_change(REASONS[error.failure], error.detail)
+            return [CloudAnswer(REASONS[error.failure], error.is_sent)] * len(samples)
         except BaseException:  # an interrupt: return the ticket all the same
             self._breaker.failed(ticket, cost_s=0.0)
             raise

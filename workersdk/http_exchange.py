@@ -24,7 +24,7 @@ from workersdk.resolver import Resolver
 MAX_IDLE_CONNECTIONS: Final = 4
 
 
-class Fault(enum.Enum):
+class Failure(enum.Enum):
     """Why there is no answer."""
 
     TIMEOUT = enum.auto()
@@ -35,8 +35,8 @@ class Fault(enum.Enum):
 class ExchangeError(Exception):
     """`is_sent`: the whole request was handed to the network."""
 
-    def __init__(self, fault: Fault, detail: str, *, is_sent: bool) -> None:
-        self.fault, self.detail, self.is_sent = fault, detail, is_sent
+    def __init__(self, failure: Failure, detail: str, *, is_sent: bool) -> None:
+        self.failure, self.detail, self.is_sent = failure, detail, is_sent
         super().__init__(detail)
 
 
@@ -139,13 +139,13 @@ class _Connection(http.client.HTTPConnection):
         try:
             return self._request(request, max_response_bytes)
         except TimeoutError as error:
-            raise self._error(Fault.TIMEOUT, error) from error
+            raise self._error(Failure.TIMEOUT, error) from error
         except (OSError, http.client.IncompleteRead) as error:
             if self._is_used and self._received_bytes() == before_bytes:
                 raise _StaleConnection from error
-            raise self._error(Fault.UNREACHABLE, error) from error
+            raise self._error(Failure.UNREACHABLE, error) from error
         except (http.client.HTTPException, ValueError) as error:
-            raise self._error(Fault.MALFORMED, error) from error
+            raise self._error(Failure.MALFORMED, error) from error
 
     def _arm(self, deadline: Deadline) -> None:
         self._deadline, self._is_sent = deadline, False
@@ -167,11 +167,11 @@ class _Connection(http.client.HTTPConnection):
         self._is_used = True
         return response, is_kept
 
-    def _error(self, fault: Fault, error: Exception) -> ExchangeError:
+    def _error(self, failure: Failure, error: Exception) -> ExchangeError:
         # The text of errors such as InvalidURL quotes the path.
         text = str(error) if isinstance(error, OSError) else ""
         detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        return ExchangeError(fault, detail, is_sent=self._is_sent)
+        return ExchangeError(failure, detail, is_sent=self._is_sent)
 
 
 def connect(resolver: Resolver, deadline: Deadline) -> DeadlineSocket:

@@ -211,7 +211,7 @@ class Applier:
             return
         existing = observed.children[ref]
         if _version(replaced) == _version(existing):
-            return  # the server writes the wish in another way: nobody had changed anything
+            return  # the API server stores the desired object in another form: nobody changed it
         fields = ", ".join(list(differences(action.object, existing))[:_MAX_FIELDS])
         self._done(observed, "Restored", ref, f": somebody else had changed {fields}")
         if times >= _MANY_TIMES:

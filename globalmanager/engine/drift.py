@@ -46,25 +46,25 @@ class Drift:
         self._clock = clock
         self._children: OrderedDict[str, _Child] = OrderedDict()  # by uid, the newest last
 
-    def wait_s(self, wish: Object, existing: Object) -> float | None:
+    def wait_s(self, desired: Object, existing: Object) -> float | None:
         """Seconds until `existing` may be put back, 0 for now; None: the server keeps it so."""
         child = self._children.get(uid_of(existing))
         if child is None:
             return 0.0
-        if child.kept == content_hash(differences(wish, existing)):
+        if child.kept == content_hash(differences(desired, existing)):
             return None
         passed_s = self._clock() - child.at
         pause_s = backoff_s(child.times, base_s=FIRST_S, max_s=MAX_S)
         return 0.0 if passed_s >= _QUIET_S else max(0.0, pause_s - passed_s)
 
-    def written(self, wish: Object, answer: Object, *, is_drift: bool = False) -> int:
-        """`answer` is what the API server made of `wish`.
+    def written(self, desired: Object, answer: Object, *, is_drift: bool = False) -> int:
+        """`answer` is what the API server made of `desired`.
 
-        Args: is_drift: the wish puts back what others had changed
+        Args: is_drift: the desired puts back what others had changed
         Returns: how often in a row the child was put back
         """
         child = self._children.pop(uid_of(answer), _Child())
-        found = differences(wish, answer)
+        found = differences(desired, answer)
         child.kept = content_hash(found) if found else ""
         if is_drift:
             now = self._clock()

@@ -40,7 +40,7 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
     return [
         *(rule for kind in kinds for rule in _job_rules(kind)),
         *(_rule([type_], _verbs(updates[type_])) for type_ in sorted(updates, key=str)),
-        *(dict(rule) for kind in kinds for rule in kind.grants),
+        *(dict(rule) for kind in kinds for rule in kind.role_rules),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
         _rule([TOKEN_REVIEWS], ("create",)),
     ]

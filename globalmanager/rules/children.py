@@ -79,12 +79,13 @@ def service(
 
 def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create:
     """One pod under a name of its own."""
-    wish = objects.child(observed, PODS, name=name, role=role, content={"spec": template["spec"]})
-    metadata, given = wish.object["metadata"], template["metadata"]
+    content = {"spec": template["spec"]}
+    create = objects.child(observed, PODS, name=name, role=role, content=content)
+    metadata, given = create.object["metadata"], template["metadata"]
     annotations = {**(given.get("annotations") or {}), SPEC_HASH: objects.content_hash(template)}
     labels = {**given["labels"], **metadata["labels"]}
     named = {**metadata, "labels": labels, "annotations": annotations}
-    return Create(PODS, {**wish.object, "metadata": named})
+    return Create(PODS, {**create.object, "metadata": named})
 
 
 def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[str, Any]) -> Create:
@@ -115,17 +116,17 @@ def reconcile(
         rules: what becomes of a child that is not as desired, by its type
         settled: children that are neither created, replaced nor deleted, whatever is desired
     """
-    wanted = {ref_of(wish.type, wish.object): wish for wish in desired}
-    wanted = {ref: wish for ref, wish in wanted.items() if ref not in settled}
-    kept = {*wanted, *settled}
+    creates = {ref_of(create.type, create.object): create for create in desired}
+    creates = {ref: create for ref, create in creates.items() if ref not in settled}
+    kept = {*creates, *settled}
     obsolete = tuple(
         Delete(ref, child["metadata"]["uid"])
         for ref, child in sorted(observed.children.items(), key=lambda item: str(item[0]))
         if ref not in kept and not is_being_deleted(child)
     )
     changes = (
-        tuple(_changes(observed, wishes, rules[type_]))
-        for type_, wishes in groupby(wanted.values(), key=lambda wish: wish.type)
+        tuple(_changes(observed, of_type, rules[type_]))
+        for type_, of_type in groupby(creates.values(), key=lambda create: create.type)
     )
     return tuple(stage for stage in (obsolete, *changes) if stage)
 
@@ -134,13 +135,13 @@ def refused(
     observed: Observed, desired: Sequence[Create], rules: Mapping[ResourceType, UpdateRule]
 ) -> tuple[ObjectRef, ...]:
     """The children that would have to change, and by their rule must not."""
-    wishes = {ref_of(wish.type, wish.object): wish for wish in desired}
+    creates = {ref_of(create.type, create.object): create for create in desired}
     return tuple(
         ref
-        for ref, wish in wishes.items()
+        for ref, create in creates.items()
         if rules[ref.type] is UpdateRule.REFUSE
         and (existing := observed.children.get(ref)) is not None
-        and not _has_hash_of(existing, wish.object)
+        and not _has_hash_of(existing, create.object)
     )
 
 
@@ -163,58 +164,58 @@ def _controllers(object_: Object) -> list[str]:
     return [owner["uid"] for owner in owners if owner.get("controller")]
 
 
-def _changes(observed: Observed, wishes: Iterator[Create], rule: UpdateRule) -> Iterator[Action]:
-    for wish in wishes:
-        existing = observed.children.get(ref_of(wish.type, wish.object))
+def _changes(observed: Observed, creates: Iterator[Create], rule: UpdateRule) -> Iterator[Action]:
+    for create in creates:
+        existing = observed.children.get(ref_of(create.type, create.object))
         if existing is None:
-            yield wish
+            yield create
         elif is_being_deleted(existing):
             continue
-        elif rule is UpdateRule.RECREATE and not _has_hash_of(existing, wish.object):
-            yield Delete(ref_of(wish.type, existing), existing["metadata"]["uid"])
-        elif rule is UpdateRule.REPLACE and not _is_as_wished(existing, wish.object):
-            yield _replacement(wish, existing)
+        elif rule is UpdateRule.RECREATE and not _has_hash_of(existing, create.object):
+            yield Delete(ref_of(create.type, existing), existing["metadata"]["uid"])
+        elif rule is UpdateRule.REPLACE and not _is_as_desired(existing, create.object):
+            yield _replacement(create, existing)
 
 
-def _is_as_wished(existing: Object, wish: Object) -> bool:
+def _is_as_desired(existing: Object, desired: Object) -> bool:
     return (
-        _has_hash_of(existing, wish)
-        and not _has_too_few(existing, wish)
-        and not objects.differences(wish, existing, leave=_LEFT_TO_OTHERS)
+        _has_hash_of(existing, desired)
+        and not _has_too_few(existing, desired)
+        and not objects.differences(desired, existing, leave=_LEFT_TO_OTHERS)
     )
 
 
-def _has_too_few(existing: Object, wish: Object) -> bool:
+def _has_too_few(existing: Object, desired: Object) -> bool:
     """Whether a Deployment has fewer replicas than the job needs. A Deployment that a person or an
     autoscaler scaled up stays so: two writers with different numbers would never settle.
     """
-    wanted = (wish.get("spec") or {}).get("replicas", 0)
+    wanted = (desired.get("spec") or {}).get("replicas", 0)
     return bool((existing.get("spec") or {}).get("replicas", 1) < wanted)
 
 
-def _has_hash_of(existing: Object, wish: Object) -> bool:
-    return _spec_hash(existing) == _spec_hash(wish)
+def _has_hash_of(existing: Object, desired: Object) -> bool:
+    return _spec_hash(existing) == _spec_hash(desired)
 
 
 def _spec_hash(object_: Object) -> str:
     return str((object_["metadata"].get("annotations") or {}).get(SPEC_HASH, ""))
 
 
-def _replacement(wish: Create, existing: Object) -> Replace:
+def _replacement(create: Create, existing: Object) -> Replace:
     """The desired child with the identity and the foreign labels and annotations of `existing`."""
-    is_drift = _has_hash_of(existing, wish.object) and not _has_too_few(existing, wish.object)
-    old, new = existing["metadata"], wish.object["metadata"]
+    is_drift = _has_hash_of(existing, create.object) and not _has_too_few(existing, create.object)
+    old, new = existing["metadata"], create.object["metadata"]
     metadata = {
         **old,
         "labels": {**(old.get("labels") or {}), **new["labels"]},
         "annotations": {**(old.get("annotations") or {}), **new["annotations"]},
         "ownerReferences": new["ownerReferences"],
     }
-    content = {key: value for key, value in wish.object.items() if key not in _IDENTITY}
+    content = {key: value for key, value in create.object.items() if key not in _IDENTITY}
     if "spec" in content:
         known = existing.get("spec") or {}
-        filled_in = {key: known[key] for key in _FILLED_IN.get(wish.type, ()) if key in known}
+        filled_in = {key: known[key] for key in _FILLED_IN.get(create.type, ()) if key in known}
         content["spec"] = {**filled_in, **content["spec"]}
         if is_drift:  # others may set these fields, so they are not put back
             content["spec"] |= {key: known[key] for key in _LEFT_TO_OTHERS if key in known}
-    return Replace(wish.type, {**existing, "metadata": metadata, **content}, is_drift)
+    return Replace(create.type, {**existing, "metadata": metadata, **content}, is_drift)

@@ -102,15 +102,17 @@ _METADATA: Final = ("labels", "annotations")
 """The fields of .metadata that are the job's; the others are the API server's."""
 
 
-def differences(wish: Object, existing: Object, *, leave: Collection[str] = ()) -> dict[str, Any]:
+def differences(
+    desired: Object, existing: Object, *, leave: Collection[str] = ()
+) -> dict[str, Any]:
     """The fields in which `existing` is not as the job wants it: path -> the value there.
 
-    Fields that `wish` does not have are ignored. An empty value equals a missing field, because the
-    API server drops empty values.
+    Fields that `desired` does not have are ignored. An empty value equals a missing field, because
+    the API server drops empty values.
 
     Args: leave: fields of .spec that others may set
     """
-    parts = {key: value for key, value in wish.items() if key not in ("apiVersion", "kind")}
+    parts = {key: value for key, value in desired.items() if key not in ("apiVersion", "kind")}
     metadata, spec = parts.pop("metadata", {}), parts.pop("spec", None)
     parts["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
     if spec is not None:

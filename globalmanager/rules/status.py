@@ -291,7 +291,7 @@ def _counted(entry: Mapping[str, Any], report: WorkerReport) -> Counted:
         before = _numbers(elsewhere.pop(report.node, {}))
         elsewhere[str(entry["node"])] = _numbers(entry.get("taskInfo"))
         return Counted(before, _merged(elsewhere))
-    is_recount = entry.get("instance", report.instance) != report.instance
+    is_recount = entry.get("instance", report.ledger_id) != report.ledger_id
     return Counted(_numbers(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere)
 
 
@@ -311,7 +311,7 @@ def _numbers(counts: Any) -> dict[str, Any]:
 
 def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
     attempt = entry.get("attempt")
-    if entry.get("instance") != report.instance or not isinstance(attempt, int):
+    if entry.get("instance") != report.ledger_id or not isinstance(attempt, int):
         return False
     if report.attempt == attempt:
         return str(entry.get("status")) in TERMINAL
@@ -329,7 +329,7 @@ def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
     details = {key: value[:_MAX_VALUE_CHARS] for key, value in body.details.items()}
     return {
         "node": report.node,
-        "instance": report.instance,
+        "instance": report.ledger_id,
         "attempt": report.attempt,
         "phase": body.phase[:_MAX_VALUE_CHARS],
         "status": body.status,

@@ -74,7 +74,7 @@ def report(
     *,
     worker: str = "digits-edge",
     node: str = "edge0",
-    instance: str = "ledger-1",
+    ledger_id: str = "ledger-1",
     attempt: int = 1,
     status: WorkerStatus = "running",
     reason: str = "",
@@ -92,7 +92,7 @@ def report(
     )
     return WorkerReport(
         node=NodeName(node),
-        instance=instance,
+        ledger_id=ledger_id,
         worker=WorkerName(worker),
         attempt=attempt,
         body=body,

@@ -90,7 +90,7 @@ def fold(world: World, report: Mapping[str, Any]) -> Json:
     """Args: report: node, instance, worker, attempt, body"""
     taken = WorkerReport(
         node=NodeName(report["node"]),
-        instance=report["instance"],
+        ledger_id=report["instance"],
         worker=WorkerName(report["worker"]),
         attempt=report["attempt"],
         body=msgspec.convert(report["body"], ReportBody),

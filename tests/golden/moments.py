@@ -234,7 +234,7 @@ def _older(child: Object) -> Object:
 
 
 def _tampered(child: Object) -> Object:
-    """Fields of ours have other values, but the hash of what was wished is still there."""
+    """Fields of ours have other values, but the hash of the desired object is still there."""
     spec = copy.deepcopy(child["spec"])
     if child["kind"] == "Service":
         spec["ports"][0]["port"] = 1

@@ -183,7 +183,7 @@ class Inbox:
             return self._has_room(sender)
         taken = WorkerReport(
             node=sender.node,
-            instance=sender.ledger_id,
+            ledger_id=sender.ledger_id,
             worker=report.worker,
             attempt=report.attempt,
             body=body,
@@ -351,7 +351,7 @@ def not_bound(worker: WorkerName, node: NodeName) -> str:
 
 def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:
     """Whether `newer` would change nothing after `older`: the same rule as status.is_stale."""
-    if older.instance != newer.instance:
+    if older.ledger_id != newer.ledger_id:
         return False
     if older.attempt == newer.attempt:
         return older.body.status in wire.TERMINAL

@@ -184,7 +184,7 @@ class Sessions:
         self._metrics.sessions.set(len(self._open))
         log.info(
             "session open",
-            instance=session.ledger_id,
+            ledger_id=session.ledger_id,
             held=len(session.held),
             protocol_version=session.protocol_version,
         )

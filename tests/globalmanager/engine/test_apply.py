@@ -209,9 +209,9 @@ async def test_who_changes_a_child_again_and_again_is_told_of(bench: Bench, user
         assert current is not None
         foreign = await bench.client.replace(CONFIGMAPS, {**current, "data": {"data": "theirs"}})
         bench.children = {CONFIG: foreign}
-        wish = {**foreign, "data": bench.config()["data"]}
-        assert await bench.apply(Replace(CONFIGMAPS, wish, True)) is None
-        wait_s = await bench.apply(Replace(CONFIGMAPS, wish, True))
+        desired = {**foreign, "data": bench.config()["data"]}
+        assert await bench.apply(Replace(CONFIGMAPS, desired, True)) is None
+        wait_s = await bench.apply(Replace(CONFIGMAPS, desired, True))
         assert wait_s is not None
         bench.now_s += wait_s
     seen = bench.store(CONFIGMAPS).get(CONFIG)

@@ -80,8 +80,8 @@ def test_the_node_reports_the_number_of_samples() -> None:
 
 def test_the_number_of_samples_may_shrink_with_any_ledger() -> None:
     world = dataset().settle()
-    for number, instance in ((120, "ledger-1"), (80, "ledger-1"), (60, "ledger-2")):
-        world.receive(counted(number, instance=instance))
+    for number, ledger_id in ((120, "ledger-1"), (80, "ledger-1"), (60, "ledger-2")):
+        world.receive(counted(number, ledger_id=ledger_id))
         assert world.status["numberOfSamples"] == number
 
 

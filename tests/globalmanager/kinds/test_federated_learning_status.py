@@ -358,7 +358,7 @@ def test_the_status_says_why_workers_are_not_created(reason: str) -> None:
 def test_a_trainer_that_starts_again_reports_its_new_round() -> None:
     world = federation().settle()
     world.receive(told("digits-train-0", 3, 100))
-    begun = report(worker="digits-train-0", instance="another", counts={"currentRound": 1})
+    begun = report(worker="digits-train-0", ledger_id="another", counts={"currentRound": 1})
     world.receive(begun)
     world.settle()
     assert world.status["round"] == 1

@@ -153,8 +153,8 @@ def test_without_mining_the_workers_code_decides() -> None:
 
 def test_an_autoscaled_deployment_leaves_replicas_to_the_autoscaler() -> None:
     world = digits(spec(cloud={"hpa": HPA}))
-    wishes = [action.object for action in world.plan().actions if isinstance(action, Create)]
-    replicas = {wish["metadata"]["name"]: wish["spec"].get("replicas") for wish in wishes}
+    created = [action.object for action in world.plan().actions if isinstance(action, Create)]
+    replicas = {child["metadata"]["name"]: child["spec"].get("replicas") for child in created}
     assert replicas["digits-deployment-cloud"] is None
     assert replicas["digits-deployment-edge"] == 1
     world.settle()

@@ -94,8 +94,8 @@ def test_a_scaler_is_patched_to_adopt_it_which_takes_the_right_to_delete_it() ->
     assert verbs(rules, "example.io", "scales") == READ | {"patch", "delete"}
 
 
-def test_what_a_kind_grants_to_its_workers_the_manager_may_do_itself() -> None:
+def test_the_manager_has_the_rights_of_the_roles_that_a_kind_creates() -> None:
     granted = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
-    rules = rbac.cluster_rules([kind(grants=(granted,))])
+    rules = rbac.cluster_rules([kind(role_rules=(granted,))])
     assert granted in rules
     assert granted not in rbac.cluster_rules([kind()])

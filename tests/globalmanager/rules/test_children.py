@@ -75,8 +75,8 @@ def test_everything_created_is_owned_and_labelled() -> None:
 
 def test_missing_children_are_created_in_order() -> None:
     here = world()
-    wishes = [service(here), deployment(here)]
-    assert applied(here, *wishes) == wishes
+    desired = [service(here), deployment(here)]
+    assert applied(here, *desired) == desired
 
 
 def test_children_that_are_as_wanted_are_left_alone() -> None:
@@ -242,14 +242,14 @@ def test_putting_back_leaves_the_number_of_replicas_to_others() -> None:
 
 
 def test_an_empty_value_that_the_server_drops_is_no_difference() -> None:
-    wish = {"spec": {"env": [{"name": "A", "value": ""}], "volumes": []}}
-    assert objects.differences(wish, {"spec": {"env": [{"name": "A"}]}}) == {}
+    desired = {"spec": {"env": [{"name": "A", "value": ""}], "volumes": []}}
+    assert objects.differences(desired, {"spec": {"env": [{"name": "A"}]}}) == {}
 
 
 def test_a_difference_has_a_path_and_the_value_there() -> None:
-    wish = {"spec": {"ports": [{"port": 1}, {"port": 2}]}, "data": {"a": "b"}}
+    desired = {"spec": {"ports": [{"port": 1}, {"port": 2}]}, "data": {"a": "b"}}
     existing = {"spec": {"ports": [{"port": 1}, {"port": 3}]}, "data": {"a": "b", "c": "d"}}
-    assert objects.differences(wish, existing) == {"spec.ports[1].port": 3}
+    assert objects.differences(desired, existing) == {"spec.ports[1].port": 3}
 
 
 # ---- update rules -------------------------------------------------------------------------------
@@ -290,10 +290,10 @@ def test_a_child_that_is_not_as_wished_is_updated_by_its_rule(
 ) -> None:
     here, rules = world(), {PODS: rule}
     assert [type(each) for each in reconciled(here, rules, pod(here))] == [Create]
-    wish = pod(here, image="b")
-    assert [type(each) for each in reconciled(here, rules, wish)] == expected
-    told = [ref_of(PODS, wish.object)] if rule is UpdateRule.REFUSE else []
-    assert list(children.refused(here.observed(), [wish], rules)) == told
+    desired = pod(here, image="b")
+    assert [type(each) for each in reconciled(here, rules, desired)] == expected
+    told = [ref_of(PODS, desired.object)] if rule is UpdateRule.REFUSE else []
+    assert list(children.refused(here.observed(), [desired], rules)) == told
 
 
 @pytest.mark.parametrize("rule", UpdateRule)
@@ -338,9 +338,9 @@ def test_a_child_without_a_spec_is_replaced_with_all_its_content() -> None:
 
 def test_what_is_settled_is_neither_made_nor_changed_nor_deleted() -> None:
     here, rules = world(), {PODS: UpdateRule.RECREATE}
-    wishes = [pod(here, "digits-a"), pod(here, "digits-b")]
-    reconciled(here, rules, wishes[0])
-    settled = [ref_of(PODS, wish.object) for wish in wishes]
+    desired = [pod(here, "digits-a"), pod(here, "digits-b")]
+    reconciled(here, rules, desired[0])
+    settled = [ref_of(PODS, each.object) for each in desired]
     changed = [pod(here, "digits-a", "b"), pod(here, "digits-b", "b")]
     assert reconciled(here, rules, *changed, settled=settled) == []
     assert reconciled(here, rules, settled=settled) == []

@@ -164,7 +164,7 @@ def test_a_stale_or_repeated_report_changes_nothing(
         ),
         pytest.param([report(status="lost"), FIRST], "running", {"seen": 10, "hard": 4}, id="back"),
         pytest.param(
-            [FIRST, report(instance="ledger-2", counts={"seen": 2, "uploaded": 1})],
+            [FIRST, report(ledger_id="ledger-2", counts={"seen": 2, "uploaded": 1})],
             "running",
             {"seen": 10, "hard": 4, "uploaded": 1},
             id="another ledger takes no count back",
@@ -172,9 +172,9 @@ def test_a_stale_or_repeated_report_changes_nothing(
         pytest.param(
             [
                 FIRST,
-                report(instance="ledger-2", counts={"seen": 2}),
-                report(instance="ledger-2", counts={"seen": 3}),
-                report(instance="ledger-2", counts={"seen": 11}),
+                report(ledger_id="ledger-2", counts={"seen": 2}),
+                report(ledger_id="ledger-2", counts={"seen": 3}),
+                report(ledger_id="ledger-2", counts={"seen": 11}),
             ],
             "running",
             {"seen": 11, "hard": 4},
@@ -183,16 +183,16 @@ def test_a_stale_or_repeated_report_changes_nothing(
         pytest.param(
             [
                 FIRST,
-                report(instance="ledger-2", counts={"seen": 2}),
-                report(instance="ledger-3", counts={"seen": 1}),
-                report(instance="ledger-3", counts={"seen": 3}),
+                report(ledger_id="ledger-2", counts={"seen": 2}),
+                report(ledger_id="ledger-3", counts={"seen": 1}),
+                report(ledger_id="ledger-3", counts={"seen": 3}),
             ],
             "running",
             {"seen": 10, "hard": 4},
             id="nor does a third",
         ),
         pytest.param(
-            [report(attempt=7), report(instance="ledger-2", attempt=1, status="failed")],
+            [report(attempt=7), report(ledger_id="ledger-2", attempt=1, status="failed")],
             "failed",
             None,
             id="another ledger counts attempts anew",
@@ -207,8 +207,8 @@ def test_a_newer_report_takes_effect(
     assert entry.get("taskInfo") == counts
 
 
-A10 = report(node="a", instance="on-a", counts={"uploaded": 10})
-B3 = report(node="b", instance="on-b", counts={"uploaded": 3})
+A10 = report(node="a", ledger_id="on-a", counts={"uploaded": 10})
+B3 = report(node="b", ledger_id="on-b", counts={"uploaded": 3})
 
 
 @pytest.mark.parametrize(
@@ -216,27 +216,27 @@ B3 = report(node="b", instance="on-b", counts={"uploaded": 3})
     [
         pytest.param([A10, B3], 13, id="moved"),
         pytest.param(
-            [A10, B3, report(node="b", instance="on-b", counts={"uploaded": 4})],
+            [A10, B3, report(node="b", ledger_id="on-b", counts={"uploaded": 4})],
             14,
             id="goes on there",
         ),
         pytest.param(
-            [A10, B3, report(node="a", instance="on-a", attempt=2, counts={"uploaded": 12})],
+            [A10, B3, report(node="a", ledger_id="on-a", attempt=2, counts={"uploaded": 12})],
             15,
             id="back, where the ledger has gone on",
         ),
         pytest.param(
-            [A10, B3, report(node="a", instance="new-on-a", counts={"uploaded": 2})],
+            [A10, B3, report(node="a", ledger_id="new-on-a", counts={"uploaded": 2})],
             13,
             id="back, where the ledger was lost meanwhile",
         ),
         pytest.param(
-            [A10, B3, report(node="b", instance="new-on-b", counts={"uploaded": 1})],
+            [A10, B3, report(node="b", ledger_id="new-on-b", counts={"uploaded": 1})],
             13,
             id="the ledger is lost after the move",
         ),
         pytest.param(
-            [report(node=f"n{i}", instance=f"on-{i}", counts={"uploaded": 1}) for i in range(50)],
+            [report(node=f"n{i}", ledger_id=f"on-{i}", counts={"uploaded": 1}) for i in range(50)],
             50,
             id="moved often",
         ),
@@ -287,7 +287,7 @@ def test_the_number_of_workers_is_bounded() -> None:
 def test_fold_is_total_and_settles(known: Any, one: Any) -> None:
     """Whatever .status holds, a report changes it once and a repeated report changes nothing."""
     garbage = {"workers": {"digits-edge": one}} if isinstance(known, list) else {"workers": known}
-    new = report(attempt=10**9, instance="new", counts={"seen": 1})
+    new = report(attempt=10**9, ledger_id="new", counts={"seen": 1})
     after = folded(garbage, new)
     assert after["workers"]["digits-edge"]["node"] == "edge0"
     assert status.fold(after, new) is None

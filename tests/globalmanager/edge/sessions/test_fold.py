@@ -72,7 +72,7 @@ class Cluster:
 
 
 REPORT = WorkerReport(
-    node=A, instance="i", worker=WorkerName("w"), attempt=1, body=wire.ReportBody()
+    node=A, ledger_id="i", worker=WorkerName("w"), attempt=1, body=wire.ReportBody()
 )
 
 
