@@ -55,11 +55,11 @@ def main() -> None:
 def _run(settings: Settings) -> None:
     """Raises: SettingsError, StateError, CredentialLost"""
     _import_aiohttp_without_cas()
-    from localcontroller.app import StartAnew, run_until_signalled
+    from localcontroller.app import RestartNeeded, run_until_signalled
 
     try:
         asyncio.run(run_until_signalled(settings))
-    except StartAnew:
+    except RestartNeeded:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

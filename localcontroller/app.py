@@ -21,7 +21,7 @@ from common.settings import split_address
 from common.tasks import TaskGroup
 from localcontroller.hooks.dataset import Datasets, Options
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.ledger.tables import NoSpace
+from localcontroller.ledger.tables import LedgerFull
 from localcontroller.link.credentials import CredentialLost, Credentials
 from localcontroller.link.link import Endpoint, Link, default_delays
 from localcontroller.metrics import Metrics
@@ -40,7 +40,7 @@ IDLE_S: Final = 30.0
 LINGER_S: Final = 1.0
 
 
-class StartAnew(Exception):
+class RestartNeeded(Exception):
     """The ledger has been updated. A new process does without what that has loaded, 10 MiB."""
 
 
@@ -50,10 +50,10 @@ async def run_until_signalled(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_, stop.set)
-    await run(settings, stop, may_start_anew=True)
+    await run(settings, stop, may_restart=True)
 
 
-async def run(settings: Settings, stop: asyncio.Event, *, may_start_anew: bool = False) -> None:
+async def run(settings: Settings, stop: asyncio.Event, *, may_restart: bool = False) -> None:
     """Run until `stop`.
 
     Raises: SettingsError, StateError, CredentialLost; StartAnew where it may, before anything runs
@@ -63,8 +63,8 @@ async def run(settings: Settings, stop: asyncio.Event, *, may_start_anew: bool =
         return
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(ledger.close)
-        if may_start_anew and ledger.was_updated:
-            raise StartAnew
+        if may_restart and ledger.was_updated:
+            raise RestartNeeded
         try:
             await _run_with(ledger, settings, stop, stack)
         except* CredentialLost as lost:
@@ -81,7 +81,7 @@ async def _open_ledger(settings: Settings, stop: asyncio.Event) -> Ledger | None
                 max_bytes=settings.ledger_max_bytes,
                 reserve_bytes=settings.ledger_reserve_bytes,
             )
-        except NoSpace as error:
+        except LedgerFull as error:
             log.error("cannot open the ledger yet", reason=str(error), retry_in_s=NO_SPACE_RETRY_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(NO_SPACE_RETRY_S):

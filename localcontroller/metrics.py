@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from localcontroller.ledger.writer import Commit
+from localcontroller.ledger.writer import LedgerCommit
 
 COMMIT_BUCKETS_S: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
@@ -54,7 +54,7 @@ class Metrics:
             registry=self.registry,
         )
 
-    def count_commit(self, commit: Commit) -> None:
+    def count_commit(self, commit: LedgerCommit) -> None:
         if commit.changes:
             self.commits.inc()
             self.commit_seconds.observe(commit.duration_s)

@@ -42,7 +42,7 @@ class StatusApi:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         try:
-            await self._ledger.unacked()
+            await self._ledger.count_unacked()
         except Unavailable as error:
             return web.Response(status=503, text=str(error))
         return web.Response(text="ok")
@@ -82,7 +82,7 @@ class StatusApi:
         metrics.tasks.set(len(ledger.view.held))
         metrics.ledger_bytes.set(ledger.used_bytes)
         try:
-            metrics.unacked.set(await ledger.unacked())
+            metrics.unacked.set(await ledger.count_unacked())
         except Unavailable:
             metrics.unacked.set(float("nan"))
         text = generate_latest(metrics.registry)

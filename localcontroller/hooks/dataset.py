@@ -27,7 +27,7 @@ from localcontroller.hooks.keys import KeyDirectory
 from localcontroller.hooks.samples import NotUtf8
 from localcontroller.hooks.sources import Source, SourceError, Threads, format_of
 from localcontroller.hooks.web import WebSource, new_session
-from localcontroller.ledger.attempts import UPDATE_TIME, Message
+from localcontroller.ledger.attempts import UPDATE_TIME, WorkerMessage
 from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
 from localcontroller.ledger.tables import NotGranted, TaskRow
 
@@ -223,13 +223,13 @@ class Dataset:
             raise SourceError("InvalidSpec", f"spec: {error}") from error
         return self._sources.of(body.namespace, spec)
 
-    def message(self) -> Message:
+    def message(self) -> WorkerMessage:
         """What the last look says. Its updateTime alone is no news to the ledger."""
         now = times.rfc3339(times.utc_now())
         details = {"generation": str(self._task.held.version), UPDATE_TIME: now}
         if self._problem is None:
-            return Message(phase=PHASE, numbers={SAMPLES: self._samples}, details=details)
-        return Message(
+            return WorkerMessage(phase=PHASE, numbers={SAMPLES: self._samples}, details=details)
+        return WorkerMessage(
             phase=PHASE,
             status="lost",
             reason=self._problem.message[:MAX_REASON_CHARS],

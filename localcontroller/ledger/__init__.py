@@ -1,1 +1,1 @@
-"""What this node holds and owes, durably: SQLite, and the rules by which its rows change."""
+"""The ledger: tasks, workers and unsent reports of this node, durable in SQLite."""

@@ -1,11 +1,13 @@
-"""How what a worker says, and what is seen of it, changes what is known of it. Pure.
+"""How the known state of a worker changes with a message and with an observation. Pure.
 
-The ledger calls `heard` and `observed` inside its transactions. Nothing here does I/O or reads
-a clock. The same object comes back where nothing changed, so that nothing is written.
+The ledger calls `after_message` and `after_observation` inside its transactions. This module does
+no I/O and reads no clock. Both functions return the same object if nothing changed; then the ledger
+writes nothing.
 
-A worker is one pod's part in a task; its processes come and go, each an attempt. Counts are
-totals of one process, so a worker's totals are the sum over its processes. Any other number is
-the newest process's alone. The message says what is a count; a name that was one stays one.
+A worker is one pod's part in a task. Its processes come and go; each process is one attempt. A
+count is a total of one process, so the total of the worker is the sum over its processes. Any other
+number is the value of the newest process. The message says which names are counts; a name that was
+a count once stays a count.
 """
 
 from collections.abc import Mapping
@@ -16,15 +18,17 @@ import msgspec
 from common.errors import EdgeAIError
 from common.wire import TERMINAL, ReportBody, WorkerStatus
 
-MAX_PROCESSES: Final = 16  # of one worker kept apart; older ones are settled into one sum
-MAX_COUNTS: Final = 32  # names that a worker's processes count, all together
-UPDATE_TIME: Final = "updateTime"  # differs in every message, so it alone is no change
+MAX_WORKER_PROCESSES: Final = 16  # kept for each worker; counts of older processes are merged
+MAX_COUNTS: Final = 32  # different names of counts, over all processes of a worker
+UPDATE_TIME: Final = "updateTime"  # differs in each message, so it alone is no change
 
 Counts = Mapping[str, int]
 Number = int | float
 
 
 class TooManyCounts(EdgeAIError):
+    """The processes of a worker use more than MAX_COUNTS different names of counts."""
+
     def __init__(self, count: int) -> None:
         super().__init__(
             f"output.counts: with these the processes of this worker count {count} names, limit "
@@ -32,48 +36,50 @@ class TooManyCounts(EdgeAIError):
         )
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process says of itself. `counts` are totals since it started."""
+class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process of a worker says. `counts` are totals since the process started."""
 
     instance: str = ""
-    """Tells this process from others of the same worker; "" when it has no name for itself."""
+    """Identifies the process among the processes of its worker; "": the process has no name."""
     sequence: int | None = None
-    """Grows with each message of a process; None when it does not number them."""
+    """Grows with each message of the process; None: the process does not number its messages."""
     phase: str = ""
+    """The worker's own word for its current work, for example "training"."""
     status: WorkerStatus = "running"
+    """Where the process is in its life cycle."""
     reason: str = ""
-    """Why, where that is known: of what the LocalController itself does."""
+    """Why the status is so. Only messages of the LocalController itself have a reason."""
     heartbeat_s: float = 0.0
-    """It promises a message at least so often; 0: no promise."""
+    """The process promises a message at least so often, seconds; 0: no promise."""
     counts: dict[str, int] = {}
     numbers: dict[str, Number] = {}
     details: dict[str, str] = {}
 
 
-class Process(msgspec.Struct, frozen=True):
-    """One incarnation of a worker: the newest that it said of its counts."""
+class WorkerProcess(msgspec.Struct, frozen=True):
+    """One process of a worker, with the counts of its newest message."""
 
     attempt: int
     sequence: int | None
     counts: dict[str, int]
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one worker of one task."""
+class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the LocalController knows of one worker of one task."""
 
     attempt: int = 0
     instance: str | None = None
-    """The process of this attempt; None while it has not been heard."""
+    """The process of this attempt; None: this process has sent no message yet."""
     status: WorkerStatus = "running"
     reason: str = ""
-    """Why, where the LocalController said the status; "" where the process did."""
+    """Why the LocalController set the status; "": the status comes from the process."""
     phase: str = ""
     heartbeat_s: float = 0.0
     numbers: dict[str, Number] = {}
     details: dict[str, str] = {}
     settled: dict[str, int] = {}
-    """Counts of processes that are not kept apart any more."""
-    processes: dict[str, Process] = {}
+    """Sum of the counts of processes that are no longer in `processes`."""
+    processes: dict[str, WorkerProcess] = {}
     """By instance, oldest attempt first."""
 
     @property
@@ -89,7 +95,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count_names(self) -> set[str]:
-        """What any of its processes counted."""
+        """The names of all counts of all processes of this worker."""
         return {*self.settled, *(name for p in self.processes.values() for name in p.counts)}
 
     def report(self, observed_at: str) -> ReportBody:
@@ -103,77 +109,81 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-NOBODY: Final = Worker()
+NEW_WORKER: Final = WorkerState()
 
 
-def heard(worker: Worker, message: Message) -> Worker:
-    """The worker after `message` of one of its processes. Raises: TooManyCounts"""
+def after_message(worker: WorkerState, message: WorkerMessage) -> WorkerState:
+    """The state of the worker after `message` of one of its processes. Raises: TooManyCounts"""
     count_names = worker.count_names | message.counts.keys()
     if len(count_names) > MAX_COUNTS:
         raise TooManyCounts(len(count_names))
     process = worker.processes.get(message.instance)
     if process is None or _is_unnamed_successor(worker, message):
-        return _adopt(_begin(worker, message), message)
+        return _with_newest_facts(_with_new_process(worker, message), message)
     if _is_stale(process, message):
         return worker
     if _is_current(worker, process) and worker.is_finished:
-        return _revive(worker, message) if _is_alive_after_all(worker, message) else worker
-    updated = _count(worker, message, process.attempt)
+        return _revived(worker, message) if _disproves_end(worker, message) else worker
+    updated = _with_counts(worker, message, process.attempt)
     if _is_current(worker, process):
-        updated = _adopt(updated, message)
-    return worker if _says_nothing_new(worker, updated, message.instance) else updated
+        updated = _with_newest_facts(updated, message)
+    return worker if _is_same_report(worker, updated, message.instance) else updated
 
 
-def observed(worker: Worker, status: WorkerStatus, reason: str) -> Worker:
-    """The worker after it was seen from outside: silent, dead, or back ("running")."""
+def after_observation(worker: WorkerState, status: WorkerStatus, reason: str) -> WorkerState:
+    """The state of the worker after somebody else saw it: silent, dead, or running again."""
     if worker.is_finished or (worker.status, worker.reason) == (status, reason):
         return worker
     if status == "running" and (worker.status != "lost" or worker.heartbeat_s):
-        return worker  # it is not missed; or it is to say itself that it is back
+        # A worker that is not lost needs no correction, and a worker with heartbeats must itself
+        # say that it is back.
+        return worker
     return msgspec.structs.replace(
         worker, attempt=max(worker.attempt, 1), status=status, reason=reason
     )
 
 
-def _begin(worker: Worker, message: Message) -> Worker:
-    """Make room for a process that was not heard before, and make it the current one."""
-    unheard = worker.attempt > 0 and worker.instance is None and not worker.is_finished
-    attempt = worker.attempt if unheard else worker.attempt + 1
+def _with_new_process(worker: WorkerState, message: WorkerMessage) -> WorkerState:
+    """Add the process that sent its first message, and make this process the current one."""
+    # An observation may have begun the attempt before the process sent its first message.
+    is_begun = worker.attempt > 0 and worker.instance is None and not worker.is_finished
+    attempt = worker.attempt if is_begun else worker.attempt + 1
     settled = dict(worker.settled)
     processes = dict(worker.processes)
     if message.instance in processes:
         settled = _plus(settled, processes.pop(message.instance).counts)
-    while len(processes) >= MAX_PROCESSES:
+    while len(processes) >= MAX_WORKER_PROCESSES:
         settled = _plus(settled, processes.pop(next(iter(processes))).counts)
-    processes[message.instance] = Process(attempt, message.sequence, message.counts)
+    processes[message.instance] = WorkerProcess(attempt, message.sequence, message.counts)
     return msgspec.structs.replace(
         worker, attempt=attempt, instance=message.instance, settled=settled, processes=processes
     )
 
 
-def _is_alive_after_all(worker: Worker, message: Message) -> bool:
-    """Its end was seen from outside, and it speaks and promises to go on: what was seen is wrong.
+def _disproves_end(worker: WorkerState, message: WorkerMessage) -> bool:
+    """Whether `message` shows that the process still runs, though it was observed to have ended.
 
-    Without the promise it may be the last word of a process that has ended since.
+    A message without a heartbeat promise proves nothing: the process may have ended after it.
     """
     return bool(worker.reason) and message.heartbeat_s > 0
 
 
-def _revive(worker: Worker, message: Message) -> Worker:
-    """As a new attempt, because the cloud keeps the final state of this one for good."""
+def _revived(worker: WorkerState, message: WorkerMessage) -> WorkerState:
+    """Begin a new attempt, because the cloud never changes the final state of an attempt."""
     attempt = worker.attempt + 1
-    revived = msgspec.structs.replace(_count(worker, message, attempt), attempt=attempt)
-    return _adopt(revived, message)
+    revived = msgspec.structs.replace(_with_counts(worker, message, attempt), attempt=attempt)
+    return _with_newest_facts(revived, message)
 
 
-def _count(worker: Worker, message: Message, attempt: int) -> Worker:
-    process = Process(attempt, message.sequence, message.counts)
+def _with_counts(worker: WorkerState, message: WorkerMessage, attempt: int) -> WorkerState:
+    process = WorkerProcess(attempt, message.sequence, message.counts)
     return msgspec.structs.replace(
         worker, processes={**worker.processes, message.instance: process}
     )
 
 
-def _adopt(worker: Worker, message: Message) -> Worker:
+def _with_newest_facts(worker: WorkerState, message: WorkerMessage) -> WorkerState:
+    """Take all of `message` except its counts. Only for a message of the current process."""
     count_names = worker.count_names
     return msgspec.structs.replace(
         worker,
@@ -186,38 +196,43 @@ def _adopt(worker: Worker, message: Message) -> Worker:
     )
 
 
-def _is_current(worker: Worker, process: Process) -> bool:
+def _is_current(worker: WorkerState, process: WorkerProcess) -> bool:
     return process.attempt == worker.attempt
 
 
-def _is_stale(process: Process, message: Message) -> bool:
+def _is_stale(process: WorkerProcess, message: WorkerMessage) -> bool:
+    """Whether a newer message of the same process came earlier."""
     if process.sequence is None or message.sequence is None:
         return False
     return message.sequence <= process.sequence
 
 
-def _is_unnamed_successor(worker: Worker, message: Message) -> bool:
-    """A process without a name speaks after the end of its predecessor, or counts from anew."""
+def _is_unnamed_successor(worker: WorkerState, message: WorkerMessage) -> bool:
+    """Whether `message` is from a new process that has no name, as the process before it.
+
+    The message shows it by coming after the end of the process before, or by smaller counts.
+    """
     if message.instance:
         return False
     if worker.is_finished and worker.reason:
         return True
-    if message.sequence is not None:  # a message may have been overtaken
+    if message.sequence is not None:  # smaller counts may be of a message that came late
         return False
-    is_anew = worker.is_finished and message.status == "running"
-    return is_anew or _counts_fell(worker.processes[message.instance].counts, message.counts)
+    is_restarted = worker.is_finished and message.status == "running"
+    return is_restarted or _counts_fell(worker.processes[message.instance].counts, message.counts)
 
 
-def _counts_fell(known: Counts, said: Counts) -> bool:
-    """Totals of one process only grow."""
-    return any(said.get(name, count) < count for name, count in known.items())
+def _counts_fell(known: Counts, new: Counts) -> bool:
+    """Whether any count is smaller than before. Counts of one process only grow."""
+    return any(new.get(name, count) < count for name, count in known.items())
 
 
-def _says_nothing_new(old: Worker, new: Worker, instance: str) -> bool:
-    return _essence(old, instance) == _essence(new, instance)
+def _is_same_report(old: WorkerState, new: WorkerState, instance: str) -> bool:
+    """Whether the cloud needs no new report. `instance`: the only process that may differ."""
+    return _reported_facts(old, instance) == _reported_facts(new, instance)
 
 
-def _essence(worker: Worker, instance: str) -> tuple[object, ...]:
+def _reported_facts(worker: WorkerState, instance: str) -> tuple[object, ...]:
     details = {name: text for name, text in worker.details.items() if name != UPDATE_TIME}
     return (
         worker.status,

@@ -1,14 +1,14 @@
-"""The ledger's file: opened, guarded, replaced when damaged, with space kept in reserve.
+"""The ledger's file: opens it, locks it, replaces it when damaged, and keeps a disk reserve.
 
-Used by the writer's thread alone (and once by whoever opens it). A commit here is durable: WAL
-with synchronous=FULL, asserted, and the directory is synced when the file comes into being. One
-process owns the directory (flock), so the connection locks the file for good and needs no
-shared memory file.
+Only the writer's thread uses a LedgerFile; before, `Ledger.open` opens it on a thread. A commit is
+durable: WAL with synchronous=FULL is asserted, and the directory is synced when the file is new.
+One process owns the directory (flock), so the connection keeps its lock on the file and needs no
+shared memory file. The directory contains:
 
     lock             flock of the LocalController that uses the directory
-    ledger.db, -wal  the ledger
-    ledger.db.damaged-<n>, …-wal   what could not be read, for a person to look at
-    reserve          bytes that are given up when the disk is full, so that final states fit
+    ledger.db, -wal  the ledger and its write-ahead log
+    ledger.db.damaged-<n>, …-wal   damaged ledgers, kept for a person to look at
+    reserve          disk space that is released when the disk is full, so that final states fit
 """
 
 import contextlib
@@ -22,20 +22,20 @@ from typing import Any, Final, TypeVar
 
 from common.errors import EdgeAIError, StateError, Unavailable
 from common.logs import get_logger
-from localcontroller.ledger.schema import TooNew, update
-from localcontroller.ledger.tables import Damaged, NoSpace, Tables, View
+from localcontroller.ledger.schema import SchemaTooNew, update
+from localcontroller.ledger.tables import LedgerDamaged, LedgerFull, LedgerTables, LedgerView
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
-Operation = Callable[[Tables], Any]
+LedgerOperation = Callable[[LedgerTables], Any]
 
 LEDGER: Final = "ledger.db"
-MAX_QUARANTINED: Final = 3  # damaged files that are kept, the newest
-WAL_PAGES: Final = 256  # a checkpoint so often keeps the log near 1 MiB
+MAX_DAMAGED: Final = 3  # damaged ledgers that are kept: the newest
+WAL_PAGES: Final = 256  # pages between checkpoints; keeps the log near WAL_BYTES
 WAL_BYTES: Final = 1024 * 1024
 
-_SQLITE_PRIMARY: Final = 0xFF  # the part of an error code that names its class
+_SQLITE_PRIMARY: Final = 0xFF  # mask: an error code without its details
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _NOT_DAMAGE: Final = frozenset(
     {
@@ -57,29 +57,30 @@ def _code(error: BaseException) -> int:
 
 
 def is_full(error: BaseException) -> bool:
-    """No space: SQLite says FULL for ENOSPC alone, and a plain failed write for a quota."""
+    """Whether the disk has no space. For a full quota SQLite says IOERR_WRITE instead of FULL."""
     code = _code(error)
     return code & _SQLITE_PRIMARY == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
 
 
 def is_damage(error: BaseException) -> bool:
-    return isinstance(error, Damaged) or _code(error) & _SQLITE_PRIMARY in _DAMAGE
+    """Whether the ledger file is damaged and must be replaced."""
+    return isinstance(error, LedgerDamaged) or _code(error) & _SQLITE_PRIMARY in _DAMAGE
 
 
 class LedgerFile:
-    """Args: max_bytes: of the ledger file; reserve_bytes: of the file that is given up.
+    """Args: max_bytes: limit of the ledger file; reserve_bytes: size of the disk reserve.
 
-    Raises: StateError when the directory cannot be used, or is used by someone else; NoSpace
+    Raises: StateError when the directory cannot be used, or another process uses it; LedgerFull
     """
 
     def __init__(self, directory: Path, *, max_bytes: int, reserve_bytes: int) -> None:
         self._directory = directory
         self._path = directory / LEDGER
         self._max_bytes = max_bytes
-        self._reserve = Reserve(directory / "reserve", reserve_bytes)
+        self._reserve = DiskReserve(directory / "reserve", reserve_bytes)
         self._lock_fd = _lock(directory)
         self._db: sqlite3.Connection | None = None
-        self.was_updated = False  # sqlite-utils was loaded to take steps of the schema
+        self.was_updated = False  # a migration ran, for which sqlite-utils was loaded
         try:
             self._open_or_replace()
         except BaseException:
@@ -89,7 +90,7 @@ class LedgerFile:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes on disk: the ledger and its log."""
+        """Bytes on disk: the ledger file and its write-ahead log."""
         files = (self._path, self._path.with_name(LEDGER + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
@@ -98,33 +99,34 @@ class LedgerFile:
         """Rows changed since the file was opened."""
         return 0 if self._db is None else self._db.total_changes
 
-    def transact(self, operations: Sequence[Operation]) -> list[Any]:
-        """Run all in one transaction. Returns: each one's result, or the EdgeAIError it raised.
+    def transact(self, operations: Sequence[LedgerOperation]) -> list[Any]:
+        """Run `operations` in one transaction.
 
-        Raises: sqlite3.Error, Damaged: nothing of it took effect; Unavailable: no ledger
+        Returns: for each operation its result, or the EdgeAIError that it raised
+        Raises: sqlite3.Error, LedgerDamaged: no operation had an effect; Unavailable: no ledger
         """
         db, tables = self._opened()
         with _transaction(db):
-            results = [_attempt(operation, tables) for operation in operations]
+            results = [_result_or_error(operation, tables) for operation in operations]
         if _inodes(self._path) != self._inodes:
-            raise Damaged(f"{LEDGER} was removed or replaced while it was in use")
+            raise LedgerDamaged(f"{LEDGER} was removed or replaced while it was in use")
         return results
 
-    def view(self, last: View | None = None) -> View:
+    def view(self, last: LedgerView | None = None) -> LedgerView:
         return self._opened()[1].view(last)
 
     def replace(self, reason: str) -> None:
-        """Set the damaged ledger aside and start a new one. Raises: StateError, NoSpace"""
+        """Set the damaged ledger aside and begin an empty one. Raises: StateError, LedgerFull"""
         self._close_database()
         try:
-            set_aside = _quarantine(self._path)
+            kept_as = _set_aside(self._path)
         except OSError as error:
             raise StateError(
                 self._directory,
                 f"cannot set the damaged {LEDGER} aside: {error.strerror}",
                 "make it a writable directory again, or restart with another --state-dir",
             ) from error
-        log.error("ledger damaged, started a new one", reason=reason, kept_as=str(set_aside))
+        log.error("ledger damaged, started a new one", reason=reason, kept_as=str(kept_as))
         self._open()
 
     def close(self) -> None:
@@ -133,17 +135,17 @@ class LedgerFile:
 
     # ---- reserve --------------------------------------------------------------------------------
 
-    def has_reserve(self) -> bool:
-        """Whether ordinary writes may go on; takes the reserve back where there is space again."""
+    def ensure_reserve(self) -> bool:
+        """Allocate the disk reserve if it is released. Returns: whether the reserve is there."""
         return self._reserve.is_filled or self._reserve.fill()
 
     def release_reserve(self) -> bool:
-        """Give the reserve up for a final state. Returns: whether there was any."""
+        """Free the disk reserve for a final state. Returns: whether there was a reserve."""
         return self._reserve.release()
 
     # ---- opening --------------------------------------------------------------------------------
 
-    def _opened(self) -> tuple[sqlite3.Connection, Tables]:
+    def _opened(self) -> tuple[sqlite3.Connection, LedgerTables]:
         if self._db is None:
             try:
                 self._open_or_replace()
@@ -155,18 +157,18 @@ class LedgerFile:
     def _open_or_replace(self) -> None:
         try:
             self._open()
-        except (sqlite3.DatabaseError, Damaged) as error:
+        except (sqlite3.DatabaseError, LedgerDamaged) as error:
             self.replace(str(error))
 
     def _open(self) -> None:
-        """Raises: StateError, NoSpace; whatever else SQLite raises means damage"""
+        """Raises: StateError, LedgerFull; any other error of SQLite means damage"""
         try:
             self._db, self._tables = self._connect()
         except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise self._unusable(error) from error
             if not self._reserve.release():
-                raise NoSpace(f"no space to open {self._path}") from error
+                raise LedgerFull(f"no space to open {self._path}") from error
             self._open()
         _sync_directory(self._directory)
         self._inodes = _inodes(self._path)
@@ -180,15 +182,15 @@ class LedgerFile:
             "make it writable for this process, and close programs that have the file open",
         )
 
-    def _connect(self) -> tuple[sqlite3.Connection, Tables]:
+    def _connect(self) -> tuple[sqlite3.Connection, LedgerTables]:
         db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             _prepare(db, self._directory)
             db.execute(f"PRAGMA max_page_count = {self._max_bytes // _page_bytes(db)}")
             self.was_updated |= _update(db, self._directory)
-            tables = Tables(db, max_bytes=self._max_bytes)
+            tables = LedgerTables(db, max_bytes=self._max_bytes)
             with _transaction(db):
-                tables.introduce(secrets.token_hex(16))
+                tables.ensure_ledger_id(secrets.token_hex(16))
                 tables.check()
         except BaseException:
             db.close()
@@ -197,26 +199,26 @@ class LedgerFile:
 
     def _close_database(self) -> None:
         if self._db is not None:
-            with contextlib.suppress(sqlite3.Error):  # its last checkpoint may meet the damage
+            with contextlib.suppress(sqlite3.Error):  # the checkpoint on closing may hit the damage
                 self._db.close()
             self._db = None
 
 
 @contextlib.contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commits at its end; leaves nothing behind when that, or what is within, fails."""
+    """Commit at the end; roll back if the body or the commit fails."""
     db.execute("BEGIN")
     try:
         yield
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:  # SQLite ends it itself after some errors
+        if db.in_transaction:  # after some errors SQLite has rolled back already
             db.execute("ROLLBACK")
         raise
 
 
-def _attempt(operation: Operation, tables: Tables) -> Any:
-    """Refusals come before an operation's first write, so the others of a batch stand."""
+def _result_or_error(operation: LedgerOperation, tables: LedgerTables) -> Any:
+    """An operation raises EdgeAIError only before its first write, so the batch can go on."""
     try:
         return operation(tables)
     except EdgeAIError as error:
@@ -224,7 +226,7 @@ def _attempt(operation: Operation, tables: Tables) -> Any:
 
 
 def _inodes(path: Path) -> tuple[int | None, ...]:
-    """Tell the files that a path names from those that it named before."""
+    """Inodes of ledger and log. They change when somebody removes or replaces a file."""
     return tuple(_inode(file) for file in (path, path.with_name(f"{path.name}-wal")))
 
 
@@ -250,14 +252,14 @@ def _prepare(db: sqlite3.Connection, directory: Path) -> None:
     db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
     if verdict != "ok":
-        raise Damaged(verdict)
+        raise LedgerDamaged(verdict)
 
 
 def _update(db: sqlite3.Connection, directory: Path) -> bool:
-    """Returns: whether a step was due. Raises: StateError"""
+    """Apply missing migration steps. Returns: whether a step was missing. Raises: StateError"""
     try:
         return update(db)
-    except TooNew as error:
+    except SchemaTooNew as error:
         raise StateError(
             directory,
             f"{LEDGER} {error}",
@@ -271,7 +273,7 @@ def _page_bytes(db: sqlite3.Connection) -> int:
 
 
 def _lock(directory: Path) -> int:
-    """Own the directory until the descriptor is closed, or the process ends however it ends."""
+    """Lock the directory until the returned descriptor is closed, or the process ends."""
     try:
         if not directory.is_dir():
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -296,7 +298,7 @@ def _lock(directory: Path) -> int:
 
 
 def _sync_directory(directory: Path) -> None:
-    """A new file survives a power cut only once its directory entry does."""
+    """Sync the directory: a new file survives a power cut only if its directory entry does."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -304,30 +306,30 @@ def _sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def _quarantine(path: Path) -> Path:
-    """Rename the ledger and its log to the next free number; old ones beyond the limit go."""
+def _set_aside(path: Path) -> Path:
+    """Rename the ledger and its log to a new number; delete the oldest beyond MAX_DAMAGED."""
     taken = sorted(
         int(suffix)
         for file in path.parent.glob(f"{path.name}.damaged-*")
         if (suffix := file.name.rpartition("-")[2]).isdecimal()
     )
     number = taken[-1] + 1 if taken else 1
-    for old in taken[: max(0, len(taken) + 1 - MAX_QUARANTINED)]:
+    for old in taken[: max(0, len(taken) + 1 - MAX_DAMAGED)]:
         for suffix in ("", "-wal"):
-            _damaged(path, old, suffix).unlink(missing_ok=True)
+            _damaged_path(path, old, suffix).unlink(missing_ok=True)
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(_damaged(path, number, suffix))
+            path.with_name(path.name + suffix).rename(_damaged_path(path, number, suffix))
     _sync_directory(path.parent)
-    return _damaged(path, number, "")
+    return _damaged_path(path, number, "")
 
 
-def _damaged(path: Path, number: int, suffix: str) -> Path:
+def _damaged_path(path: Path, number: int, suffix: str) -> Path:
     return path.with_name(f"{path.name}.damaged-{number}{suffix}")
 
 
-class Reserve:
-    """A file of no content whose space is given up when the disk is full."""
+class DiskReserve:
+    """A file that occupies disk space. Deleting it makes room for final states on a full disk."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self._path = path
@@ -335,7 +337,7 @@ class Reserve:
         self.is_filled = False
 
     def fill(self) -> bool:
-        """Take the space. Returns: whether it is there; if not, none of it is kept."""
+        """Allocate all of the space, or none. Returns: whether the space is allocated."""
         try:
             self._allocate()
         except OSError:
@@ -355,7 +357,7 @@ class Reserve:
             os.close(fd)
 
     def release(self) -> bool:
-        """Give the space up. Returns: whether there was any to give."""
+        """Delete the file. Returns: whether there was a file."""
         self.is_filled = False
         try:
             self._path.unlink()

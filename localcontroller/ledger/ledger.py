@@ -1,8 +1,8 @@
-"""What this node holds and owes, durably: tasks, their workers' states, unacknowledged reports.
+"""The durable state of this node: tasks, states of their workers, unacknowledged reports.
 
-Used by link, worker API, watchers and REST from the event loop. A call returns after the commit
-(or raises Unavailable, and nothing happened); reading `view` costs nothing. No path leads
-from here to the network.
+The link, the worker API, the watches and the REST API use the ledger from the event loop. A call
+returns after the commit. A call that raises Unavailable had no effect. Reading `view` needs no disk
+access. The ledger never uses the network.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from common.edge_session import Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
 from common.wire import WorkerStatus
 from localcontroller.ledger import attempts
-from localcontroller.ledger.attempts import Message, Worker
+from localcontroller.ledger.attempts import WorkerMessage, WorkerState
 from localcontroller.ledger.file import LedgerFile
-from localcontroller.ledger.tables import Grant, Tables, TaskRow, View, WorkerRow
-from localcontroller.ledger.writer import Commit, Writer
+from localcontroller.ledger.tables import Grant, LedgerTables, LedgerView, TaskRow, WorkerRow
+from localcontroller.ledger.writer import LedgerCommit, LedgerWriter
 
 CloudFrame = wire.Assign | wire.Withdraw | wire.Synced | ReportAcked
 
@@ -30,23 +30,25 @@ DEFAULT_RESERVE_BYTES: Final = 1024 * 1024
 MAX_REASON_CHARS: Final = 1024
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """What became of a message: the worker as it is now, and whether its process is the newest."""
+class RecordedMessage(msgspec.Struct, frozen=True):
+    """The result of one recorded message."""
 
-    worker: Worker
+    worker: WorkerState
+    """The state of the worker after the commit."""
     is_current: bool
+    """Whether the newest process of the worker sent the message."""
 
 
 class Ledger:
-    """Use `open`; a ledger belongs to the event loop on which it was opened."""
+    """Made by `open`. A ledger belongs to the event loop on which it was opened."""
 
-    def __init__(self, file: LedgerFile, view: View, *, now: times.Clock) -> None:
+    def __init__(self, file: LedgerFile, view: LedgerView, *, now: times.Clock) -> None:
         self.view = view  # as of the newest commit
-        self.on_commit: Callable[[Commit], None] | None = None  # for metrics
+        self.on_commit: Callable[[LedgerCommit], None] | None = None  # set by `app`, for metrics
         self._file = file
         self._now = now
-        self._changed = asyncio.Event()  # a new one for each change
-        self._writer = Writer(file, view, self._on_commit)
+        self._changed = asyncio.Event()  # set at the next change of `view`, then replaced
+        self._writer = LedgerWriter(file, view, self._on_commit)
 
     @classmethod
     async def open(
@@ -57,9 +59,9 @@ class Ledger:
         reserve_bytes: int = DEFAULT_RESERVE_BYTES,
         now: times.Clock = times.utc_now,
     ) -> "Ledger":
-        """Raises: StateError, NoSpace"""
+        """Raises: StateError, LedgerFull"""
 
-        def open_file() -> tuple[LedgerFile, View]:
+        def open_file() -> tuple[LedgerFile, LedgerView]:
             file = LedgerFile(directory, max_bytes=max_bytes, reserve_bytes=reserve_bytes)
             return file, file.view()
 
@@ -67,53 +69,56 @@ class Ledger:
         return cls(file, view, now=now)
 
     async def close(self) -> None:
-        """Commit what waits and let the directory go; idempotent."""
+        """Commit all waiting operations and unlock the directory. Idempotent."""
         await self._writer.close()
 
     @property
     def was_updated(self) -> bool:
-        """Whether steps of the schema were taken, for which a library was loaded."""
+        """Whether a migration ran, for which a large library was loaded."""
         return self._file.was_updated
 
     @property
     def used_bytes(self) -> int:
-        """Bytes on disk: the ledger and its log."""
+        """Bytes on disk: the ledger file and its write-ahead log."""
         return self._file.used_bytes
 
-    async def change_since(self, seen: View) -> View:
-        """The view, as soon as it is another than `seen`."""
+    async def change_since(self, seen: LedgerView) -> LedgerView:
+        """Wait until `view` is not `seen` any more. Returns: the new view"""
         while self.view is seen:
             await self._changed.wait()
         return self.view
 
-    # ---- the cloud's side -----------------------------------------------------------------------
+    # ---- for the link ---------------------------------------------------------------------------
 
     async def apply(self, frames: Sequence[CloudFrame]) -> list[str]:
-        """Take what the GlobalManager says, in order, in one commit.
+        """Apply frames of the GlobalManager, in order, in one commit.
 
-        Returns: for each frame why it was refused for good, or ""
+        Returns: for each frame why the ledger refuses it for good; "" for an applied frame
         """
         return await self._writer.submit(partial(_apply, frames))
 
-    async def see_epoch(self, epoch: int) -> None:
-        """Never again accept a GlobalManager of an older epoch."""
+    async def remember_epoch(self, epoch: int) -> None:
+        """Remember the epoch of a GlobalManager. The link refuses a smaller epoch from then on."""
         if epoch > self.view.epoch:
-            await self._writer.submit(lambda tables: tables.see_epoch(epoch))
+            await self._writer.submit(lambda tables: tables.remember_epoch(epoch))
 
     async def reports(self, *, after: int = 0) -> list[Outgoing]:
-        """What the cloud has not acknowledged, of revisions beyond `after`, oldest first."""
+        """The unacknowledged reports with revisions above `after`, oldest first."""
         return await self._writer.submit(lambda tables: tables.reports(after=after), is_read=True)
 
-    # ---- the workers' side ----------------------------------------------------------------------
+    # ---- for the worker API and the watches -----------------------------------------------------
 
     def grant(self, secret_hash: str) -> Grant | None:
-        """What the secret with this sha256 (lower-case hex) gives the right to."""
+        """The grant of a secret; None: no task has it. Args: sha256 of it, lower-case hex"""
         return self.view.grants.get(secret_hash)
 
     async def record(
-        self, uid: Uid, name: WorkerName, messages: Sequence[Message]
-    ) -> list[Recorded]:
-        """What processes of one worker say. Raises: NotGranted, NoSpace, Unavailable"""
+        self, uid: Uid, name: WorkerName, messages: Sequence[WorkerMessage]
+    ) -> list[RecordedMessage]:
+        """Record messages of one worker.
+
+        Raises: NotGranted, TooManyCounts, LedgerFull, Unavailable
+        """
         is_final = any(message.status in wire.TERMINAL for message in messages)
         return await self._writer.submit(
             partial(_record, uid, name, messages, self._observed_at()), is_urgent=is_final
@@ -125,11 +130,11 @@ class Ledger:
         name: WorkerName,
         status: WorkerStatus,
         reason: str,
-    ) -> Worker:
-        """What was seen of a worker from outside: silent, dead, or back.
+    ) -> WorkerState:
+        """Record that a watch saw a worker silent, dead, or running again.
 
-        Returns: the worker as it is now
-        Raises: NotGranted, NoSpace, Unavailable
+        Returns: the state of the worker after the commit
+        Raises: NotGranted, LedgerFull, Unavailable
         """
         return await self._writer.submit(
             partial(_observe, uid, name, status, reason[:MAX_REASON_CHARS], self._observed_at()),
@@ -139,22 +144,23 @@ class Ledger:
     # ---- reading --------------------------------------------------------------------------------
 
     async def tasks(self, plural: str) -> list[TaskRow]:
-        """The tasks of kinds with this plural, as they were assigned."""
+        """The tasks whose kind has this plural, for example "datasets"."""
         return await self._writer.submit(lambda tables: tables.tasks(plural), is_read=True)
 
     async def workers(self) -> list[WorkerRow]:
+        """All workers of tasks that this node holds, by task and name."""
         return await self._writer.submit(lambda tables: list(tables.workers()), is_read=True)
 
-    async def unacked(self) -> int:
-        """Reports that the cloud has not acknowledged."""
-        return await self._writer.submit(Tables.unacked, is_read=True)
+    async def count_unacked(self) -> int:
+        """How many reports the GlobalManager has not acknowledged."""
+        return await self._writer.submit(LedgerTables.count_unacked, is_read=True)
 
     # ---------------------------------------------------------------------------------------------
 
     def _observed_at(self) -> str:
         return times.rfc3339(self._now())
 
-    def _on_commit(self, commit: Commit) -> None:
+    def _on_commit(self, commit: LedgerCommit) -> None:
         if self.on_commit is not None:
             self.on_commit(commit)
         if commit.view is not self.view:
@@ -163,7 +169,7 @@ class Ledger:
             self._changed = asyncio.Event()
 
 
-def _apply(frames: Sequence[CloudFrame], tables: Tables) -> list[str]:
+def _apply(frames: Sequence[CloudFrame], tables: LedgerTables) -> list[str]:
     refusals = []
     for frame in frames:
         if isinstance(frame, ReportAcked):
@@ -175,14 +181,18 @@ def _apply(frames: Sequence[CloudFrame], tables: Tables) -> list[str]:
 
 
 def _record(
-    uid: Uid, name: WorkerName, messages: Sequence[Message], observed_at: str, tables: Tables
-) -> list[Recorded]:
+    uid: Uid,
+    name: WorkerName,
+    messages: Sequence[WorkerMessage],
+    observed_at: str,
+    tables: LedgerTables,
+) -> list[RecordedMessage]:
     old = new = tables.worker(uid, name)
     for message in messages:
-        new = attempts.heard(new, message)
+        new = attempts.after_message(new, message)
     if new is not old:
         tables.put_worker(uid, name, old, new, observed_at=observed_at)
-    return [Recorded(new, message.instance == new.instance) for message in messages]
+    return [RecordedMessage(new, message.instance == new.instance) for message in messages]
 
 
 def _observe(
@@ -191,10 +201,10 @@ def _observe(
     status: WorkerStatus,
     reason: str,
     observed_at: str,
-    tables: Tables,
-) -> Worker:
+    tables: LedgerTables,
+) -> WorkerState:
     old = tables.worker(uid, name)
-    new = attempts.observed(old, status, reason)
+    new = attempts.after_observation(old, status, reason)
     if new is not old:
         tables.put_worker(uid, name, old, new, observed_at=observed_at)
     return new

@@ -1,14 +1,14 @@
-"""The ledger's schema, as steps that are never changed once released; add another instead.
+"""The migration steps of the ledger's schema. A released step is never changed; add a new step.
 
-Loaded by `schema` when a ledger is opened that misses a step. Each step is one transaction with the
-record of it. All tables are STRICT: SQLite refuses a value of a wrong type instead of keeping it.
+`schema` imports this module when it opens a ledger that misses a step. Each step is one transaction
+together with its record. All tables are STRICT: SQLite refuses a value of a wrong type.
 
-A release that is rolled back leaves its ledger to the one before it. So a step only adds: a table,
-an index, or a column with a default that means "not known", for rows that the older release writes.
-What an older one cannot live with takes two releases: the first adds and writes both forms, the
-second removes the old one and says, with `require`, which schema the file needs from then on. The
-same is true of what the bodies within the rows hold: further fields, but no further values of
-those that are known.
+After a rollback the older release uses the same ledger file. So a step may only add: a table, an
+index, or a column whose default means "not known", because the older release writes rows without
+this column. A change that the older release cannot use takes two releases: the first release adds
+the new form and writes both forms; the second release removes the old form and calls `require` with
+the schema that the file needs from then on. The same rule holds for the msgpack bodies in the rows:
+new fields may be added, but a known field gets no new values.
 """
 
 import sqlite3
@@ -18,16 +18,16 @@ from sqlite_utils import Database, Migrations
 
 from localcontroller.ledger.schema import SET
 
-MIGRATIONS: Final = Migrations(SET)  # each step's name stands in schema.STEPS, too
+MIGRATIONS: Final = Migrations(SET)  # schema.STEPS lists the name of each step, too
 
 
 def apply(connection: sqlite3.Connection) -> None:
-    """Take the steps that are missing."""
+    """Apply the missing steps."""
     MIGRATIONS.apply(Database(connection, execute_plugins=False))
 
 
 def require(db: Database, schema: int) -> None:
-    """From this step on the file is of no use to a build that knows fewer than `schema` steps."""
+    """Make builds that know fewer than `schema` steps refuse the file from this step on."""
     db.execute(f"PRAGMA user_version = {schema}")
 
 

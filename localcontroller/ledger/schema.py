@@ -1,7 +1,7 @@
-"""Which schema a ledger has, and whether steps of it are missing.
+"""Finds out which schema a ledger file has, and applies the missing migration steps.
 
-Asked each time a ledger is opened. The steps themselves are loaded only where one is due, for
-sqlite-utils takes 5 MiB, and 15 where numpy is installed.
+Called each time a ledger is opened. `migrations` is imported only if a step is missing, because
+sqlite-utils takes 5 MiB of memory, and 15 MiB where numpy is installed.
 """
 
 import sqlite3
@@ -13,42 +13,43 @@ from common.logs import get_logger
 log = get_logger(__name__)
 
 SET: Final = "localcontroller"
-STEPS: Final = ["tasks_and_workers"]  # names of the steps in `migrations`, in their order
+STEPS: Final = ["tasks_and_workers"]  # names of the steps in `migrations`, in order
 
 
-class TooNew(EdgeAIError):
-    """The ledger needs a newer schema than this build knows; its numbers count the steps."""
+class SchemaTooNew(EdgeAIError):
+    """The ledger file needs a newer schema than this build knows."""
 
     def __init__(self, *, needed: int, known: int) -> None:
+        """Args: numbers of migration steps"""
         super().__init__(f"needs schema {needed}, this localcontroller knows {known}")
 
 
 def update(connection: sqlite3.Connection) -> bool:
-    """Take the steps that are missing. Returns: whether any was
+    """Apply the missing migration steps. Returns: whether any step was missing.
 
-    Raises: TooNew, and nothing was changed
+    Raises: SchemaTooNew; then nothing was changed
     """
     needed = connection.execute("PRAGMA user_version").fetchone()[0]
     if needed > len(STEPS):
-        raise TooNew(needed=needed, known=len(STEPS))
-    taken = _taken(connection)
-    is_due = any(step not in taken for step in STEPS)
-    if is_due:
+        raise SchemaTooNew(needed=needed, known=len(STEPS))
+    applied = _applied_steps(connection)
+    is_step_missing = any(step not in applied for step in STEPS)
+    if is_step_missing:
         from localcontroller.ledger import migrations
 
         migrations.apply(connection)
-    newer = [step for step in taken if step not in STEPS]
+    newer = [step for step in applied if step not in STEPS]
     if newer:
         log.info("ledger has additions of a newer localcontroller, kept as they are", steps=newer)
-    return is_due
+    return is_step_missing
 
 
-def _taken(connection: sqlite3.Connection) -> list[str]:
-    """The names that sqlite-utils has noted of steps taken."""
-    is_there = connection.execute(
+def _applied_steps(connection: sqlite3.Connection) -> list[str]:
+    """The names of the applied steps, as sqlite-utils recorded them in the file."""
+    has_record = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '_sqlite_migrations'"
     ).fetchone()
-    if is_there is None:
+    if has_record is None:
         return []
     rows = connection.execute(
         "SELECT name FROM _sqlite_migrations WHERE migration_set = ? ORDER BY rowid", (SET,)

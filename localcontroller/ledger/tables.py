@@ -1,8 +1,9 @@
-"""The ledger's rows and the rules by which they change. Runs inside one transaction.
+"""The rows of the ledger and the rules by which rows change. Runs inside one transaction.
 
-Called by the ledger's operations on the thread that owns the connection; never commits. SQL is
-written out because this is the hot path: sqlite-utils' own upsert costs twice the time, and the
-library 5 MiB. Columns are always named, for a newer release may have added some (see migrations).
+The ledger's operations call this module on the thread that owns the connection. It never commits.
+The SQL is written by hand because this is the hot path: the upsert of sqlite-utils takes twice the
+time, and the library 5 MiB of memory. Each statement names its columns, because a newer release may
+have added columns (see migrations).
 """
 
 import sqlite3
@@ -15,52 +16,58 @@ from common import wire
 from common.edge_session import Outgoing
 from common.errors import EdgeAIError, InvalidName, ProtocolError, Unavailable
 from common.ids import TaskKey, Uid, WorkerName, parse_task_key
-from localcontroller.ledger.attempts import NOBODY, Process, Worker, observed
+from localcontroller.ledger.attempts import (
+    NEW_WORKER,
+    WorkerProcess,
+    WorkerState,
+    after_observation,
+)
 
-TASK_SHARE: Final = 0.75  # of the ledger's size that tasks may fill; the rest is for reports
-RUNNING_SHARE: Final = 0.9  # … that reports may fill; the rest is for final states
-RETIRED_SHARE: Final = 0.5  # beyond which no worker is kept whose task is gone
-MAX_RETIRED: Final = 256  # workers kept so that their counts and attempts go on if a task returns
+# Shares of the ledger's maximal size.
+TASK_SHARE: Final = 0.75  # a larger ledger takes no new task; the rest is for reports
+RUNNING_SHARE: Final = 0.9  # a larger ledger takes final states of workers only
+RETIRED_SHARE: Final = 0.5  # a larger ledger keeps no worker whose task left the node
+MAX_RETIRED: Final = 256  # workers kept after their task left: counts go on if the task returns
 SQL_INTEGER_MAX: Final = 2**63 - 1
 
-_WORKER: Final = "attempt, workers.instance, heartbeat_s, settled, workers.body"
+_WORKER_COLUMNS: Final = "attempt, workers.instance, heartbeat_s, settled, workers.body"
 
 
-class NoSpace(Unavailable):
-    """Nothing can be made durable now: the disk, or the ledger's own limit, is full."""
+class LedgerFull(Unavailable):
+    """The disk is full, or the ledger has reached its own limit: nothing can be made durable."""
 
 
-class Damaged(Exception):
-    """A row is not what was written; the ledger must be replaced."""
+class LedgerDamaged(Exception):
+    """The ledger file is damaged, for example a row cannot be decoded. It must be replaced."""
 
 
 class NotGranted(EdgeAIError):
-    """No assigned task names this worker (any more)."""
+    """No task on this node names the worker (any more)."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a secret gives the right to: reports of these workers of one task."""
+    """The right that a secret gives: to report as these workers of one task."""
 
     key: TaskKey
     uid: Uid
     workers: frozenset[WorkerName]
 
 
-class View(msgspec.Struct, frozen=True):
-    """What of the ledger is kept in memory, as of one commit."""
+class LedgerView(msgspec.Struct, frozen=True):
+    """The part of the ledger that is kept in memory, as of one commit."""
 
     ledger_id: str
-    """Random; another one after the ledger was lost. `instance` of the table and of Hello."""
+    """Random; a new ledger has a new one. Column `meta.instance`, and `instance` in Hello."""
     epoch: int
     revision: int
-    """The newest report's; grows with every change of a worker's state."""
+    """Of the newest report; grows with each change of a worker's state."""
     held: dict[TaskKey, wire.Held]
     grants: dict[str, Grant]
-    """By sha256 of the secret, lower-case hex; what no secret gives the right to is not here."""
+    """By sha256 of the secret, lower-case hex. Workers without a secret are in no grant."""
 
 
 class TaskRow(msgspec.Struct, frozen=True):
-    """One task as it was assigned; `body` is a wire.AssignmentBody."""
+    """One task as the GlobalManager assigned it; `body` is an encoded wire.AssignmentBody."""
 
     key: TaskKey
     held: wire.Held
@@ -72,48 +79,49 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
-    """One worker with its place in the outbox."""
+    """One worker of a task that this node holds."""
 
     key: TaskKey
     uid: Uid
     name: WorkerName
-    worker: Worker
+    worker: WorkerState
     is_acked: bool
+    """The GlobalManager has acknowledged the newest report of the worker."""
 
 
-class Tables:
-    """Args: max_bytes: size that the database may have"""
+class LedgerTables:
+    """Args: max_bytes: limit of the database file"""
 
     def __init__(self, db: sqlite3.Connection, *, max_bytes: int) -> None:
         self._db = db
         self._max_bytes = max_bytes
         self._page_bytes = self._scalar("PRAGMA page_size")
-        self._tasks_changed = True  # since the last view
+        self._tasks_changed = True  # since the last call of view()
 
     # ---- meta -----------------------------------------------------------------------------------
 
-    def introduce(self, ledger_id: str) -> None:
-        """Give a new ledger its identity; an old one keeps its own."""
+    def ensure_ledger_id(self, ledger_id: str) -> None:
+        """Give a new ledger this id. A ledger that has an id keeps it."""
         self._execute(
             "INSERT OR IGNORE INTO meta (id, instance, epoch, revision) VALUES (1, ?, 0, 0)",
             ledger_id,
         )
 
-    def see_epoch(self, epoch: int) -> None:
+    def remember_epoch(self, epoch: int) -> None:
         self._execute("UPDATE meta SET epoch = ? WHERE epoch < ?", epoch, epoch)
 
-    def view(self, last: View | None = None) -> View:
-        """What is in the tables now; `last` itself, or parts of it, where that has not changed."""
-        row = self._rows("SELECT instance, epoch, revision FROM meta").fetchone()
+    def view(self, last: LedgerView | None = None) -> LedgerView:
+        """A view of the tables as they are now. Reuses `last`, or its parts, if unchanged."""
+        row = self._rows("SELECT instance AS ledger_id, epoch, revision FROM meta").fetchone()
         if row is None:
-            raise Damaged("no identity")
+            raise LedgerDamaged("the ledger has no id")
         ledger_id, epoch, revision = row
         if last is None or self._tasks_changed:
             self._tasks_changed = False
-            return View(ledger_id, epoch, revision, self._all_held(), self._grants())
+            return LedgerView(ledger_id, epoch, revision, self._all_held(), self._grants())
         if row == (last.ledger_id, last.epoch, last.revision):
             return last
-        return View(ledger_id, epoch, revision, last.held, last.grants)
+        return LedgerView(ledger_id, epoch, revision, last.held, last.grants)
 
     def _all_held(self) -> dict[TaskKey, wire.Held]:
         rows = self._rows("SELECT key, uid, version FROM tasks ORDER BY key")
@@ -131,11 +139,12 @@ class Tables:
         return grants
 
     def used_bytes(self) -> int:
+        """Size of the pages in use."""
         pages = self._scalar("PRAGMA page_count") - self._scalar("PRAGMA freelist_count")
         return int(pages * self._page_bytes)
 
     def check(self) -> None:
-        """Raises: Damaged when a row cannot be read back"""
+        """Decode every row. Raises: LedgerDamaged"""
         self._all_held()
         self._grants()
         for _ in self.workers():
@@ -144,7 +153,7 @@ class Tables:
     # ---- tasks ----------------------------------------------------------------------------------
 
     def apply(self, frame: wire.Assign | wire.Withdraw | wire.Synced) -> str:
-        """Take what the GlobalManager says. Returns: why it was refused for good, or ""."""
+        """Apply a frame. Returns: why the ledger refuses it for good; "" for an applied frame."""
         match frame:
             case wire.Assign():
                 return self._assign(frame)
@@ -189,7 +198,7 @@ class Tables:
         self._prune()
 
     def tasks(self, plural: str) -> list[TaskRow]:
-        """Of kinds with this plural, whatever their group."""
+        """The tasks whose kind has this plural, in any API group."""
         rows = self._rows("SELECT key, uid, version, body FROM tasks ORDER BY key")
         return [
             TaskRow(TaskKey(key), wire.Held(uid, version), body)
@@ -203,9 +212,9 @@ class Tables:
             self._drop(key, uid)
 
     def _keep_only(self, keys: Iterable[TaskKey]) -> None:
-        named = set(keys)
+        kept = set(keys)
         for key, uid in self._rows("SELECT key, uid FROM tasks").fetchall():
-            if key not in named:
+            if key not in kept:
                 self._drop(TaskKey(key), Uid(uid))
 
     def _held(self, key: TaskKey) -> wire.Held | None:
@@ -213,7 +222,7 @@ class Tables:
         return None if row is None else wire.Held(*row)
 
     def _drop(self, key: TaskKey, uid: Uid) -> None:
-        """The task goes; what its workers counted stays for a while, for the task may return."""
+        """Delete the task. Its workers stay for a while: if the task returns, counts go on."""
         self._tasks_changed = True
         self._execute("DELETE FROM tasks WHERE key = ?", key)
         self._execute("DELETE FROM grants WHERE uid = ?", uid)
@@ -221,29 +230,37 @@ class Tables:
         self._prune()
 
     def _retire(self, uid: Uid) -> None:
-        """Nothing is owed of these workers, and whatever they say next is news."""
-        rows = self._rows(f"SELECT worker, {_WORKER} FROM workers WHERE uid = ?", uid).fetchall()
+        """Mark the workers of a deleted task as lost, and their reports as acknowledged.
+
+        The cloud wants no report of a withdrawn task. If the task returns, the next message of each
+        worker differs from "lost", so it makes a new report.
+        """
+        rows = self._rows(
+            f"SELECT worker, {_WORKER_COLUMNS} FROM workers WHERE uid = ?", uid
+        ).fetchall()
         for name, *state in rows:
-            gone = observed(self._worker(uid, name, *state), "lost", "its task left the node")
+            retired = after_observation(
+                self._worker(uid, name, *state), "lost", "its task left the node"
+            )
             self._execute(
                 "UPDATE workers SET acked_revision = revision, body = ?"
                 " WHERE uid = ? AND worker = ?",
-                *(wire.pack(gone.report("")), uid, name),
+                *(wire.pack(retired.report("")), uid, name),
             )
 
     def _prune(self) -> None:
-        """Forget the workers that no task names, oldest first, beyond what may be kept.
+        """Delete workers that no task names, oldest first, until MAX_RETIRED are left.
 
-        What such a worker said last is still owed to the cloud, so it goes once that is known.
+        A worker with an unacknowledged report stays until the GlobalManager acknowledges it.
         """
-        is_scarce = self.used_bytes() > self._max_bytes * RETIRED_SHARE
+        is_space_scarce = self.used_bytes() > self._max_bytes * RETIRED_SHARE
         self._execute("DROP TABLE IF EXISTS temp.pruned")
         self._execute(
             "CREATE TEMP TABLE pruned AS SELECT uid, worker FROM workers"
             " WHERE revision = acked_revision"
             " AND (uid, worker) NOT IN (SELECT uid, worker FROM grants)"
             " ORDER BY revision DESC LIMIT -1 OFFSET ?",
-            0 if is_scarce else MAX_RETIRED,
+            0 if is_space_scarce else MAX_RETIRED,
         )
         for table in ("processes", "workers"):
             self._execute(
@@ -252,27 +269,28 @@ class Tables:
 
     # ---- workers --------------------------------------------------------------------------------
 
-    def worker(self, uid: Uid, name: WorkerName) -> Worker:
+    def worker(self, uid: Uid, name: WorkerName) -> WorkerState:
         """Raises: NotGranted"""
         if not self._rows(
             "SELECT 1 FROM grants WHERE uid = ? AND worker = ?", uid, name
         ).fetchone():
             raise NotGranted(f"no task on this node names worker {name!r}")
         row = self._rows(
-            f"SELECT {_WORKER} FROM workers WHERE uid = ? AND worker = ?",
+            f"SELECT {_WORKER_COLUMNS} FROM workers WHERE uid = ? AND worker = ?",
             *(uid, name),
         ).fetchone()
-        return NOBODY if row is None else self._worker(uid, name, *row)
+        return NEW_WORKER if row is None else self._worker(uid, name, *row)
 
     def put_worker(
-        self, uid: Uid, name: WorkerName, old: Worker, new: Worker, *, observed_at: str
+        self, uid: Uid, name: WorkerName, old: WorkerState, new: WorkerState, *, observed_at: str
     ) -> None:
-        """Write `new` where it differs from `old`, and put it into the outbox.
+        """Write the state `new`, and put its report into the outbox.
 
-        Raises: NoSpace for a state that is not final while the ledger is nearly full
+        Args: old: the state that the tables have
+        Raises: LedgerFull for a state that is not final while the ledger is nearly full
         """
         if not new.is_finished and self.used_bytes() > self._max_bytes * RUNNING_SHARE:
-            raise NoSpace("the node's ledger is full; raise --ledger-max-bytes")
+            raise LedgerFull("the node's ledger is full; raise --ledger-max-bytes")
         self._execute("UPDATE meta SET revision = revision + 1")
         revision = self._scalar("SELECT revision FROM meta")
         body = wire.pack(new.report(observed_at))
@@ -292,8 +310,8 @@ class Tables:
         self,
         uid: Uid,
         name: WorkerName,
-        old: Mapping[str, Process],
-        new: Mapping[str, Process],
+        old: Mapping[str, WorkerProcess],
+        new: Mapping[str, WorkerProcess],
     ) -> None:
         for instance in old.keys() - new.keys():
             self._execute(
@@ -311,7 +329,7 @@ class Tables:
 
     def workers(self) -> Iterator[WorkerRow]:
         rows = self._rows(
-            f"SELECT key, uid, worker, revision = acked_revision, {_WORKER}"
+            f"SELECT key, uid, worker, revision = acked_revision, {_WORKER_COLUMNS}"
             " FROM workers JOIN grants USING (uid, worker)"
             " JOIN tasks USING (uid) ORDER BY key, worker"
         ).fetchall()
@@ -333,9 +351,9 @@ class Tables:
         heartbeat_s: float,
         settled: bytes,
         body: bytes,
-    ) -> Worker:
-        report: wire.ReportBody = _read(body, wire.ReportBody)
-        worker = Worker(
+    ) -> WorkerState:
+        report: wire.ReportBody = _decode(body, wire.ReportBody)
+        worker = WorkerState(
             attempt=attempt,
             instance=instance,
             status=report.status,
@@ -343,25 +361,26 @@ class Tables:
             phase=report.phase,
             heartbeat_s=heartbeat_s,
             details=report.details,
-            settled=_read(settled, dict[str, int]),
+            settled=_decode(settled, dict[str, int]),
             processes=dict(self._processes(uid, name)),
         )
-        counted = worker.count_names
-        numbers = {k: v for k, v in report.task_info.items() if k not in counted}
+        # A report mixes totals and numbers; only the names of the counts tell them apart.
+        count_names = worker.count_names
+        numbers = {k: v for k, v in report.task_info.items() if k not in count_names}
         return msgspec.structs.replace(worker, numbers=numbers)
 
-    def _processes(self, uid: str, name: str) -> Iterator[tuple[str, Process]]:
+    def _processes(self, uid: str, name: str) -> Iterator[tuple[str, WorkerProcess]]:
         for instance, attempt, sequence, counts in self._rows(
             "SELECT instance, attempt, sequence, counts FROM processes"
             " WHERE uid = ? AND worker = ? ORDER BY attempt",
             *(uid, name),
         ):
-            yield instance, Process(attempt, sequence, _read(counts, dict[str, int]))
+            yield instance, WorkerProcess(attempt, sequence, _decode(counts, dict[str, int]))
 
     # ---- outbox ---------------------------------------------------------------------------------
 
     def reports(self, *, after: int) -> list[Outgoing]:
-        """What the cloud has not acknowledged, of revisions beyond `after`, oldest first."""
+        """The unacknowledged reports with revisions above `after`, oldest first."""
         return [
             Outgoing(Uid(uid), WorkerName(worker), attempt, revision, body)
             for uid, worker, attempt, revision, body in self._rows(
@@ -372,14 +391,14 @@ class Tables:
         ]
 
     def acknowledge(self, report: Outgoing) -> None:
-        """Only the state that was sent leaves the outbox: a newer one stays."""
+        """Remove the report from the outbox, unless the worker has a newer report by now."""
         self._execute(
             "UPDATE workers SET acked_revision = revision"
             " WHERE uid = ? AND worker = ? AND revision = ?",
             *(report.uid, report.worker, report.revision),
         )
 
-    def unacked(self) -> int:
+    def count_unacked(self) -> int:
         return int(self._scalar("SELECT count(*) FROM workers WHERE revision > acked_revision"))
 
     # ---- SQL ------------------------------------------------------------------------------------
@@ -394,8 +413,8 @@ class Tables:
         return self._rows(sql).fetchone()[0]
 
 
-def _read(data: bytes, type_: Any) -> Any:
+def _decode(data: bytes, type_: Any) -> Any:
     try:
         return wire.unpack(data, type_)
     except (ProtocolError, UnicodeDecodeError) as error:
-        raise Damaged(str(error)) from error
+        raise LedgerDamaged(str(error)) from error

@@ -1,8 +1,8 @@
-"""The one thread that owns the ledger's connection: many operations, one commit.
+"""The thread that owns the ledger's connection. It commits many operations at once.
 
-What waits when a commit ends goes into the next, so a slow disk makes batches larger instead of
-queues longer. A caller's future resolves after the commit that its operation was part of; until
-then nothing is promised. Started and closed by the ledger.
+All operations that wait when a commit ends go into the next commit, so a slow disk makes batches
+larger instead of queues longer. A caller's future resolves after the commit of its operation; only
+then is the operation durable. The ledger starts and closes this thread.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ import msgspec
 
 from common.errors import EdgeAIError, Overloaded, Unavailable
 from common.logs import get_logger
-from localcontroller.ledger.file import LedgerFile, Operation, is_damage, is_full
-from localcontroller.ledger.tables import NoSpace, Tables, View
+from localcontroller.ledger.file import LedgerFile, LedgerOperation, is_damage, is_full
+from localcontroller.ledger.tables import LedgerFull, LedgerTables, LedgerView
 
 log = get_logger(__name__)
 
@@ -27,42 +27,45 @@ T = TypeVar("T")
 
 MAX_WAITING: Final = 1024  # operations
 MAX_BATCH: Final = 256
-RETRY_AFTER_S: Final = 1.0  # told to whoever comes while the queue is full
+RETRY_AFTER_S: Final = 1.0  # delay that a caller gets with Overloaded while the queue is full
 
 
-class Defect(EdgeAIError):
-    """An operation that will fail however often it is tried: a bug, not a bad disk."""
+class DefectiveOperation(EdgeAIError):
+    """The operation fails however often it is tried: a bug of this program, not a bad disk."""
 
 
-class Job(msgspec.Struct, eq=False):
-    """One operation on its way to a commit."""
+class PendingOperation(msgspec.Struct, eq=False):
+    """One ledger operation that waits for its commit."""
 
-    operation: Operation
+    operation: LedgerOperation
     done: asyncio.Future[Any]
     is_read: bool = False
-    """Changes nothing, so it needs no space."""
+    """The operation writes nothing, so it needs no disk space."""
     is_urgent: bool = False
-    """Worth the reserve: a final state."""
+    """The operation records a final state and may use the disk reserve."""
 
 
-class Commit(msgspec.Struct, frozen=True):
-    """What is told of each commit: the view it left behind, and how many rows it changed."""
+class LedgerCommit(msgspec.Struct, frozen=True):
+    """The result of one commit: the new view, the number of changed rows, the duration."""
 
-    view: View
+    view: LedgerView
     changes: int
     duration_s: float
 
 
-class Writer:
-    """Args: on_commit is called on the event loop, before the futures of that commit resolve."""
+class LedgerWriter:
+    """Args: on_commit: called on the event loop before the futures of the commit resolve"""
 
-    def __init__(self, file: LedgerFile, view: View, on_commit: Callable[[Commit], None]) -> None:
+    def __init__(
+        self, file: LedgerFile, view: LedgerView, on_commit: Callable[[LedgerCommit], None]
+    ) -> None:
         self._file = file
-        self._view = view  # of the last commit; the thread's own
+        self._view = view  # as of the last commit; used on the thread only
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
-        self._waiting: queue.Queue[Job | None] = queue.Queue(MAX_WAITING)
-        context = contextvars.copy_context()  # so that its log lines say whose they are
+        # None ends the thread.
+        self._waiting: queue.Queue[PendingOperation | None] = queue.Queue(MAX_WAITING)
+        context = contextvars.copy_context()  # log lines of the thread name the node, too
         self._thread = threading.Thread(
             target=context.run, args=(self._run,), name="ledger", daemon=True
         )
@@ -70,23 +73,27 @@ class Writer:
         self._thread.start()
 
     async def submit(
-        self, operation: Callable[[Tables], T], *, is_read: bool = False, is_urgent: bool = False
+        self,
+        operation: Callable[[LedgerTables], T],
+        *,
+        is_read: bool = False,
+        is_urgent: bool = False,
     ) -> T:
-        """Run `operation` and return its result once that is durable.
+        """Run `operation` and return its result after the commit.
 
-        Raises: what the operation raises of EdgeAIError; Unavailable: nothing of it took effect
+        Raises: the EdgeAIError of the operation; Unavailable: the operation had no effect
         """
         if self._is_closed:
             raise Unavailable("the ledger is closed")
         done: asyncio.Future[T] = self._loop.create_future()
         try:
-            self._waiting.put_nowait(Job(operation, done, is_read, is_urgent))
+            self._waiting.put_nowait(PendingOperation(operation, done, is_read, is_urgent))
         except queue.Full:
             raise Overloaded("the ledger", RETRY_AFTER_S) from None
         return await done
 
     async def close(self) -> None:
-        """Commit what waits, then close the file."""
+        """Commit all waiting operations, then close the file."""
         if not self._is_closed:
             self._is_closed = True
             await asyncio.to_thread(self._waiting.put, None)
@@ -95,101 +102,105 @@ class Writer:
     # ---- on the thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while jobs := self._next_batch():
+        while batch := self._next_batch():
             try:
-                self._commit_allowed(jobs)
-            except Exception as error:  # the thread must outlive any fault
+                self._commit_allowed(batch)
+            except Exception as error:  # one unexpected error must not end the thread
                 log.exception("ledger failed")
-                self._fail(jobs, Unavailable(f"the ledger failed: {error}"))
+                self._fail(batch, Unavailable(f"the ledger failed: {error}"))
         self._file.close()
 
-    def _next_batch(self) -> list[Job]:
-        """What waits, at least one; empty when the writer is to end."""
-        batch: list[Job] = []
-        job = self._waiting.get()
-        while job is not None:
-            batch.append(job)
+    def _next_batch(self) -> list[PendingOperation]:
+        """All waiting operations, at least one; empty when the thread must end."""
+        batch: list[PendingOperation] = []
+        pending = self._waiting.get()
+        while pending is not None:
+            batch.append(pending)
             if len(batch) == MAX_BATCH:
                 return batch
             try:
-                job = self._waiting.get_nowait()
+                pending = self._waiting.get_nowait()
             except queue.Empty:
                 return batch
         if batch:
-            self._waiting.put(None)  # seen too early: first this batch, then the end
+            self._waiting.put(None)  # commit this batch first, then end
         return batch
 
-    def _commit_allowed(self, jobs: list[Job]) -> None:
-        """Ordinary writes stop while the reserve is given up, or they would eat it."""
-        if all(job.is_read for job in jobs) or self._file.has_reserve():
-            self._commit(jobs)
+    def _commit_allowed(self, batch: list[PendingOperation]) -> None:
+        """Refuse ordinary writes while the disk reserve is released: they would use it up."""
+        if all(pending.is_read for pending in batch) or self._file.ensure_reserve():
+            self._commit(batch)
             return
-        error = NoSpace("the disk of the node's ledger is full")
-        self._fail([job for job in jobs if not (job.is_read or job.is_urgent)], error)
-        self._commit([job for job in jobs if job.is_read or job.is_urgent])
+        error = LedgerFull("the disk of the node's ledger is full")
+        self._fail(
+            [pending for pending in batch if not (pending.is_read or pending.is_urgent)], error
+        )
+        self._commit([pending for pending in batch if pending.is_read or pending.is_urgent])
 
-    def _commit(self, jobs: list[Job]) -> None:
-        if not jobs:
+    def _commit(self, batch: list[PendingOperation]) -> None:
+        if not batch:
             return
         started, before = time.monotonic(), self._file.changes
         try:
-            results = self._file.transact([job.operation for job in jobs])
+            results = self._file.transact([pending.operation for pending in batch])
             self._view = self._file.view(self._view)
-        except Exception as error:  # noqa: BLE001 - every kind of failure is sorted below
-            self._on_failure(jobs, error)
+        except Exception as error:  # noqa: BLE001 - _on_failure sorts all errors
+            self._on_failure(batch, error)
             return
         changes = self._file.changes - before
-        commit = Commit(self._view, changes, time.monotonic() - started)
-        self._call_loop(self._deliver, commit, jobs, results)
+        commit = LedgerCommit(self._view, changes, time.monotonic() - started)
+        self._call_loop(self._deliver, commit, batch, results)
 
-    def _on_failure(self, jobs: list[Job], error: Exception) -> None:
-        """Nothing of `jobs` took effect: find out which of them may, and tell the others."""
+    def _on_failure(self, batch: list[PendingOperation], error: Exception) -> None:
+        """None of `batch` took effect. Retry what can succeed, and fail the other operations."""
         if is_damage(error):
-            self._replace(jobs, str(error))
-        elif len(jobs) > 1:
-            for job in jobs:
-                self._commit([job])
+            self._replace(batch, str(error))
+        elif len(batch) > 1:
+            for pending in batch:
+                self._commit([pending])
         elif not isinstance(error, sqlite3.Error | Unavailable):
             log.error("ledger operation is defective", exc_info=error)
-            self._fail(jobs, Defect(f"the ledger cannot do that: {error!r}"))
+            self._fail(batch, DefectiveOperation(f"the ledger cannot do that: {error!r}"))
         elif not is_full(error):
             log.error("ledger operation failed", reason=str(error))
-            self._fail(jobs, Unavailable(f"the node's ledger failed: {error}"))
-        elif jobs[0].is_urgent and self._file.release_reserve():
+            self._fail(batch, Unavailable(f"the node's ledger failed: {error}"))
+        elif batch[0].is_urgent and self._file.release_reserve():
             log.warning("disk full, gave up the reserve for a final state")
-            self._commit(jobs)
+            self._commit(batch)
         else:
-            self._fail(jobs, NoSpace("the disk of the node's ledger is full"))
+            self._fail(batch, LedgerFull("the disk of the node's ledger is full"))
 
-    def _replace(self, jobs: list[Job], reason: str) -> None:
+    def _replace(self, batch: list[PendingOperation], reason: str) -> None:
         try:
             self._file.replace(reason)
         except EdgeAIError as error:
             log.error("ledger lost", reason=str(error))
-            self._fail(jobs, Unavailable(str(error)))
+            self._fail(batch, Unavailable(str(error)))
             return
         self._view = self._file.view()
-        commit = Commit(self._view, 0, 0.0)
-        results = [Unavailable("the node's ledger was damaged and replaced") for _ in jobs]
-        self._call_loop(self._deliver, commit, jobs, results)
+        commit = LedgerCommit(self._view, 0, 0.0)
+        results = [Unavailable("the node's ledger was damaged and replaced") for _ in batch]
+        self._call_loop(self._deliver, commit, batch, results)
 
-    def _fail(self, jobs: list[Job], error: EdgeAIError) -> None:
-        self._call_loop(self._resolve, jobs, [error for _ in jobs])
+    def _fail(self, batch: list[PendingOperation], error: EdgeAIError) -> None:
+        self._call_loop(self._resolve, batch, [error for _ in batch])
 
     def _call_loop(self, callback: Callable[..., None], *args: Any) -> None:
         self._loop.call_soon_threadsafe(callback, *args)
 
     # ---- on the event loop ----------------------------------------------------------------------
 
-    def _deliver(self, commit: Commit, jobs: list[Job], results: list[Any]) -> None:
+    def _deliver(
+        self, commit: LedgerCommit, batch: list[PendingOperation], results: list[Any]
+    ) -> None:
         self._on_commit(commit)
-        self._resolve(jobs, results)
+        self._resolve(batch, results)
 
-    def _resolve(self, jobs: list[Job], results: list[Any]) -> None:
-        for job, result in zip(jobs, results, strict=True):
-            if job.done.done():
-                continue  # whoever asked was cancelled
+    def _resolve(self, batch: list[PendingOperation], results: list[Any]) -> None:
+        for pending, result in zip(batch, results, strict=True):
+            if pending.done.done():
+                continue  # the caller was cancelled
             if isinstance(result, EdgeAIError):
-                job.done.set_exception(result)
+                pending.done.set_exception(result)
             else:
-                job.done.set_result(result)
+                pending.done.set_result(result)

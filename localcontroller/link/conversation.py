@@ -127,7 +127,7 @@ class Conversation:
         for event in events:
             match event:
                 case Welcomed():
-                    await self._ledger.see_epoch(event.epoch)
+                    await self._ledger.remember_epoch(event.epoch)
                     self._listener.on_welcomed(event)
                 case Closed():
                     raise SessionEnded(event.code, event.reason)

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from common.errors import EdgeAIError, Overloaded
 from common.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import Message, TooManyCounts
+from localcontroller.ledger.attempts import TooManyCounts, WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant, NotGranted
 from localcontroller.metrics import Metrics
@@ -23,8 +23,8 @@ from localcontroller.workers.heartbeats import Heartbeats
 from localcontroller.workers.intake import Intake
 from localcontroller.workers.messages import (
     InvalidMessage,
+    parse_edgeai_message,
     parse_sedna_message,
-    parse_worker_message,
 )
 
 MAX_BODY_BYTES: Final = 64 * 1024
@@ -85,7 +85,7 @@ class WorkerApi:
 
     async def _on_status(self, request: web.Request) -> web.Response:
         grant, worker = self._authorise(request)
-        message = parse_worker_message(await self._body(request))
+        message = parse_edgeai_message(await self._body(request))
         await self._record(grant.uid, worker, message)
         return web.json_response({"status": 200, "message": "OK"})
 
@@ -113,7 +113,7 @@ class WorkerApi:
         except ConnectionError as error:
             raise InvalidMessage("body: the connection ended before the end of the body") from error
 
-    async def _record(self, uid: Uid, worker: WorkerName, message: Message) -> None:
+    async def _record(self, uid: Uid, worker: WorkerName, message: WorkerMessage) -> None:
         # Renew before the commit: a full disk must not make a live worker look silent.
         self._heartbeats.renew(uid, worker)
         recorded = await self._intake.record(uid, worker, message)

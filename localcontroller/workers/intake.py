@@ -13,8 +13,8 @@ from typing import Final
 from common.errors import Overloaded, Unavailable
 from common.ids import Uid, WorkerName
 from common.wire import TERMINAL
-from localcontroller.ledger.attempts import MAX_PROCESSES, Message
-from localcontroller.ledger.ledger import Ledger, Recorded
+from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES, WorkerMessage
+from localcontroller.ledger.ledger import Ledger, RecordedMessage
 
 COMMIT_INTERVAL_S: Final = 0.2  # between two commits of one worker
 MAX_PACED: Final = 4096  # workers whose last commit is remembered
@@ -28,7 +28,7 @@ class Intake:
         self._open: dict[WorkerKey, _Batch] = {}  # batches that still take messages
         self._last_s: OrderedDict[WorkerKey, float] = OrderedDict()  # when the last commit began
 
-    async def record(self, uid: Uid, worker: WorkerName, message: Message) -> Recorded:
+    async def record(self, uid: Uid, worker: WorkerName, message: WorkerMessage) -> RecordedMessage:
         """Commit `message`, or a newer message of the same process that came before the commit.
 
         Raises: NotGranted, Unavailable
@@ -56,7 +56,7 @@ class Intake:
             raise
         batch.done.set_result(dict(zip(batch.messages, recorded, strict=True)))
 
-    async def _collect(self, key: WorkerKey, batch: "_Batch") -> list[Message]:
+    async def _collect(self, key: WorkerKey, batch: "_Batch") -> list[WorkerMessage]:
         try:
             await self._pause(key, batch)
         finally:
@@ -80,14 +80,16 @@ class _Batch:
     """The messages of one worker that share its next commit. They succeed or fail together."""
 
     def __init__(self) -> None:
-        self.messages: dict[str, Message] = {}  # the newest message of each process, by instance
+        self.messages: dict[
+            str, WorkerMessage
+        ] = {}  # the newest message of each process, by instance
         self.has_final = asyncio.Event()
-        self.done: asyncio.Future[dict[str, Recorded]] = asyncio.Future()
+        self.done: asyncio.Future[dict[str, RecordedMessage]] = asyncio.Future()
 
-    def add(self, message: Message) -> None:
+    def add(self, message: WorkerMessage) -> None:
         """Raises: Overloaded"""
         waiting = self.messages.get(message.instance)
-        if waiting is None and len(self.messages) >= MAX_PROCESSES:
+        if waiting is None and len(self.messages) >= MAX_WORKER_PROCESSES:
             raise Overloaded("the queue of this worker", COMMIT_INTERVAL_S)
         if waiting is None or _is_newer(message, waiting):
             self.messages[message.instance] = message
@@ -101,7 +103,7 @@ class _Batch:
         self.done.exception()  # without other callers asyncio would log it as never retrieved
 
 
-def _is_newer(message: Message, waiting: Message) -> bool:
+def _is_newer(message: WorkerMessage, waiting: WorkerMessage) -> bool:
     if waiting.status in TERMINAL:
         return False
     if message.sequence is None or waiting.sequence is None:

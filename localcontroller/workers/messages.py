@@ -12,7 +12,7 @@ import msgspec
 
 from common import wire
 from common.errors import EdgeAIError
-from localcontroller.ledger.attempts import MAX_COUNTS, Message, Number
+from localcontroller.ledger.attempts import MAX_COUNTS, Number, WorkerMessage
 
 MAX_REPORT_BYTES: Final = 56 * 1024  # a frame has 64 KiB; the report adds totals and a reason
 MAX_RESULTS_CHARS: Final = 1024  # people read the results; a training history has no bound
@@ -37,7 +37,7 @@ class _Output(msgspec.Struct, frozen=True, rename="camel"):
     """
 
 
-class _WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
+class _EdgeaiBody(msgspec.Struct, frozen=True, rename="camel"):
     status: Literal["running", "completed", "failed"]
     phase: Name = ""
     instance: Name = ""
@@ -46,7 +46,7 @@ class _WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
     output: _Output = _Output()
 
 
-class _SednaMessage(msgspec.Struct, frozen=True, rename="camel"):
+class _SednaBody(msgspec.Struct, frozen=True, rename="camel"):
     """The body of Sedna's library.
 
     `ownerName` and `ownerKind` are not read: Sedna's library always sends "sedna" and "default".
@@ -60,8 +60,8 @@ class _SednaMessage(msgspec.Struct, frozen=True, rename="camel"):
     results: list[Any] | None = None
 
 
-_worker_message: Final = msgspec.json.Decoder(_WorkerMessage)
-_sedna_message: Final = msgspec.json.Decoder(_SednaMessage)
+_edgeai_decoder: Final = msgspec.json.Decoder(_EdgeaiBody)
+_sedna_decoder: Final = msgspec.json.Decoder(_SednaBody)
 
 # Counts of old worker images, which send no list of counts. Only joint inference has such images.
 _DEFAULT_COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
@@ -72,13 +72,13 @@ _SEDNA_COUNTS: Final = {
 }
 
 
-def parse_worker_message(body: bytes) -> Message:
+def parse_edgeai_message(body: bytes) -> WorkerMessage:
     """Raises: InvalidMessage"""
-    decoded = _decode(_worker_message, body)
+    decoded = _decode(_edgeai_decoder, body)
     info = decoded.output.task_info
     counts = _DEFAULT_COUNTS if decoded.output.counts is None else decoded.output.counts
     return _check_size(
-        Message(
+        WorkerMessage(
             instance=decoded.instance,
             sequence=decoded.sequence,
             phase=decoded.phase,
@@ -99,14 +99,14 @@ def parse_worker_message(body: bytes) -> Message:
     )
 
 
-def parse_sedna_message(body: bytes, *, worker: str) -> Message:
+def parse_sedna_message(body: bytes, *, worker: str) -> WorkerMessage:
     """Args: worker: the worker name in the URL's path. Raises: InvalidMessage"""
-    decoded = _decode(_sedna_message, body)
+    decoded = _decode(_sedna_decoder, body)
     if decoded.name != worker:
         raise InvalidMessage(f"name: {decoded.name!r} is not the worker in the path, {worker!r}")
     info = decoded.owner_info or {}
     return _check_size(
-        Message(
+        WorkerMessage(
             # No instance: `startTime` changes with each round or reporting period, so it does not
             # identify the process.
             phase=decoded.kind,
@@ -182,7 +182,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise InvalidMessage(f"body: {error}") from error
 
 
-def _check_size(message: Message) -> Message:
+def _check_size(message: WorkerMessage) -> WorkerMessage:
     """Raises: InvalidMessage for a message whose report would not fit into one frame."""
     size = len(wire.pack([message.phase, message.counts, message.numbers, message.details]))
     if size > MAX_REPORT_BYTES:

@@ -10,7 +10,7 @@ from common import wire
 from common.cloud_session import Desired
 from common.ids import TaskKey, Uid, WorkerName
 from common.session import Timing
-from localcontroller.ledger.attempts import Message
+from localcontroller.ledger.attempts import WorkerMessage
 
 SECRET = "5" * 64
 UID = Uid("uid-1")
@@ -54,8 +54,8 @@ def desired(*, uid: str = UID, version: int = 1, body_: bytes | None = None) -> 
     return Desired(Uid(uid), version, body() if body_ is None else body_)
 
 
-def said(seen: int = 0, **fields: Any) -> Message:
-    return Message(**{"instance": "p1", "counts": {"seen": seen}, **fields})
+def worker_message(seen: int = 0, **fields: Any) -> WorkerMessage:
+    return WorkerMessage(**{"instance": "p1", "counts": {"seen": seen}, **fields})
 
 
 def report_of(data: bytes) -> wire.ReportBody:

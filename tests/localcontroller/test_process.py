@@ -62,8 +62,8 @@ class Controller:
         lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
-    def said(self) -> str:
-        """What it wrote to stderr beside its log: why it ended."""
+    def stderr_text(self) -> str:
+        """What the process wrote to stderr besides its log: the reason of its end."""
         return "\n".join(line for line in self.log.splitlines() if not line.startswith("{"))
 
     def port_of(self, setting: str) -> int | None:

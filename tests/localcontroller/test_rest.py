@@ -22,8 +22,8 @@ from tests.localcontroller.builders import (
     assign,
     body,
     key,
-    said,
     secret_hash,
+    worker_message,
 )
 
 ROUTES = (
@@ -99,7 +99,7 @@ async def test_tasks_are_listed_with_their_workers(tasks: Ledger, api: Api) -> N
 
 
 async def test_workers_are_listed_with_what_they_said(tasks: Ledger, api: Api) -> None:
-    message = said(7, phase="inference", numbers={"ratio": 0.5}, details={"note": "n"})
+    message = worker_message(7, phase="inference", numbers={"ratio": 0.5}, details={"note": "n"})
     await tasks.record(UID, WORKER, [message])
     assert await api.json("/api/v1/workers") == {
         "items": [
@@ -136,8 +136,8 @@ async def test_the_link_says_that_there_is_none(api: Api) -> None:
 
 
 async def test_metrics_count_what_is_there(tasks: Ledger, api: Api) -> None:
-    await tasks.record(UID, WORKER, [said(1)])
-    await tasks.record(UID, WorkerName("another"), [said(1)])
+    await tasks.record(UID, WORKER, [worker_message(1)])
+    await tasks.record(UID, WorkerName("another"), [worker_message(1)])
     _, text = await api.request("/metrics")
     families = text_string_to_metric_families(text)
     values = {s.name: s.value for family in families for s in family.samples if not s.labels}
@@ -164,7 +164,7 @@ async def test_without_a_ledger_each_route_has_a_defined_answer(
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_no_answer_holds_a_secret_or_its_hash(path: str, tasks: Ledger, api: Api) -> None:
-    await tasks.record(UID, WORKER, [said(1)])
+    await tasks.record(UID, WORKER, [worker_message(1)])
     _, text = await api.request(path)
     assert SECRET not in text
     assert secret_hash() not in text

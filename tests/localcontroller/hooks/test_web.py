@@ -207,9 +207,9 @@ async def test_what_signs_a_url_is_in_no_report(
     async with serving(status(500)) as server, watching(ledger) as world:
         host = server.url.removeprefix("http://")
         await world.hold(url=f"http://user:pass-word@{host}/a.csv?X-Amz-Signature=s1gnature")
-        said: Any = await world.report()
+        report: Any = await world.report()
         printed = capsys.readouterr()
-        for text in (said.reason, printed.out, printed.err, caplog.text):
+        for text in (report.reason, printed.out, printed.err, caplog.text):
             assert "pass-word" not in text
             assert "s1gnature" not in text
         assert server.requests[0].query["X-Amz-Signature"] == "s1gnature"

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from localcontroller.ledger.ledger import Ledger
-from tests.localcontroller.builders import UID, WORKER, assign, said, synced
+from tests.localcontroller.builders import UID, WORKER, assign, synced, worker_message
 
 
 async def commit_for_ever(directory: Path) -> None:
@@ -18,7 +18,7 @@ async def commit_for_ever(directory: Path) -> None:
     rows = await ledger.workers()
     first = rows[0].worker.totals["seen"] + 1 if rows else 1
     for n in itertools.count(first):
-        await ledger.record(UID, WORKER, [said(n, sequence=n)])
+        await ledger.record(UID, WORKER, [worker_message(n, sequence=n)])
         await ledger.apply(
             [assign("faces", uid=f"faces-{n}", version=n), synced("digits", "faces")]
         )

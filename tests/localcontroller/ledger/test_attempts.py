@@ -7,67 +7,87 @@ import pytest
 from common.wire import WorkerStatus
 from localcontroller.ledger.attempts import (
     MAX_COUNTS,
-    MAX_PROCESSES,
-    NOBODY,
-    Message,
+    MAX_WORKER_PROCESSES,
+    NEW_WORKER,
     TooManyCounts,
-    Worker,
-    heard,
-    observed,
+    WorkerMessage,
+    WorkerState,
+    after_message,
+    after_observation,
 )
-from tests.localcontroller.builders import said
+from tests.localcontroller.builders import worker_message
 
 
-def after(*events: Message | tuple[WorkerStatus, str]) -> Worker:
-    worker = NOBODY
+def after(*events: WorkerMessage | tuple[WorkerStatus, str]) -> WorkerState:
+    worker = NEW_WORKER
     for event in events:
-        worker = heard(worker, event) if isinstance(event, Message) else observed(worker, *event)
+        worker = (
+            after_message(worker, event)
+            if isinstance(event, WorkerMessage)
+            else after_observation(worker, *event)
+        )
     return worker
 
 
 def test_totals_are_the_sum_over_processes() -> None:
-    worker = after(said(10), said(3, instance="p2"), said(5, instance="p2"))
+    worker = after(
+        worker_message(10), worker_message(3, instance="p2"), worker_message(5, instance="p2")
+    )
     assert worker.totals == {"seen": 15}
 
 
 def test_the_newest_total_of_a_process_replaces_the_one_before() -> None:
-    assert after(said(10), said(12)).totals == {"seen": 12}
+    assert after(worker_message(10), worker_message(12)).totals == {"seen": 12}
 
 
 def test_counts_of_any_name_are_summed_over_processes() -> None:
-    first = said(counts={"frames": 10}, numbers={"loss": 0.5})
-    second = said(instance="p2", counts={"frames": 3}, numbers={"loss": 0.25})
+    first = worker_message(counts={"frames": 10}, numbers={"loss": 0.5})
+    second = worker_message(instance="p2", counts={"frames": 3}, numbers={"loss": 0.25})
     assert after(first, second).report("").task_info == {"loss": 0.25, "frames": 13}
 
 
 def test_a_name_that_was_a_count_stays_one() -> None:
     """Else its total would be overwritten by what one process says of itself."""
-    uncounted = said(instance="p2", counts={}, numbers={"frames": 3})
-    worker = after(said(counts={"frames": 10}), uncounted)
+    uncounted = worker_message(instance="p2", counts={}, numbers={"frames": 3})
+    worker = after(worker_message(counts={"frames": 10}), uncounted)
     assert worker.report("").task_info == {"frames": 10}
-    assert heard(worker, uncounted) is worker
+    assert after_message(worker, uncounted) is worker
 
 
 def test_a_worker_has_no_more_counts_than_a_report_can_carry() -> None:
     """Each process may name others, and all of them are kept."""
-    worker = after(*(said(instance=f"p{n}", counts={f"count {n}": 1}) for n in range(MAX_COUNTS)))
+    worker = after(
+        *(worker_message(instance=f"p{n}", counts={f"count {n}": 1}) for n in range(MAX_COUNTS))
+    )
     with pytest.raises(TooManyCounts, match="33"):
-        heard(worker, said(instance="last", counts={"one more": 1}))
-    assert heard(worker, said(instance="last", counts={"count 0": 1})).totals["count 0"] == 2
+        after_message(worker, worker_message(instance="last", counts={"one more": 1}))
+    assert (
+        after_message(worker, worker_message(instance="last", counts={"count 0": 1})).totals[
+            "count 0"
+        ]
+        == 2
+    )
 
 
 def test_each_new_process_is_an_attempt() -> None:
-    assert after(said(1), said(1, instance="p2"), said(1, instance="p3")).attempt == 3
+    assert (
+        after(
+            worker_message(1), worker_message(1, instance="p2"), worker_message(1, instance="p3")
+        ).attempt
+        == 3
+    )
 
 
 def test_an_older_process_still_counts_but_no_longer_says_how_the_worker_is() -> None:
-    worker = after(said(1), said(1, instance="p2"), said(9, status="failed"))
+    worker = after(
+        worker_message(1), worker_message(1, instance="p2"), worker_message(9, status="failed")
+    )
     assert (worker.status, worker.totals, worker.attempt) == ("running", {"seen": 10}, 2)
 
 
-STALE: dict[str, tuple[Message, Message]] = {
-    "older": (said(10, sequence=5), said(9, sequence=4)),
-    "the same again": (said(10, sequence=5), said(9, sequence=5)),
+STALE: dict[str, tuple[WorkerMessage, WorkerMessage]] = {
+    "older": (worker_message(10, sequence=5), worker_message(9, sequence=4)),
+    "the same again": (worker_message(10, sequence=5), worker_message(9, sequence=5)),
 }
 
 
@@ -75,7 +95,7 @@ STALE: dict[str, tuple[Message, Message]] = {
 def test_a_message_of_an_older_sequence_changes_nothing(case: str) -> None:
     first, second = STALE[case]
     worker = after(first)
-    assert heard(worker, second) is worker
+    assert after_message(worker, second) is worker
 
 
 NEWS_FREE: dict[str, dict[str, Any]] = {
@@ -87,8 +107,8 @@ NEWS_FREE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", NEWS_FREE)
 def test_a_message_without_news_gives_the_same_object(case: str) -> None:
-    worker = after(said(3, sequence=6, details={"updateTime": "2030-01-01T00:00:00Z"}))
-    assert heard(worker, said(3, **NEWS_FREE[case])) is worker
+    worker = after(worker_message(3, sequence=6, details={"updateTime": "2030-01-01T00:00:00Z"}))
+    assert after_message(worker, worker_message(3, **NEWS_FREE[case])) is worker
 
 
 NEWS: dict[str, dict[str, Any]] = {
@@ -103,77 +123,81 @@ NEWS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", NEWS)
 def test_any_other_difference_is_news(case: str) -> None:
-    worker = after(said(3))
-    assert heard(worker, said(3, **NEWS[case])) is not worker
+    worker = after(worker_message(3))
+    assert after_message(worker, worker_message(3, **NEWS[case])) is not worker
 
 
 @pytest.mark.parametrize("final", ["completed", "failed"])
 def test_a_final_state_absorbs_what_its_process_says_later(final: WorkerStatus) -> None:
-    worker = after(said(3, status=final))
+    worker = after(worker_message(3, status=final))
     for later in ("running", "completed", "failed"):
-        assert heard(worker, said(9, status=later)) is worker
+        assert after_message(worker, worker_message(9, status=later)) is worker
 
 
 @pytest.mark.parametrize("final", ["completed", "failed"])
 def test_a_new_process_runs_after_a_final_state(final: WorkerStatus) -> None:
-    worker = after(said(3, status=final), said(1, instance="p2"))
+    worker = after(worker_message(3, status=final), worker_message(1, instance="p2"))
     assert (worker.status, worker.attempt, worker.totals) == ("running", 2, {"seen": 4})
 
 
 def test_a_lost_worker_is_back_with_its_next_message() -> None:
-    worker = after(said(1), ("lost", "no heartbeat for 3 s"), said(1))
+    worker = after(worker_message(1), ("lost", "no heartbeat for 3 s"), worker_message(1))
     assert (worker.status, worker.reason, worker.attempt) == ("running", "", 1)
 
 
 def test_a_living_process_takes_back_the_end_that_was_seen_of_it() -> None:
     """Its own word wins; as a new attempt, for the cloud keeps a final state of an older one."""
-    first = said(3, sequence=1, heartbeat_s=10.0)
-    worker = after(first, ("failed", "pod spoofed failed"), said(4, sequence=2, heartbeat_s=10.0))
+    first = worker_message(3, sequence=1, heartbeat_s=10.0)
+    worker = after(
+        first, ("failed", "pod spoofed failed"), worker_message(4, sequence=2, heartbeat_s=10.0)
+    )
     assert (worker.status, worker.reason, worker.attempt) == ("running", "", 2)
     assert worker.totals == {"seen": 4}
-    worker = heard(worker, said(5, sequence=3, heartbeat_s=10.0))
+    worker = after_message(worker, worker_message(5, sequence=3, heartbeat_s=10.0))
     assert (worker.attempt, worker.totals) == (2, {"seen": 5})
 
 
-LATE: dict[str, Message] = {
-    "sent before its end was seen": said(3, sequence=1, heartbeat_s=10.0),
-    "that promises no other": said(4, sequence=2),
+LATE: dict[str, WorkerMessage] = {
+    "sent before its end was seen": worker_message(3, sequence=1, heartbeat_s=10.0),
+    "that promises no other": worker_message(4, sequence=2),
 }
 
 
 @pytest.mark.parametrize("case", LATE)
 def test_a_late_word_takes_back_no_end(case: str) -> None:
-    worker = after(said(3, sequence=1, heartbeat_s=10.0), ("completed", "pod succeeded"))
-    assert heard(worker, LATE[case]) is worker
+    worker = after(worker_message(3, sequence=1, heartbeat_s=10.0), ("completed", "pod succeeded"))
+    assert after_message(worker, LATE[case]) is worker
 
 
 def test_a_finished_worker_cannot_be_lost() -> None:
-    worker = after(said(1, status="completed"))
-    assert observed(worker, "lost", "pod gone") is worker
+    worker = after(worker_message(1, status="completed"))
+    assert after_observation(worker, "lost", "pod gone") is worker
 
 
 def test_a_worker_may_die_before_its_first_word() -> None:
     worker = after(("lost", "image cannot run"))
     assert (worker.attempt, worker.status) == (1, "lost")
-    assert after(("lost", "image cannot run"), said(1)).attempt == 1
+    assert after(("lost", "image cannot run"), worker_message(1)).attempt == 1
 
 
 def test_a_pod_seen_running_brings_back_only_who_promised_no_heartbeat() -> None:
-    silent = after(said(1), ("lost", "exited"), ("running", ""))
-    promised = after(said(1, heartbeat_s=5.0), ("lost", "exited"), ("running", ""))
+    silent = after(worker_message(1), ("lost", "exited"), ("running", ""))
+    promised = after(worker_message(1, heartbeat_s=5.0), ("lost", "exited"), ("running", ""))
     assert (silent.status, promised.status) == ("running", "lost")
 
 
 def test_a_process_without_a_name_begins_anew_after_its_predecessor_was_seen_dead() -> None:
-    worker = after(said(5, instance=""), ("failed", "exit code 1"), said(2, instance=""))
+    worker = after(
+        worker_message(5, instance=""), ("failed", "exit code 1"), worker_message(2, instance="")
+    )
     assert (worker.attempt, worker.status, worker.totals) == (2, "running", {"seen": 7})
 
 
-RESTARTED: dict[str, tuple[Message, Message]] = {
-    "a count fell": (said(5, instance=""), said(2, instance="")),
+RESTARTED: dict[str, tuple[WorkerMessage, WorkerMessage]] = {
+    "a count fell": (worker_message(5, instance=""), worker_message(2, instance="")),
     "it runs after its end": (
-        said(5, instance="", status="completed"),
-        said(2, instance="", status="running"),
+        worker_message(5, instance="", status="completed"),
+        worker_message(2, instance="", status="running"),
     ),
 }
 
@@ -184,13 +208,16 @@ def test_a_process_without_a_name_was_restarted(case: str) -> None:
     assert (worker.attempt, worker.status, worker.totals) == (2, "running", {"seen": 7})
 
 
-CONTINUED: dict[str, tuple[Message, Message]] = {
-    "more was counted": (said(5, instance=""), said(7, instance="")),
-    "a count is not told": (said(7, instance=""), said(instance="", counts={})),
-    "it was overtaken": (said(7, instance="", sequence=2), said(5, instance="", sequence=1)),
+CONTINUED: dict[str, tuple[WorkerMessage, WorkerMessage]] = {
+    "more was counted": (worker_message(5, instance=""), worker_message(7, instance="")),
+    "a count is not told": (worker_message(7, instance=""), worker_message(instance="", counts={})),
+    "it was overtaken": (
+        worker_message(7, instance="", sequence=2),
+        worker_message(5, instance="", sequence=1),
+    ),
     "its end is told again": (
-        said(7, instance="", status="completed"),
-        said(7, instance="", status="completed"),
+        worker_message(7, instance="", status="completed"),
+        worker_message(7, instance="", status="completed"),
     ),
 }
 
@@ -201,12 +228,14 @@ def test_a_process_without_a_name_goes_on(case: str) -> None:
 
 
 def test_processes_are_bounded_and_what_they_counted_stays() -> None:
-    worker = after(*(said(1, instance=f"p{n}") for n in range(3 * MAX_PROCESSES)))
-    assert len(worker.processes) == MAX_PROCESSES
-    assert worker.totals == {"seen": 3 * MAX_PROCESSES}
-    assert worker.attempt == 3 * MAX_PROCESSES
+    worker = after(*(worker_message(1, instance=f"p{n}") for n in range(3 * MAX_WORKER_PROCESSES)))
+    assert len(worker.processes) == MAX_WORKER_PROCESSES
+    assert worker.totals == {"seen": 3 * MAX_WORKER_PROCESSES}
+    assert worker.attempt == 3 * MAX_WORKER_PROCESSES
 
 
 def test_numbers_that_are_no_counts_are_those_of_the_newest_process() -> None:
-    worker = after(said(numbers={"round": 7}), said(instance="p2", numbers={"round": 1}))
+    worker = after(
+        worker_message(numbers={"round": 7}), worker_message(instance="p2", numbers={"round": 1})
+    )
     assert worker.report("").task_info == {"round": 1, "seen": 0}

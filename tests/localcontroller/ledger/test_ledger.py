@@ -1,4 +1,4 @@
-"""What the ledger promises, one promise at a time; test_ledger_model has their combinations."""
+"""The promises of the ledger, one by one; test_ledger_properties tests their combinations."""
 
 import asyncio
 import os
@@ -13,8 +13,8 @@ from common.edge_session import ReportAcked
 from common.errors import Overloaded, StateError, Unavailable
 from common.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.ledger.tables import MAX_RETIRED, NoSpace, NotGranted
-from localcontroller.ledger.writer import MAX_WAITING, Commit, Defect
+from localcontroller.ledger.tables import MAX_RETIRED, LedgerFull, NotGranted
+from localcontroller.ledger.writer import MAX_WAITING, DefectiveOperation, LedgerCommit
 from tests.localcontroller.builders import (
     UID,
     WORKER,
@@ -22,10 +22,10 @@ from tests.localcontroller.builders import (
     body,
     key,
     report_of,
-    said,
     secret_hash,
     synced,
     withdraw,
+    worker_message,
 )
 
 
@@ -52,7 +52,7 @@ async def test_a_new_ledger_has_an_identity_that_it_keeps(state_dir: Path) -> No
 async def test_the_epoch_survives_and_never_goes_back(state_dir: Path) -> None:
     ledger = await Ledger.open(state_dir)
     for epoch in (7, 3):
-        await ledger.see_epoch(epoch)
+        await ledger.remember_epoch(epoch)
     await ledger.close()
     ledger = await Ledger.open(state_dir)
     await ledger.close()
@@ -68,7 +68,7 @@ async def test_an_older_version_is_ignored_and_still_acknowledged(ledger: Ledger
 
 async def test_a_new_uid_supersedes_whatever_its_version(ledger: Ledger) -> None:
     await ledger.apply([assign(version=5)])
-    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.record(UID, WORKER, [worker_message(1)])
     await ledger.apply([assign(uid="uid-2", version=1)])
     assert ledger.view.held == {key(): wire.Held("uid-2", 1)}
     assert await ledger.workers() == []
@@ -114,7 +114,7 @@ async def test_tasks_never_fill_the_ledger_and_room_comes_back(state_dir: Path) 
     frames = [assign(f"t{n}", uid=f"uid-{n}", body_=big) for n in range(12)]
     refusals = await ledger.apply(frames)
     assert 0 < refusals.count("") < 12
-    await ledger.record(Uid("uid-0"), WORKER, [said(1)])  # reports have their own share
+    await ledger.record(Uid("uid-0"), WORKER, [worker_message(1)])  # reports have their own share
     await ledger.apply([synced()])
     assert await ledger.apply([frames[-1]]) == [""]
     await ledger.close()
@@ -125,20 +125,20 @@ async def test_only_granted_workers_of_held_tasks_have_a_record(ledger: Ledger) 
     await ledger.apply([assign()])
     for uid, worker in (("uid-9", WORKER), (UID, WorkerName("stranger"))):
         with pytest.raises(NotGranted):
-            await ledger.record(Uid(uid), worker, [said(1)])
+            await ledger.record(Uid(uid), worker, [worker_message(1)])
     assert await ledger.workers() == []
 
 
 async def test_reports_wait_for_their_ack_across_restarts(state_dir: Path) -> None:
     ledger = await Ledger.open(state_dir)
     await ledger.apply([assign()])
-    await ledger.record(UID, WORKER, [said(7, status="completed")])
+    await ledger.record(UID, WORKER, [worker_message(7, status="completed")])
     await ledger.close()
     ledger = await Ledger.open(state_dir)
     (report,) = await ledger.reports()
     assert report_of(report.body).task_info == {"seen": 7}
     await acknowledge_all(ledger)
-    assert (await ledger.reports(), await ledger.unacked()) == ([], 0)
+    assert (await ledger.reports(), await ledger.count_unacked()) == ([], 0)
     await ledger.close()
 
 
@@ -149,15 +149,15 @@ async def test_a_worker_that_failed_and_was_started_again_is_as_its_last_process
     """A trainer, whose rounds are its newest process's alone; also after a restart in between."""
     ledger = await Ledger.open(state_dir)
     await ledger.apply([assign()])
-    await ledger.record(UID, WORKER, [said(numbers={"currentRound": 4}, status="failed")])
+    await ledger.record(UID, WORKER, [worker_message(numbers={"currentRound": 4}, status="failed")])
     if is_told:
         await acknowledge_all(ledger)
     await ledger.close()
     ledger = await Ledger.open(state_dir)
     for status in ("running", "completed"):
-        again = said(instance="p2", numbers={"currentRound": 5}, status=status)
+        again = worker_message(instance="p2", numbers={"currentRound": 5}, status=status)
         await ledger.record(UID, WORKER, [again])
-        late = said(numbers={"currentRound": 4}, status="failed")
+        late = worker_message(numbers={"currentRound": 4}, status="failed")
         await ledger.record(UID, WORKER, [late])
         (report,) = await ledger.reports()
         told = report_of(report.body)
@@ -167,9 +167,9 @@ async def test_a_worker_that_failed_and_was_started_again_is_as_its_last_process
 
 async def test_an_ack_clears_its_own_revision_alone(ledger: Ledger) -> None:
     await ledger.apply([assign()])
-    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.record(UID, WORKER, [worker_message(1)])
     (old,) = await ledger.reports()
-    await ledger.record(UID, WORKER, [said(2)])
+    await ledger.record(UID, WORKER, [worker_message(2)])
     await ledger.apply([ReportAcked(old, "")])
     assert [report_of(r.body).task_info["seen"] for r in await ledger.reports()] == [2]
 
@@ -177,9 +177,9 @@ async def test_an_ack_clears_its_own_revision_alone(ledger: Ledger) -> None:
 async def test_attempts_and_counts_go_on_when_a_task_returns(ledger: Ledger) -> None:
     """The cloud takes a lower attempt of one ledger for an old message, and drops it."""
     await ledger.apply([assign()])
-    await ledger.record(UID, WORKER, [said(10)])
+    await ledger.record(UID, WORKER, [worker_message(10)])
     await ledger.apply([withdraw(), assign()])
-    await ledger.record(UID, WORKER, [said(5, instance="p2")])
+    await ledger.record(UID, WORKER, [worker_message(5, instance="p2")])
     (report,) = await ledger.reports()
     (row,) = await ledger.workers()
     assert (report.attempt, row.worker.totals) == (2, {"seen": 15})
@@ -187,10 +187,10 @@ async def test_attempts_and_counts_go_on_when_a_task_returns(ledger: Ledger) -> 
 
 async def test_a_process_that_outlives_its_tasks_absence_is_reported_again(ledger: Ledger) -> None:
     await ledger.apply([assign()])
-    await ledger.record(UID, WORKER, [said(10)])
+    await ledger.record(UID, WORKER, [worker_message(10)])
     await ledger.apply([withdraw(), assign()])
     assert await ledger.reports() == []
-    await ledger.record(UID, WORKER, [said(10)])
+    await ledger.record(UID, WORKER, [worker_message(10)])
     (report,) = await ledger.reports()
     assert report_of(report.body).status == "running"
 
@@ -200,27 +200,27 @@ async def test_workers_of_tasks_that_never_return_are_forgotten(ledger: Ledger) 
     for n in range(kept):
         uid = Uid(f"uid-{n}")
         await ledger.apply([assign(f"t{n}", uid=uid)])
-        await ledger.record(uid, WORKER, [said(n)])
+        await ledger.record(uid, WORKER, [worker_message(n)])
         await ledger.apply([withdraw(f"t{n}", uid=uid)])
     await ledger.apply([assign("t4", uid="uid-4"), assign("t5", uid="uid-5")])
     for n in (4, 5):
-        await ledger.record(Uid(f"uid-{n}"), WORKER, [said(1, instance="p2")])
+        await ledger.record(Uid(f"uid-{n}"), WORKER, [worker_message(1, instance="p2")])
     assert [row.worker.totals["seen"] for row in await ledger.workers()] == [1, 6]
 
 
 async def test_an_ack_from_before_a_withdrawal_clears_nothing_new(ledger: Ledger) -> None:
     await ledger.apply([assign()])
-    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.record(UID, WORKER, [worker_message(1)])
     (old,) = await ledger.reports()
     await ledger.apply([withdraw(), assign()])
-    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.record(UID, WORKER, [worker_message(1)])
     await ledger.apply([ReportAcked(old, "")])
-    assert await ledger.unacked() == 1
+    assert await ledger.count_unacked() == 1
 
 
 async def test_a_refused_report_is_not_sent_again(ledger: Ledger) -> None:
     await ledger.apply([assign()])
-    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.record(UID, WORKER, [worker_message(1)])
     (report,) = await ledger.reports()
     await ledger.apply([ReportAcked(report, "no such worker")])
     assert await ledger.reports() == []
@@ -230,7 +230,7 @@ async def test_a_worker_that_a_new_version_no_longer_names_goes_once_it_is_ackno
     ledger: Ledger,
 ) -> None:
     await ledger.apply([assign()])
-    await ledger.record(UID, WORKER, [said(1)])
+    await ledger.record(UID, WORKER, [worker_message(1)])
     await ledger.apply([assign(version=2, body_=body("other"))])
     assert [report.worker for report in await ledger.reports()] == [WORKER]
     await acknowledge_all(ledger)
@@ -239,17 +239,17 @@ async def test_a_worker_that_a_new_version_no_longer_names_goes_once_it_is_ackno
 
 
 async def test_what_changes_nothing_writes_nothing(ledger: Ledger, state_dir: Path) -> None:
-    commits: list[Commit] = []
+    commits: list[LedgerCommit] = []
     await ledger.apply([assign()])
-    await ledger.see_epoch(3)
-    await ledger.record(UID, WORKER, [said(1, sequence=1, heartbeat_s=5.0)])
+    await ledger.remember_epoch(3)
+    await ledger.record(UID, WORKER, [worker_message(1, sequence=1, heartbeat_s=5.0)])
     await acknowledge_all(ledger)
     files, view = files_of(state_dir), ledger.view
     ledger.on_commit = commits.append
     for sequence in range(2, 50):
-        await ledger.record(UID, WORKER, [said(1, sequence=sequence, heartbeat_s=5.0)])
+        await ledger.record(UID, WORKER, [worker_message(1, sequence=sequence, heartbeat_s=5.0)])
     await ledger.apply([assign(), synced("digits"), withdraw("unknown")])
-    await ledger.see_epoch(3)
+    await ledger.remember_epoch(3)
     assert files_of(state_dir) == files
     assert ledger.view is view
     assert {commit.changes for commit in commits} == {0}
@@ -258,9 +258,9 @@ async def test_what_changes_nothing_writes_nothing(ledger: Ledger, state_dir: Pa
 async def test_many_operations_share_a_commit(ledger: Ledger) -> None:
     names = [f"w{n}" for n in range(200)]
     await ledger.apply([assign(body_=body(*names))])
-    commits: list[Commit] = []
+    commits: list[LedgerCommit] = []
     ledger.on_commit = commits.append
-    await asyncio.gather(*(ledger.record(UID, WorkerName(n), [said(1)]) for n in names))
+    await asyncio.gather(*(ledger.record(UID, WorkerName(n), [worker_message(1)]) for n in names))
     assert len(commits) < 50
     assert len(await ledger.reports()) == 200
 
@@ -268,14 +268,14 @@ async def test_many_operations_share_a_commit(ledger: Ledger) -> None:
 async def test_the_queue_is_bounded(ledger: Ledger) -> None:
     gate = threading.Event()  # until then the writer takes nothing more
     first = asyncio.ensure_future(ledger._writer.submit(lambda _: gate.wait(), is_read=True))
-    calls = [ledger.record(UID, WORKER, [said(1)]) for _ in range(2 * MAX_WAITING)]
+    calls = [ledger.record(UID, WORKER, [worker_message(1)]) for _ in range(2 * MAX_WAITING)]
     gathered = asyncio.gather(*calls, return_exceptions=True)
     await asyncio.sleep(0)  # now all of them are waiting, or were refused
     gate.set()
     results = await gathered
     assert await first
     assert any(isinstance(result, Overloaded) for result in results)
-    assert await ledger.unacked() == 0  # and it goes on
+    assert await ledger.count_unacked() == 0  # and it goes on
 
 
 async def test_a_closed_ledger_says_so(state_dir: Path) -> None:
@@ -283,7 +283,7 @@ async def test_a_closed_ledger_says_so(state_dir: Path) -> None:
     await ledger.close()
     await ledger.close()
     with pytest.raises(Unavailable, match="closed"):
-        await ledger.unacked()
+        await ledger.count_unacked()
 
 
 async def test_what_waits_is_committed_before_the_ledger_closes(state_dir: Path) -> None:
@@ -304,11 +304,11 @@ async def test_one_bad_operation_harms_no_other_of_its_batch(ledger: Ledger) -> 
     def defect(_tables: object) -> None:
         raise ZeroDivisionError
 
-    good = [ledger.record(UID, WORKER, [said(n)]) for n in range(5)]
+    good = [ledger.record(UID, WORKER, [worker_message(n)]) for n in range(5)]
     bad = ledger._writer.submit(defect)
     results = await asyncio.gather(*good, bad, return_exceptions=True)
     assert [isinstance(result, Exception) for result in results] == [False] * 5 + [True]
-    assert isinstance(results[-1], Defect)
+    assert isinstance(results[-1], DefectiveOperation)
 
 
 async def test_a_second_one_on_the_same_directory_is_turned_away(
@@ -355,9 +355,9 @@ async def test_a_final_state_fits_where_a_running_one_does_not(state_dir: Path) 
     names = [WorkerName(f"w{n}") for n in range(100)]
     await ledger.apply([assign(body_=body(*names))])
     filler = {"x": "y" * 16_000}
-    calls = (ledger.record(UID, name, [said(1, details=filler)]) for name in names[:-1])
+    calls = (ledger.record(UID, name, [worker_message(1, details=filler)]) for name in names[:-1])
     results = await asyncio.gather(*calls, return_exceptions=True)
-    assert {type(result) for result in results} == {list, NoSpace}
-    (done,) = await ledger.record(UID, names[-1], [said(1, status="completed")])
+    assert {type(result) for result in results} == {list, LedgerFull}
+    (done,) = await ledger.record(UID, names[-1], [worker_message(1, status="completed")])
     assert done.worker.status == "completed"
     await ledger.close()

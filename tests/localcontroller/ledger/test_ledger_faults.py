@@ -16,10 +16,10 @@ import pytest
 from common import wire
 from common.errors import Unavailable
 from common.ids import Uid, WorkerName
-from localcontroller.ledger.file import MAX_QUARANTINED
+from localcontroller.ledger.file import MAX_DAMAGED
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.ledger.tables import NoSpace
-from tests.localcontroller.builders import UID, WORKER, assign, body, key, said, synced
+from localcontroller.ledger.tables import LedgerFull
+from tests.localcontroller.builders import UID, WORKER, assign, body, key, synced, worker_message
 
 KILLS = 6
 RESERVE_BYTES = 128 * 1024
@@ -64,7 +64,7 @@ async def fill(ledger: Ledger, count: int = 40) -> None:
     names = [f"w{n}" for n in range(count)]
     await ledger.apply([assign(body_=body(*names, spec={"x": "y" * 5000}))])
     for name in names:
-        await ledger.record(UID, WorkerName(name), [said(1, details={"text": "z" * 500})])
+        await ledger.record(UID, WorkerName(name), [worker_message(1, details={"text": "z" * 500})])
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def filled_dir(tmp_path: Path) -> Path:
 async def open_and_use(directory: Path) -> Ledger:
     ledger = await Ledger.open(directory, reserve_bytes=0)
     assert await ledger.apply([assign(version=9), synced("digits")]) == [""] * 2
-    await ledger.record(UID, WORKER, [said(5)])
+    await ledger.record(UID, WORKER, [worker_message(5)])
     assert len(await ledger.reports()) >= 1
     await ledger.close()
     return ledger
@@ -132,7 +132,7 @@ async def test_a_torn_log_leaves_an_earlier_commit(state_dir: Path, tmp_path: Pa
     ledger = await Ledger.open(state_dir, reserve_bytes=0)
     await ledger.apply([assign()])
     for n in range(1, 10):
-        await ledger.record(UID, WORKER, [said(n)])
+        await ledger.record(UID, WORKER, [worker_message(n)])
     log = await asyncio.to_thread((state_dir / "ledger.db-wal").read_bytes)
     for case, length in enumerate(range(0, len(log), len(log) // 12)):
         copy = tmp_path / f"copy-{case}"
@@ -209,7 +209,7 @@ async def test_a_state_directory_that_comes_back_is_used_again(
 
 
 async def test_damaged_files_do_not_pile_up(state_dir: Path) -> None:
-    for round_ in range(1, MAX_QUARANTINED + 4):
+    for round_ in range(1, MAX_DAMAGED + 4):
         ledger = await Ledger.open(state_dir, reserve_bytes=0)
         await ledger.close()
         noise = b"noise" * 1000 + bytes([round_])
@@ -251,8 +251,8 @@ async def record_until_full(ledger: Ledger) -> int:
     """The last total that was acknowledged."""
     for n in range(1, 10_000):
         try:
-            await ledger.record(UID, WORKER, [said(n, details={"text": "t" * 2000})])
-        except NoSpace:
+            await ledger.record(UID, WORKER, [worker_message(n, details={"text": "t" * 2000})])
+        except LedgerFull:
             return n - 1
     raise AssertionError("the disk was never full")
 
@@ -264,16 +264,16 @@ async def test_a_full_disk_takes_final_states_only_until_there_is_space(small_di
     filler = await asyncio.to_thread(fill_disk, small_disk)
     acknowledged = await record_until_full(ledger)
 
-    await ledger.record(UID, WorkerName("other"), [said(3, status="failed")])
+    await ledger.record(UID, WorkerName("other"), [worker_message(3, status="failed")])
     assert "reserve" not in os.listdir(state_dir)
-    with pytest.raises(NoSpace):  # what the reserve gave is for final states alone
-        await ledger.record(UID, WorkerName("third"), [said(1)])
-    with pytest.raises(NoSpace):
+    with pytest.raises(LedgerFull):  # what the reserve gave is for final states alone
+        await ledger.record(UID, WorkerName("third"), [worker_message(1)])
+    with pytest.raises(LedgerFull):
         await ledger.apply([assign("faces", uid="uid-2")])
-    await ledger.record(UID, WorkerName("third"), [said(1, status="completed")])
+    await ledger.record(UID, WorkerName("third"), [worker_message(1, status="completed")])
 
     await asyncio.to_thread(filler.unlink)
-    await ledger.record(UID, WORKER, [said(acknowledged + 1)])
+    await ledger.record(UID, WORKER, [worker_message(acknowledged + 1)])
     assert "reserve" in os.listdir(state_dir)
     await ledger.close()
     ledger = await Ledger.open(state_dir, reserve_bytes=RESERVE_BYTES)
@@ -293,14 +293,14 @@ async def test_a_ledger_opens_on_a_full_disk(small_disk: Path) -> None:
     await ledger.close()
     await asyncio.to_thread(fill_disk, small_disk)
     ledger = await Ledger.open(state_dir, reserve_bytes=RESERVE_BYTES)
-    await ledger.record(UID, WORKER, [said(1, status="completed")])
+    await ledger.record(UID, WORKER, [worker_message(1, status="completed")])
     await ledger.close()
 
 
 async def test_a_first_start_on_a_full_disk_says_that_there_is_no_space(small_disk: Path) -> None:
     await asyncio.to_thread((small_disk / "state").mkdir)
     filler = await asyncio.to_thread(fill_disk, small_disk)
-    with pytest.raises(NoSpace):
+    with pytest.raises(LedgerFull):
         await Ledger.open(small_disk / "state", reserve_bytes=RESERVE_BYTES)
     await asyncio.to_thread(filler.unlink)
     ledger = await Ledger.open(small_disk / "state", reserve_bytes=RESERVE_BYTES)
@@ -318,6 +318,6 @@ async def test_a_file_size_limit_is_no_damage(ledger: Ledger) -> None:
         acknowledged = await record_until_full(ledger)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    await ledger.record(Uid(UID), WORKER, [said(acknowledged + 1)])
+    await ledger.record(Uid(UID), WORKER, [worker_message(acknowledged + 1)])
     (row,) = await ledger.workers()
     assert (row.worker.totals, ledger.view.ledger_id) == ({"seen": acknowledged + 1}, instance)

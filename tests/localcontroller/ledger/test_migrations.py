@@ -17,7 +17,7 @@ from localcontroller.ledger import schema
 from localcontroller.ledger.file import LEDGER
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.migrations import MIGRATIONS, require
-from tests.localcontroller.builders import UID, WORKER, assign, key, report_of, said
+from tests.localcontroller.builders import UID, WORKER, assign, key, report_of, worker_message
 
 KNOWN = len(MIGRATIONS._migrations)
 TABLES = ("meta", "tasks", "grants", "workers", "processes")
@@ -63,16 +63,16 @@ async def seen_by(ledger: Ledger) -> list[float | int]:
 async def test_a_rolled_back_release_goes_on_with_the_ledger_of_the_next(state_dir: Path) -> None:
     with next_release(adds_columns_and_a_table):
         newer = await Ledger.open(state_dir)
-        await newer.see_epoch(7)
+        await newer.remember_epoch(7)
         await newer.apply([assign()])
-        await newer.record(UID, WORKER, [said(5)])
+        await newer.record(UID, WORKER, [worker_message(5)])
         await newer.close()
     older = await Ledger.open(state_dir)
     assert (older.view.ledger_id, older.view.epoch) == (newer.view.ledger_id, 7)
     assert older.view.held.keys() == {key()}
     assert await seen_by(older) == [5]
     assert await older.apply([assign(version=2), assign("second", uid="uid-2")]) == ["", ""]
-    await older.record(UID, WORKER, [said(8), said(2, instance="p2")])
+    await older.record(UID, WORKER, [worker_message(8), worker_message(2, instance="p2")])
     assert await seen_by(older) == [10], "counts of both processes"
     await older.close()
 
@@ -84,7 +84,7 @@ async def test_the_next_release_comes_back_to_what_the_older_one_wrote(state_dir
         await newer.close()
     older = await Ledger.open(state_dir)
     await older.apply([assign(version=2)])
-    await older.record(UID, WORKER, [said(3)])
+    await older.record(UID, WORKER, [worker_message(3)])
     await older.close()
     with next_release(adds_columns_and_a_table):
         newer = await Ledger.open(state_dir)

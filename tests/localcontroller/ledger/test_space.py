@@ -7,8 +7,16 @@ import pytest
 
 from common.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.ledger.tables import MAX_RETIRED, NoSpace
-from tests.localcontroller.builders import UID, assign, body, key, said, secret_hash, withdraw
+from localcontroller.ledger.tables import MAX_RETIRED, LedgerFull
+from tests.localcontroller.builders import (
+    UID,
+    assign,
+    body,
+    key,
+    secret_hash,
+    withdraw,
+    worker_message,
+)
 
 MAX_BYTES = 1024 * 1024
 LOG = {"log": "x" * 50_000}
@@ -27,12 +35,12 @@ async def test_running_states_leave_room_for_final_states(small: Ledger) -> None
 
     async def fill() -> None:
         for worker in workers:
-            await small.record(UID, worker, [said(1, details=LOG)])
+            await small.record(UID, worker, [worker_message(1, details=LOG)])
 
-    with pytest.raises(NoSpace, match="--ledger-max-bytes"):
+    with pytest.raises(LedgerFull, match="--ledger-max-bytes"):
         await fill()
     for worker in workers[-3:]:
-        final = said(1, status="completed", details={"log": "x" * 20_000})
+        final = worker_message(1, status="completed", details={"log": "x" * 20_000})
         (recorded,) = await small.record(UID, worker, [final])
         assert recorded.worker.is_finished
 
@@ -43,7 +51,7 @@ async def test_workers_of_past_tasks_leave_room_for_new_tasks(small: Ledger) -> 
         uid = Uid(f"uid-{n}")
         assert await small.apply([assign(uid=uid)]) == [""]
         (worker,) = next(iter(small.view.grants.values())).workers
-        await small.record(uid, worker, [said(1, details=LOG)])
+        await small.record(uid, worker, [worker_message(1, details=LOG)])
         await small.apply([withdraw(uid=uid)])
 
 
@@ -53,7 +61,7 @@ async def test_a_worker_that_its_task_no_longer_names_keeps_its_unacknowledged_r
     workers = [WorkerName(f"w{n}") for n in range(MAX_RETIRED + 10)]
     await ledger.apply([assign(body_=body(*workers))])
     for worker in workers:
-        await ledger.record(UID, worker, [said(1)])
+        await ledger.record(UID, worker, [worker_message(1)])
     await ledger.apply([assign(version=2, body_=body("another"))])
     assert len(await ledger.reports()) == len(workers)
 

@@ -29,7 +29,7 @@ from tests.localcontroller.builders import (
     desired,
     key,
     report_of,
-    said,
+    worker_message,
 )
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.full_disk import full_disk
@@ -114,7 +114,7 @@ async def until_acknowledged(ledger: Ledger) -> None:
     """Wait until the cloud has acknowledged every report."""
 
     async def is_empty() -> bool:
-        return await ledger.unacked() == 0
+        return await ledger.count_unacked() == 0
 
     await async_eventually("an empty outbox", is_empty)
 
@@ -123,7 +123,7 @@ async def test_an_acknowledged_report_leaves_the_outbox(ledger: Ledger, cloud: C
     cloud.desired = {key(): desired()}
     async with linked(ledger, cloud):
         await cloud.until_synced()
-        await ledger.record(UID, WORKER, [said(7, status="completed")])
+        await ledger.record(UID, WORKER, [worker_message(7, status="completed")])
         await cloud.until_reported(WORKER, status="completed", seen=7)
         await until_acknowledged(ledger)
 
@@ -136,8 +136,8 @@ async def test_while_the_cloud_is_down_the_newest_report_of_each_worker_waits(
         await cloud.until_synced()
         await cloud.stop()
         for n in range(1, 6):
-            await ledger.record(UID, "w1", [said(n)])  # type: ignore[arg-type]
-        await ledger.record(UID, "w2", [said(1, status="failed")])  # type: ignore[arg-type]
+            await ledger.record(UID, "w1", [worker_message(n)])  # type: ignore[arg-type]
+        await ledger.record(UID, "w2", [worker_message(1, status="failed")])  # type: ignore[arg-type]
         await cloud.start()
         await cloud.until_reported("w2", status="failed")
         await cloud.until_reported("w1", seen=5)
@@ -150,7 +150,7 @@ async def test_a_report_that_was_not_acknowledged_is_sent_again(
     cloud.desired, cloud.acknowledges = {key(): desired()}, False
     async with linked(ledger, cloud):
         await cloud.until_synced()
-        await ledger.record(UID, WORKER, [said(3)])
+        await ledger.record(UID, WORKER, [worker_message(3)])
         await cloud.until_reported(WORKER, seen=3)
         cloud.acknowledges = True
         cloud.cut()
@@ -165,8 +165,8 @@ async def test_a_refused_report_leaves_the_outbox_and_other_reports_arrive(
     cloud.refuse = {"bad": "no such worker"}
     async with linked(ledger, cloud):
         await cloud.until_synced()
-        await ledger.record(UID, "bad", [said(1)])  # type: ignore[arg-type]
-        await ledger.record(UID, "good", [said(2)])  # type: ignore[arg-type]
+        await ledger.record(UID, "bad", [worker_message(1)])  # type: ignore[arg-type]
+        await ledger.record(UID, "good", [worker_message(2)])  # type: ignore[arg-type]
         await cloud.until_reported("good", seen=2)
         await until_acknowledged(ledger)
 
@@ -351,7 +351,7 @@ async def test_a_new_ledger_gets_a_new_session_at_once(ledger: Ledger, cloud: Cl
         await cloud.until_synced()
         await asyncio.to_thread(ledger._file.replace, "for the test")
         with contextlib.suppress(Exception):
-            await ledger.unacked()
+            await ledger.count_unacked()
         await cloud.until_synced(2)
         await async_eventually("the task", lambda: ledger.view.held)
     first, second = cloud.hellos
@@ -390,7 +390,7 @@ async def test_a_cloud_that_stops_reading_is_left_in_bounded_time(
         await cloud.until_synced()
         cloud.sockets[-1].transport.pause_reading()
         for worker in workers:
-            await ledger.record(UID, worker, [said(1, details={"log": "x" * 60_000})])
+            await ledger.record(UID, worker, [worker_message(1, details={"log": "x" * 60_000})])
         with pytest.raises(SessionEnded, match=r"nothing could be sent for 0\.2 s"):
             await asyncio.wait_for(running, PATIENCE_S)
         assert ws.transport.is_closing()

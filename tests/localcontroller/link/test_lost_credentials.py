@@ -99,7 +99,7 @@ def flags(cloud: Cloud, mount: Mount, *, lost_s: float) -> tuple[str, ...]:
 async def end_of(controller: Controller) -> tuple[int, str]:
     """Wait for the end. Returns: exit code, and the line on stderr that is no log line"""
     code = await asyncio.wait_for(controller.process.wait(), PATIENCE_S)
-    line = await async_eventually("the last line on stderr", controller.said)
+    line = await async_eventually("the last line on stderr", controller.stderr_text)
     return code, line
 
 

@@ -18,7 +18,7 @@ from common.logs import MASK, mask_secrets
 from localcontroller.app import http_server
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import WorkerRow
-from localcontroller.ledger.writer import Commit
+from localcontroller.ledger.writer import LedgerCommit
 from localcontroller.metrics import Metrics
 from localcontroller.workers.api import MAX_BODY_BYTES, WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats
@@ -45,14 +45,14 @@ class Node:
     def __init__(self, ledger: Ledger, session: aiohttp.ClientSession, **limits: Any) -> None:
         self.ledger = ledger
         self.port = 0
-        self.commits: list[Commit] = []
+        self.commits: list[LedgerCommit] = []
         self.clock = Clock()
         self.heartbeats = Heartbeats(silence_factor=3.0, now=self.clock)
         self.api = WorkerApi(ledger, self.heartbeats, Metrics(), **limits)
         self._session = session
         ledger.on_commit = self._on_commit
 
-    def _on_commit(self, commit: Commit) -> None:
+    def _on_commit(self, commit: LedgerCommit) -> None:
         if commit.changes:
             self.commits.append(commit)
 

@@ -12,7 +12,15 @@ import pytest
 from common.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.heartbeats import MAX_SLEEP_S, Heartbeats, watch_heartbeats
-from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said, withdraw
+from tests.localcontroller.builders import (
+    UID,
+    WORKER,
+    Clock,
+    assign,
+    body,
+    withdraw,
+    worker_message,
+)
 from tests.waiting import PATIENCE_S, async_eventually
 
 OTHER = WorkerName("other")
@@ -30,7 +38,7 @@ class Watch:
 
     async def say(self, worker: WorkerName = WORKER, **fields: Any) -> None:
         """What the worker API does with a message."""
-        (recorded,) = await self.ledger.record(UID, worker, [said(**fields)])
+        (recorded,) = await self.ledger.record(UID, worker, [worker_message(**fields)])
         self.heartbeats.expect(UID, worker, recorded.worker.heartbeat_s)
 
     def wait(self, seconds: float) -> None:
@@ -171,8 +179,8 @@ async def test_after_a_restart_the_deadline_is_fresh(tasks: Ledger, state_dir: P
 
 
 async def test_after_a_restart_lost_and_finished_workers_have_no_deadline(tasks: Ledger) -> None:
-    await tasks.record(UID, WORKER, [said(heartbeat_s=PERIOD_S, status="completed")])
-    await tasks.record(UID, OTHER, [said(heartbeat_s=PERIOD_S)])
+    await tasks.record(UID, WORKER, [worker_message(heartbeat_s=PERIOD_S, status="completed")])
+    await tasks.record(UID, OTHER, [worker_message(heartbeat_s=PERIOD_S)])
     await tasks.observe(UID, OTHER, "lost", "no heartbeat for 30 s")
     async with watching(tasks) as watch:
         assert watch.heartbeats.wait_s() == MAX_SLEEP_S

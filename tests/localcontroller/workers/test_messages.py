@@ -7,8 +7,8 @@ import pytest
 
 from localcontroller.workers.messages import (
     InvalidMessage,
+    parse_edgeai_message,
     parse_sedna_message,
-    parse_worker_message,
 )
 
 WORKER_MESSAGE: dict[str, Any] = {
@@ -49,7 +49,7 @@ SEDNA_MESSAGE: dict[str, Any] = {
 
 
 def test_a_worker_message_is_read_whole() -> None:
-    message = parse_worker_message(json.dumps(WORKER_MESSAGE).encode())
+    message = parse_edgeai_message(json.dumps(WORKER_MESSAGE).encode())
     assert message.counts == {
         "seen": 10,
         "hard": 3,
@@ -79,7 +79,7 @@ COUNTED: dict[str, tuple[list[str] | None, dict[str, int], dict[str, float]]] = 
 @pytest.mark.parametrize("case", COUNTED)
 def test_the_message_names_its_counts(case: str) -> None:
     named, counts, numbers = COUNTED[case]
-    message = parse_worker_message(message_body({"frames": 7, "seen": 3, "loss": 0.5}, named))
+    message = parse_edgeai_message(message_body({"frames": 7, "seen": 3, "loss": 0.5}, named))
     assert (message.counts, message.numbers) == (counts, numbers)
 
 
@@ -96,11 +96,11 @@ BAD_COUNTS: dict[str, tuple[bytes, str]] = {
 def test_an_invalid_count_is_refused_by_its_name(case: str) -> None:
     body, named = BAD_COUNTS[case]
     with pytest.raises(InvalidMessage, match=named):
-        parse_worker_message(body)
+        parse_edgeai_message(body)
 
 
 def test_only_the_status_is_required() -> None:
-    message = parse_worker_message(b'{"status": "completed"}')
+    message = parse_edgeai_message(b'{"status": "completed"}')
     assert (message.instance, message.sequence, message.heartbeat_s) == ("", None, 0.0)
 
 
@@ -139,7 +139,7 @@ BAD_WORKER_MESSAGES: dict[str, tuple[bytes, str]] = {
 def test_a_bad_worker_message_is_refused_by_its_field(case: str) -> None:
     data, named = BAD_WORKER_MESSAGES[case]
     with pytest.raises(InvalidMessage) as refusal:
-        parse_worker_message(data)
+        parse_edgeai_message(data)
     assert named in str(refusal.value)
 
 

@@ -15,7 +15,7 @@ from common.ids import NodeName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch
-from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, said
+from tests.localcontroller.builders import UID, WORKER, Clock, assign, body, worker_message
 from tests.waiting import PATIENCE_S, async_eventually
 
 Manifest = dict[str, Any]
@@ -264,7 +264,7 @@ async def test_a_pod_that_ended_without_a_message_is_reported(
     case: str, tasks: Ledger, api: ClusterApi
 ) -> None:
     manifest, status, reason = DEATHS[case]
-    await tasks.record(UID, WORKER, [said(3, heartbeat_s=10.0)])
+    await tasks.record(UID, WORKER, [worker_message(3, heartbeat_s=10.0)])
     async with watching(tasks, api.url):
         await api.until_watched()
         api.send_event("MODIFIED", manifest)
@@ -292,7 +292,7 @@ ALIVE = {
 async def test_a_pod_that_has_not_ended_changes_nothing(
     case: str, tasks: Ledger, api: ClusterApi
 ) -> None:
-    await tasks.record(UID, WORKER, [said(3)])
+    await tasks.record(UID, WORKER, [worker_message(3)])
     revision = tasks.view.revision
     async with watching(tasks, api.url):
         await api.until_watched()
@@ -351,7 +351,7 @@ async def test_a_pod_of_no_worker_of_this_node_changes_nothing(
     case: str, tasks: Ledger, api: ClusterApi
 ) -> None:
     """Not when it appears and not when it goes, in a list and in a watch."""
-    await tasks.record(UID, WORKER, [said(3)])
+    await tasks.record(UID, WORKER, [worker_message(3)])
     revision = tasks.view.revision
     api.pods["listed"] = FOREIGN[case]
     async with watching(tasks, api.url):
@@ -364,7 +364,7 @@ async def test_a_pod_of_no_worker_of_this_node_changes_nothing(
 
 
 async def test_a_final_state_that_the_worker_sent_stays(tasks: Ledger, api: ClusterApi) -> None:
-    await tasks.record(UID, WORKER, [said(3, status="completed")])
+    await tasks.record(UID, WORKER, [worker_message(3, status="completed")])
     api.pods["a"] = pod(phase="Failed")
     api.pods["b"] = pod("marker", worker="other", phase="Failed")
     async with watching(tasks, api.url):
@@ -375,7 +375,7 @@ async def test_a_final_state_that_the_worker_sent_stays(tasks: Ledger, api: Clus
 async def test_a_worker_without_heartbeats_is_back_once_its_containers_run(
     tasks: Ledger, api: ClusterApi
 ) -> None:
-    await tasks.record(UID, WORKER, [said(3)])
+    await tasks.record(UID, WORKER, [worker_message(3)])
     api.pods["uid of pod-a"] = pod(containers=[CRASHED])
     async with watching(tasks, api.url):
         await until_state(tasks, "lost")
@@ -392,13 +392,13 @@ async def test_a_failed_pod_does_not_fail_a_worker_that_still_sends_messages(
 ) -> None:
     """Everybody who may create pods in the namespace can create one like the worker's."""
     heartbeats = Heartbeats(silence_factor=3.0, now=Clock())
-    await tasks.record(UID, WORKER, [said(3, sequence=1, heartbeat_s=10.0)])
+    await tasks.record(UID, WORKER, [worker_message(3, sequence=1, heartbeat_s=10.0)])
     heartbeats.expect(UID, WORKER, 10.0)
     async with watching(tasks, api.url, heartbeats=heartbeats):
         await api.until_watched()
         api.send_event("ADDED", pod("spoofed", phase="Failed"))
         assert await until_state(tasks, "lost") == "pod spoofed failed: no reason given"
-        await tasks.record(UID, WORKER, [said(4, sequence=2, heartbeat_s=10.0)])
+        await tasks.record(UID, WORKER, [worker_message(4, sequence=2, heartbeat_s=10.0)])
         heartbeats.expect(UID, WORKER, 10.0)
         assert await until_state(tasks, "running") == ""
     assert (await tasks.workers())[0].worker.totals == {"seen": 4}
@@ -409,7 +409,7 @@ async def test_a_worker_that_becomes_silent_gets_the_verdict_of_its_pod(
 ) -> None:
     clock = Clock()
     heartbeats = Heartbeats(silence_factor=3.0, now=clock)
-    await tasks.record(UID, WORKER, [said(3, sequence=1, heartbeat_s=10.0)])
+    await tasks.record(UID, WORKER, [worker_message(3, sequence=1, heartbeat_s=10.0)])
     heartbeats.expect(UID, WORKER, 10.0)
     listening = asyncio.create_task(watch_heartbeats(tasks, heartbeats), name="heartbeats")
     async with watching(tasks, api.url, heartbeats=heartbeats):
@@ -450,7 +450,7 @@ async def test_an_api_without_the_field_selector_makes_no_running_worker_lost(
     """While KubeEdge's MetaServer is offline, a list by spec.nodeName is empty."""
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     api.pods["uid of elsewhere"] = pod("elsewhere", node="edge-2", phase="Failed")
-    await tasks.record(UID, WORKER, [said(3)])
+    await tasks.record(UID, WORKER, [worker_message(3)])
     revision = tasks.view.revision
     async with watching(tasks, api.url, min_round_s=0.01):
         await api.until_watched()
@@ -476,7 +476,7 @@ async def test_a_failed_pod_is_found_through_an_api_without_the_field_selector(
 
 async def test_an_empty_list_alone_makes_no_worker_lost(tasks: Ledger, api: ClusterApi) -> None:
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
-    await tasks.record(UID, WORKER, [said(3)])
+    await tasks.record(UID, WORKER, [worker_message(3)])
     revision = tasks.view.revision
     async with watching(tasks, api.url, min_round_s=0.01):
         await api.until_watched()
@@ -492,7 +492,7 @@ async def test_an_empty_list_alone_makes_no_worker_lost(tasks: Ledger, api: Clus
 
 
 async def test_the_youngest_pod_of_a_worker_counts(tasks: Ledger, api: ClusterApi) -> None:
-    await tasks.record(UID, WORKER, [said(3)])
+    await tasks.record(UID, WORKER, [worker_message(3)])
     young = pod("pod-b", containers=[RUNNING], created="2026-01-01T00:05:00Z")
     api.pods["uid of pod-b"] = young
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
@@ -534,7 +534,7 @@ async def test_a_list_of_many_pages_is_read_to_its_end(tasks: Ledger, api: Clust
 async def test_an_api_that_refuses_changes_nothing_and_is_asked_again(
     status: int, tasks: Ledger, api: ClusterApi
 ) -> None:
-    await tasks.record(UID, WORKER, [said(3)])
+    await tasks.record(UID, WORKER, [worker_message(3)])
     revision = tasks.view.revision
     api.status = status
     async with watching(tasks, api.url):
@@ -545,7 +545,7 @@ async def test_an_api_that_refuses_changes_nothing_and_is_asked_again(
 
 
 async def test_an_api_that_is_down_changes_nothing(tasks: Ledger, api: ClusterApi) -> None:
-    await tasks.record(UID, WORKER, [said(3)])
+    await tasks.record(UID, WORKER, [worker_message(3)])
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     backoff = Backoff(base_s=0.01, max_s=0.02)
     async with watching(tasks, api.url, min_round_s=0.01, backoff=backoff):

@@ -15,10 +15,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from common import wire
 from common.edge_session import Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import Message
+from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import NotGranted
-from tests.localcontroller.builders import assign, body, key, report_of, said, synced, withdraw
+from tests.localcontroller.builders import (
+    assign,
+    body,
+    key,
+    report_of,
+    synced,
+    withdraw,
+    worker_message,
+)
 
 NAMES = st.sampled_from(["digits", "faces"])
 GENERATIONS = st.sampled_from(["old", "new"])  # of an object that is deleted and created again
@@ -27,7 +35,7 @@ INSTANCES = st.sampled_from(["a", "b", "c"])
 STATUSES = st.sampled_from(["running", "running", "completed", "failed"])
 SMALL = st.integers(0, 5)
 MESSAGES = st.builds(
-    lambda seen, instance, sequence, status: said(
+    lambda seen, instance, sequence, status: worker_message(
         seen, instance=instance, sequence=sequence, status=status
     ),
     SMALL,
@@ -111,22 +119,22 @@ class LedgerMachine(RuleBasedStateMachine):
         uid = f"{name}-{'old' if self.tasks.get(name, ('',))[0].endswith('new') else 'new'}"
         if (name, uid) not in {(n, u) for n, (u, _) in self.tasks.items()}:
             with pytest.raises(NotGranted):
-                self.run(self.ledger.record(Uid(uid), WorkerName(worker), [said()]))
+                self.run(self.ledger.record(Uid(uid), WorkerName(worker), [worker_message()]))
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), worker=WORKERS, message=MESSAGES)
-    def record(self, data: st.DataObject, worker: str, message: Message) -> None:
+    def record(self, data: st.DataObject, worker: str, message: WorkerMessage) -> None:
         uid, _ = self.tasks[data.draw(st.sampled_from(sorted(self.tasks)))]
         self.run(self.ledger.record(Uid(uid), WorkerName(worker), [message]))
         self.hear(self.workers.setdefault((uid, worker), {"processes": {}}), message)
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), worker=WORKERS, messages=st.lists(MESSAGES, min_size=2, max_size=6))
-    def record_many(self, data: st.DataObject, worker: str, messages: list[Message]) -> None:
+    def record_many(self, data: st.DataObject, worker: str, messages: list[WorkerMessage]) -> None:
         for message in messages:
             self.record(data, worker, message)
 
-    def hear(self, worker: dict[str, Any], message: Message) -> None:
+    def hear(self, worker: dict[str, Any], message: WorkerMessage) -> None:
         before = dict(worker, processes=dict(worker["processes"]))
         processes = worker["processes"]
         known = processes.get(message.instance)
