@@ -1,5 +1,6 @@
 """The LocalController: one process on each edge node.
 
-It holds the node's tasks durably, hears and watches their workers, and keeps the GlobalManager
-informed through one WebSocket. It is blind to kinds: what a task is about never matters here.
+It keeps the tasks of its node in a ledger, receives the messages of their workers, watches the
+workers, and reports to the GlobalManager through one WebSocket. It knows no kinds of jobs, except
+the hooks in `hooks/`.
 """

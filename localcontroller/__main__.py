@@ -1,7 +1,7 @@
 """Starts a LocalController: `python -m localcontroller --help`.
 
-Exit codes: 0 stopped by a signal; 1 a defect; 2 a setting is wrong; 3 the state directory cannot
-be used; 4 the files of the credential are lost, a restarted container finds them again.
+Exit codes: 0 stopped by a signal; 1 an unexpected error; 2 a setting is wrong; 3 the state
+directory cannot be used; 4 the credential files are lost, and a restarted container gets new ones.
 """
 
 import asyncio
@@ -18,7 +18,10 @@ DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the G
 
 
 def _import_aiohttp_without_cas() -> None:
-    """Keep it from loading the system's CAs twice, 2 MiB: who needs them here loads them itself."""
+    """Import aiohttp while it cannot find the CAs of the system: it would load them twice, 2 MiB.
+
+    The modules that use TLS load the CAs themselves.
+    """
     files = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
     os.environ.update(dict.fromkeys(files, os.devnull))
     try:
@@ -31,7 +34,7 @@ def _import_aiohttp_without_cas() -> None:
 
 
 def main() -> None:
-    """Run until SIGTERM or SIGINT; what is wrong with the invocation is one line on stderr."""
+    """Run until SIGTERM or SIGINT. An error that a user can repair is one line on stderr."""
     try:
         settings = load(
             Settings,

@@ -1,7 +1,7 @@
-"""Builds a LocalController from its settings, runs it, and takes it down in order.
+"""Builds a LocalController from its settings, runs it, and stops its parts in order.
 
-The one place where tasks are made and joined. Called by `__main__`, and by tests that want a
-whole LocalController in their own event loop.
+Only this module starts and joins the long-running asyncio tasks of the process. `__main__` calls
+it, and so do tests that run a whole LocalController in their own event loop.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ log = get_logger(__name__)
 
 STOP_S: Final = 1.0
 NO_SPACE_RETRY_S: Final = 5.0
-BACKLOG: Final = 128  # connections that wait to be accepted
+BACKLOG: Final = 128  # connections that wait until the server accepts them
 IDLE_S: Final = 30.0
 LINGER_S: Final = 1.0
 
 
 class RestartNeeded(Exception):
-    """The ledger has been updated. A new process does without what that has loaded, 10 MiB."""
+    """A migration of the ledger loaded 10 MiB of libraries, which a new process does not need."""
 
 
 async def run_until_signalled(settings: Settings) -> None:
-    """Raises: SettingsError, StateError, CredentialLost, StartAnew"""
+    """Raises: SettingsError, StateError, CredentialLost, RestartNeeded"""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_ in (signal.SIGTERM, signal.SIGINT):
@@ -56,7 +56,8 @@ async def run_until_signalled(settings: Settings) -> None:
 async def run(settings: Settings, stop: asyncio.Event, *, may_restart: bool = False) -> None:
     """Run until `stop`.
 
-    Raises: SettingsError, StateError, CredentialLost; StartAnew where it may, before anything runs
+    Args: may_restart: raise RestartNeeded after a migration, before any part runs
+    Raises: SettingsError, StateError, CredentialLost, RestartNeeded
     """
     ledger = await _open_ledger(settings, stop)
     if ledger is None:
@@ -73,7 +74,10 @@ async def run(settings: Settings, stop: asyncio.Event, *, may_restart: bool = Fa
 
 
 async def _open_ledger(settings: Settings, stop: asyncio.Event) -> Ledger | None:
-    """Wait for space rather than end, for a restart would find no more of it."""
+    """Open the ledger, and wait while the disk is full: a restart would find no more space.
+
+    Returns: None if `stop` was set before there was space
+    """
     while not stop.is_set():
         try:
             return await Ledger.open(
@@ -179,7 +183,7 @@ def http_server(
         app,
         access_log=None,
         logger=logger,
-        auto_decompress=False,  # nobody needs it, and a small body could become a large one
+        auto_decompress=False,  # a small compressed body could unpack to a large one
         keepalive_timeout=idle_s,
         lingering_time=linger_s,
         shutdown_timeout=stop_s,
@@ -187,7 +191,7 @@ def http_server(
 
 
 def _without_request(record: logging.LogRecord) -> bool:
-    """The error of a malformed request quotes it, and so a secret: log that it came, no more."""
+    """Remove the error of a malformed request from the log: it quotes the URL with the secret."""
     if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
         record.exc_info = None
     return True

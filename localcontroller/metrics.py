@@ -1,4 +1,4 @@
-"""What a LocalController counts, for Prometheus. Served by `rest`, fed by everyone else."""
+"""The Prometheus metrics of a LocalController. `rest` serves them; the other modules set them."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ COMMIT_BUCKETS_S: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
 
 class Metrics:
-    """One registry for each process, so that two LocalControllers in one test do not mix."""
+    """The metrics in their own registry: two LocalControllers in one test must not share one."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

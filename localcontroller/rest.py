@@ -1,8 +1,8 @@
-"""The read-only REST API for people and probes on the node itself. Loopback only.
+"""The read-only REST API of a LocalController, for people and probes on the node. Loopback only.
 
-No secret and no hash of one is in any answer. `/healthz` says that the process answers,
-and that no restart is needed for its credential; `/readyz` that its ledger answers. Neither depends
-on the cloud.
+No answer contains a secret or the hash of a secret. `/healthz` answers 200 while the process needs
+no restart for a lost credential; `/readyz` answers 200 while the ledger works. Both work without
+the cloud.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ class StatusApi:
         workers: dict[str, list[str]] = {}
         for grant in view.grants.values():
             workers.setdefault(grant.key, []).extend(grant.workers)
-        return _json(
+        return _json_response(
             {
                 "items": [
                     {
@@ -72,10 +72,10 @@ class StatusApi:
             rows = await self._ledger.workers()
         except Unavailable as error:
             return web.Response(status=503, text=str(error))
-        return _json({"items": [_describe(row) for row in rows]})
+        return _json_response({"items": [_worker_json(row) for row in rows]})
 
     async def _link_state(self, _request: web.Request) -> web.Response:
-        return _json(self._link.state)
+        return _json_response(self._link.state)
 
     async def _metrics_text(self, _request: web.Request) -> web.Response:
         metrics, ledger = self._metrics, self._ledger
@@ -89,7 +89,7 @@ class StatusApi:
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _describe(row: WorkerRow) -> dict[str, Any]:
+def _worker_json(row: WorkerRow) -> dict[str, Any]:
     worker = row.worker
     return {
         "task": row.key,
@@ -105,5 +105,5 @@ def _describe(row: WorkerRow) -> dict[str, Any]:
     }
 
 
-def _json(value: Any) -> web.Response:
+def _json_response(value: Any) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), content_type="application/json")

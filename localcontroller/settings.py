@@ -1,7 +1,7 @@
-"""What a LocalController can be told: flags, environment and configuration file.
+"""The settings of a LocalController: from flags, environment and configuration file.
 
-Read by `__main__` through common.settings; every other module gets the values it needs, never
-this struct. `check` finds what a type alone cannot say.
+`__main__` loads them through common.settings, and `app` passes each part the values that it needs.
+`check` refuses values that the types allow but that cannot work.
 """
 
 from pathlib import Path
@@ -123,48 +123,50 @@ _POSITIVE = (
 
 
 def check(settings: Settings) -> None:
-    """Raises: SettingsError naming the first setting that cannot work."""
+    """Raises: SettingsError, which names the first setting that cannot work."""
     if not is_subdomain(settings.node_name):
-        raise _wrong("node_name", f"{settings.node_name!r} is no RFC 1123 name of a Node")
+        raise _settings_error("node_name", f"{settings.node_name!r} is no RFC 1123 name of a Node")
     _check_url("global_manager", settings.global_manager_url, ("ws", "wss"))
     if settings.pods_api:
         _check_url("pods_api", settings.pods_api, ("http", "https"))
     split_address(settings.worker_address, "flag --worker-address")
     host, _ = split_address(settings.status_address, "flag --status-address")
     if not is_loopback(host):
-        raise _wrong("status_address", f"{host!r} is no loopback address; use 127.0.0.1 or ::1")
+        raise _settings_error(
+            "status_address", f"{host!r} is no loopback address; use 127.0.0.1 or ::1"
+        )
     _check_numbers(settings)
     _check_tls(settings)
 
 
 def _check_tls(settings: Settings) -> None:
     if (settings.client_certificate is None) != (settings.client_key is None):
-        raise _wrong("client_certificate", "and --client-key must be given together")
+        raise _settings_error("client_certificate", "and --client-key must be given together")
     if urlsplit(settings.global_manager_url).scheme == "wss":
         return
     if settings.edge_plaintext == "refuse":
-        raise _wrong(
+        raise _settings_error(
             "global_manager",
             "ws:// would carry the credential in clear; use wss://HOST:PORT, or say "
             "--edge-plaintext allow",
         )
     if settings.client_certificate is not None:
-        raise _wrong("client_certificate", "is of no use with ws://; use wss://HOST:PORT")
+        raise _settings_error("client_certificate", "is of no use with ws://; use wss://HOST:PORT")
 
 
 def _check_numbers(settings: Settings) -> None:
     for name in _POSITIVE:
         value = getattr(settings, name)
         if not 0 < value < float("inf"):
-            raise _wrong(name, f"{value} must be positive and finite")
+            raise _settings_error(name, f"{value} must be positive and finite")
     if settings.session_silence_s <= settings.session_beat_s:
-        raise _wrong("session_silence_s", "must be longer than --session-beat-s")
+        raise _settings_error("session_silence_s", "must be longer than --session-beat-s")
     if settings.reconnect_max_s < settings.reconnect_min_s:
-        raise _wrong("reconnect_max_s", "must not be below --reconnect-min-s")
+        raise _settings_error("reconnect_max_s", "must not be below --reconnect-min-s")
     if settings.ledger_max_bytes < MIN_LEDGER_BYTES:
-        raise _wrong("ledger_max_bytes", f"must be at least {MIN_LEDGER_BYTES}")
+        raise _settings_error("ledger_max_bytes", f"must be at least {MIN_LEDGER_BYTES}")
     if settings.ledger_reserve_bytes < 0:
-        raise _wrong("ledger_reserve_bytes", "must not be negative")
+        raise _settings_error("ledger_reserve_bytes", "must not be negative")
 
 
 def _with_scheme(address: str) -> str:
@@ -177,12 +179,12 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
         parts = urlsplit(url)
         _ = parts.port  # a property that raises
     except ValueError as error:
-        raise _wrong(name, f"{url!r} is no URL: {error}; expected {expected}") from error
+        raise _settings_error(name, f"{url!r} is no URL: {error}; expected {expected}") from error
     if parts.scheme not in schemes or not parts.hostname:
-        raise _wrong(name, f"{url!r} is no {expected}")
+        raise _settings_error(name, f"{url!r} is no {expected}")
     if parts.username or parts.password or parts.fragment:
-        raise _wrong(name, "must carry neither credentials nor a fragment")
+        raise _settings_error(name, "must carry neither credentials nor a fragment")
 
 
-def _wrong(name: str, problem: str) -> SettingsError:
+def _settings_error(name: str, problem: str) -> SettingsError:
     return SettingsError(f"flag --{name.replace('_', '-')}", problem)
