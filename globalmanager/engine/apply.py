@@ -1,7 +1,8 @@
-"""Carries out a Plan: its actions in order, each an Event, then its status, then its events.
+"""Applies the plan of one job: first the actions, stage by stage, then the status and the events.
 
-Called by loop, with the plan of one job resource at a time. What the API answers goes into the
-stores, so that the next plan sees it. Decides nothing, but creates only for an owner that lives.
+Called by loop. Each action that succeeds is recorded as a Kubernetes Event. The answers of the
+Kubernetes API go into the stores, so the next plan sees them. The applier decides nothing itself,
+except that it creates objects only for a job that the API has confirmed (see owners).
 """
 
 import asyncio
@@ -41,17 +42,17 @@ from globalmanager.rules.status import WAITING
 
 log = logs.get_logger(__name__)
 
-_MANY_TIMES: Final = 3  # put back in a row; then somebody must hear of it
-_MAX_FIELDS: Final = 5  # named in a message
-_AT_A_TIME: Final = 8  # actions of one plan: no job crowds out the others
-_WHAT_TO_DO: Final = {
+_WARN_AFTER_RESTORES: Final = 3  # so many corrections of drift in a row cause a Warning Event
+_MAX_FIELDS_NAMED: Final = 5  # changed fields that one Event names
+_MAX_PARALLEL_ACTIONS: Final = 8  # of one plan; a large job must not crowd out the others
+_REMEDIES: Final = {
     "Invalid": "correct the field that it names, in the worker's template",
     "Forbidden": "ask who limits the namespace",
 }
 
 
 class NameConflict(EdgeAIError):
-    """The name of an object to create is taken by one that belongs to somebody else."""
+    """An object with the name of the child to create exists and belongs to another owner."""
 
     def __init__(self, ref: ObjectRef, owner: str) -> None:
         self.ref, self.owner = ref, owner
@@ -60,37 +61,37 @@ class NameConflict(EdgeAIError):
         )
 
 
-class StillThere(EdgeAIError):
-    """The name of an object to create is taken by its own past, which is being deleted."""
+class StillTerminating(EdgeAIError):
+    """An earlier child with the name of the child to create is still being deleted."""
 
     def __init__(self, ref: ObjectRef) -> None:
         super().__init__(f"an earlier {ref} is still being deleted")
 
 
 def refusal_of(error: EdgeAIError) -> Refusal | None:
-    """What to tell the user; None for what passes, or may pass, by trying again."""
+    """The refusal that the user sees in the job's status; None when a retry may succeed."""
     match error:
         case NameConflict():
             return Refusal("NameConflict", str(error))
-        case StillThere():
+        case StillTerminating():
             return Refusal(WAITING, str(error))
         case Forbidden() if error.remedy:
             return Refusal("Forbidden", str(error))
         case Invalid() | Forbidden():
             reason = type(error).__name__
-            return Refusal(reason, f"{error}; {_WHAT_TO_DO[reason]}")
-        case ApiError(code=http.HTTPStatus.BAD_REQUEST):  # a field of the wrong type
-            return Refusal("Invalid", f"{error}; {_WHAT_TO_DO['Invalid']}")
+            return Refusal(reason, f"{error}; {_REMEDIES[reason]}")
+        case ApiError(code=http.HTTPStatus.BAD_REQUEST):  # a field has the wrong type
+            return Refusal("Invalid", f"{error}; {_REMEDIES['Invalid']}")
     return None
 
 
 class Applier:
-    """Executes plans of any kind.
+    """Applies plans of jobs of every kind.
 
     Args:
-        live: writes what the jobs own
-        owners: says for which jobs something may be created
-        drift: says what may be put back, and when
+        live: writes the children of the jobs
+        owners: knows the jobs for which children may be created
+        drift: says when a child that somebody else changed may be restored
     """
 
     def __init__(
@@ -108,60 +109,66 @@ class Applier:
         self._recorder = recorder
 
     async def apply(self, observed: Observed, plan: Plan) -> float | None:
-        """Stops at a stage that fails: status and events are those of a plan that was carried out.
+        """Apply the stages of the plan, then write its status and record its events.
 
-        Returns: after how many seconds to plan again, though nothing may have changed
-        Raises: ApiError, Overloaded, NameConflict, StillThere; the next round plans anew. Conflict
+        When an action of a stage fails, the later stages, the status and the events are left out.
+
+        Returns: seconds after which the job must be planned again although nothing changed
+        Raises: ApiError, Overloaded, NameConflict, StillTerminating: plan the job again. Conflict
             and NotFound also when the job was deleted meanwhile
         """
         terminating = "deletionTimestamp" in observed.object["metadata"]
-        waits = Timers().add(plan.requeue_after_s)
+        timers = Timers().add(plan.requeue_after_s)
         for stage in plan.stages:
-            # What a terminating owner creates, the garbage collector deletes, and so on for ever.
-            allowed = [one for one in stage if isinstance(one, Delete) or not terminating]
+            # The garbage collector deletes the children of a job that is being deleted. If the
+            # engine created them again, the two would go on for ever.
+            allowed = [action for action in stage if isinstance(action, Delete) or not terminating]
             waits_s = [self._wait_s(observed, action) for action in allowed]
-            due = [one for one, wait_s in zip(allowed, waits_s, strict=True) if wait_s == 0]
-            waits = waits.add(*waits_s)
-            await self._act_on_all(observed, due)
+            due = [action for action, wait_s in zip(allowed, waits_s, strict=True) if wait_s == 0]
+            timers = timers.add(*waits_s)
+            await self._apply_stage(observed, due)
         await self.tell(observed, plan)
-        return waits.next_s
+        return timers.next_s
 
     def _wait_s(self, observed: Observed, action: Action) -> float | None:
-        """Seconds until the action may be done, 0 for now; None: there is no need for it."""
+        """Seconds until the action may begin, 0 for now; None: the action is not needed."""
         if not isinstance(action, Replace) or not action.is_drift:
             return 0.0
         existing = observed.children[ref_of(action.type, action.object)]
         return self._drift.wait_s(action.object, existing)
 
-    async def _act_on_all(self, observed: Observed, actions: Sequence[Action]) -> None:
-        """All actions of one stage, some at a time. Raises: the error that tells the user most"""
+    async def _apply_stage(self, observed: Observed, actions: Sequence[Action]) -> None:
+        """Try all actions of one stage, some at the same time.
+
+        Raises: the error of one failed action; an error that the user can correct comes first
+        """
         if any(isinstance(action, Create) for action in actions):
             await self._owners.confirm(observed)
-        slots = asyncio.Semaphore(_AT_A_TIME)
+        slots = asyncio.Semaphore(_MAX_PARALLEL_ACTIONS)
         failures: list[EdgeAIError] = []
 
-        async def act(action: Action) -> None:
+        async def attempt(action: Action) -> None:
             async with slots:
                 try:
-                    await self._act(observed, action)
+                    await self._apply_action(observed, action)
                 except EdgeAIError as error:
                     failures.append(error)
 
         async with TaskGroup() as tasks:
             for action in actions:
-                tasks.create_task(act(action), name=f"action on {observed.ref}")
+                tasks.create_task(attempt(action), name=f"action on {observed.ref}")
         if failures:
             raise min(failures, key=lambda error: refusal_of(error) is None)
 
     async def tell(self, observed: Observed, plan: Plan) -> None:
-        """Status and events of the plan. Raises: as `apply`"""
+        """Write the status of the plan and record its events. Raises: as `apply`"""
         if plan.status is not None:
             basis = status_of(observed.object)
             await self._status.write(observed.ref, observed.uid, plan.status, basis=basis)
         for event in plan.events:
             self._recorder.record(observed.object, event)
 
-    async def _act(self, observed: Observed, action: Action) -> None:
+    async def _apply_action(self, observed: Observed, action: Action) -> None:
         match action:
             case Create():
                 await self._create(observed, action)
@@ -183,38 +190,43 @@ class Applier:
                 action.type, action.object, check=lambda: self._owners.check(observed)
             )
         except AlreadyExists:
-            await self._find_own(observed, ref)
+            await self._require_own(observed, ref)
         else:
-            self._drift.written(action.object, created)
-            self._done(observed, "Created", ref)
+            self._drift.note_write(action.object, created)
+            self._record_action(observed, "Created", ref)
 
-    async def _find_own(self, observed: Observed, ref: ObjectRef) -> None:
-        """See that the object that has the name is ours: created before a lost answer."""
+    async def _require_own(self, observed: Observed, ref: ObjectRef) -> None:
+        """Check that the existing object `ref` is the job's own child.
+
+        An earlier request may have created the child although its answer was lost.
+
+        Raises: NameConflict, StillTerminating
+        """
         try:
             existing = await self._live.get(ref)
-        except NotFound:
-            raise StillThere(ref) from None  # and has just gone
+        except NotFound:  # the object was deleted since the attempt to create the child
+            raise StillTerminating(ref) from None
         owner = controller_of(existing) or {}
         terminating = "deletionTimestamp" in existing["metadata"]
         if owner.get("uid") == observed.uid and not terminating:
             return
         if terminating or _is_predecessor(owner, observed):
-            raise StillThere(ref)
-        raise NameConflict(ref, _described(owner))
+            raise StillTerminating(ref)
+        raise NameConflict(ref, _describe_owner(owner))
 
     async def _replace(self, observed: Observed, action: Replace) -> None:
         ref = ref_of(action.type, action.object)
         replaced = await self._live.replace(action.type, action.object)
-        times = self._drift.written(action.object, replaced, is_drift=action.is_drift)
+        restores = self._drift.note_write(action.object, replaced, is_drift=action.is_drift)
         if not action.is_drift:
-            self._done(observed, "Replaced", ref)
+            self._record_action(observed, "Replaced", ref)
             return
         existing = observed.children[ref]
         if _version(replaced) == _version(existing):
             return  # the API server stores the desired object in another form: nobody changed it
-        fields = ", ".join(list(differences(action.object, existing))[:_MAX_FIELDS])
-        self._done(observed, "Restored", ref, f": somebody else had changed {fields}")
-        if times >= _MANY_TIMES:
+        fields = ", ".join(list(differences(action.object, existing))[:_MAX_FIELDS_NAMED])
+        self._record_action(observed, "Restored", ref, f": somebody else had changed {fields}")
+        if restores >= _WARN_AFTER_RESTORES:
             message = (
                 f"{ref.type.kind} {ref.name} is changed by somebody else again and again "
                 f"({fields}) and put back ever more slowly: find out who does so, or change the job"
@@ -222,22 +234,24 @@ class Applier:
             self._recorder.record(observed.object, Event(Severity.WARNING, "Drift", message))
 
     async def _adopt(self, observed: Observed, action: Adopt) -> None:
-        """Add the job as controller to the owners of a scaler. Raises: Conflict"""
+        """Add the job to the owner references of a scaler, as controller. Raises: Conflict"""
         metadata = observed.scalers[action.ref]["metadata"]
         owners = [*(metadata.get("ownerReferences") or ()), owner_reference(observed)]
         patch = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
         await self._live.patch(action.ref, {"metadata": patch})
-        self._done(observed, "Adopted", action.ref)
+        self._record_action(observed, "Adopted", action.ref)
 
     async def _delete(self, observed: Observed, action: Delete) -> None:
         if await self._live.delete(action.ref, action.uid):
-            self._done(observed, "Deleted", action.ref)
+            self._record_action(observed, "Deleted", action.ref)
 
-    def _done(self, observed: Observed, word: str, ref: ObjectRef, detail: str = "") -> None:
-        """Only what was done is an Event: a plan may be refused half-way."""
-        log.info("done", action=word, resource=str(ref))
-        message = f"{word.lower()} {ref.type.kind} {ref.name}{detail}"
-        self._recorder.record(observed.object, Event(Severity.NORMAL, word, message))
+    def _record_action(
+        self, observed: Observed, reason: str, ref: ObjectRef, detail: str = ""
+    ) -> None:
+        """Log a successful action on `ref`, and record an Event about it for the job."""
+        log.info("done", action=reason, resource=str(ref))
+        message = f"{reason.lower()} {ref.type.kind} {ref.name}{detail}"
+        self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
 
 
 def _version(object_: Object) -> str:
@@ -245,15 +259,15 @@ def _version(object_: Object) -> str:
 
 
 def _is_predecessor(owner: Object, observed: Observed) -> bool:
-    """Whether `owner` was a job resource of the same name and group, deleted and made anew."""
-    mine = (observed.type.group, observed.type.kind, observed.ref.name)
-    return (_group(owner), owner.get("kind"), owner.get("name")) == mine
+    """Whether `owner` is an earlier job of the same group, kind and name, with another uid."""
+    job = (observed.type.group, observed.type.kind, observed.ref.name)
+    return (_group_of(owner), owner.get("kind"), owner.get("name")) == job
 
 
-def _described(owner: Object) -> str:
-    return f"{owner['kind']}.{_group(owner)} {owner['name']}" if owner else "no controller"
+def _describe_owner(owner: Object) -> str:
+    return f"{owner['kind']}.{_group_of(owner)} {owner['name']}" if owner else "no controller"
 
 
-def _group(owner: Object) -> str:
+def _group_of(owner: Object) -> str:
     group, _, _version = str(owner.get("apiVersion", "")).rpartition("/")
     return group

@@ -1,8 +1,8 @@
-"""Tells the sink what each node must hold, the moment an object changes.
+"""Computes the assignments of a job and gives them to the sink, the moment an object changes.
 
-Called by loop with each job that a change concerns. The answer comes from the stores and the kind
-alone: no plan, no request to the API and no rate limit stands between a change and its nodes.
-Every replica does this, whether or not it leads.
+Called by loop with each job that a change concerns. The assigner needs only the stores and the
+kind, so an assignment waits for no plan, no request to the Kubernetes API and no rate limit. The
+assigner runs on every replica, whether or not the replica leads.
 """
 
 import asyncio
@@ -21,18 +21,20 @@ from globalmanager.engine.queue import WorkQueue
 
 log = logs.get_logger(__name__)
 
-# After a start there may be 10,000 jobs, and heartbeats and Leases are not to wait for all of them.
+# Seconds after which the assigner lets other tasks run. There may be 10,000 jobs after a start, and
+# heartbeats and Leases must not wait for all of them.
 _SLICE_S: Final = 0.005
-# What a write changes besides .status when it changes nothing but that.
-_OF_EVERY_WRITE: Final = frozenset({"resourceVersion", "managedFields"})
+# Fields of .metadata that every write changes, also a write of .status alone.
+_CHANGED_BY_EVERY_WRITE: Final = frozenset({"resourceVersion", "managedFields"})
 
 
 class Assigner:
-    """Holds no assignment: the sink does.
+    """Computes assignments from a queue of changed jobs. Only the sink keeps the assignments.
 
     Args:
-        can_observe: whether all is known that the assignments of a kind depend on
-        is_listed: whether the stores have every job resource that was there at the start
+        sink: gets the assignments
+        can_observe: whether the stores have all that the assignments of a kind depend on
+        is_listed: whether the stores have every job resource that existed at the start
     """
 
     def __init__(
@@ -52,19 +54,19 @@ class Assigner:
         self._is_listed = is_listed
         self._metrics = metrics
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
-        self._parked: set[ObjectRef] = set()  # wait for an informer to settle
-        self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> where it is assigned
-        self._uids: dict[ObjectRef, Uid] = {}  # of the jobs that the sink was given
+        self._parked: set[ObjectRef] = set()  # jobs that wait for an informer to settle
+        self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> nodes with an assignment
+        self._uids: dict[ObjectRef, Uid] = {}  # the jobs whose assignments the sink has
         self.caught_up = asyncio.Event()
-        """Set once every job resource that was there at the start was given to the sink."""
+        """Set once the sink has the assignments of every job that existed at the start."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Compute the assignments of the queued jobs, until cancelled."""
         loop = asyncio.get_running_loop()
         pause_at = loop.time() + _SLICE_S
         try:
             while True:
-                ref = await self._queue.get()  # which does not yield while there is one
+                ref = await self._queue.get()  # gives way to other tasks only when it is empty
                 self._assign(ref)
                 self._queue.done(ref)
                 self._check_caught_up()
@@ -75,7 +77,7 @@ class Assigner:
             self._queue.close()
 
     def changed(self, ref: ObjectRef) -> None:
-        """The job, or something that its assignments depend on, has changed or was deleted."""
+        """The job, or an object that its assignments depend on, has changed or was deleted."""
         self._queue.add(ref)
 
     def settled(self) -> None:
@@ -86,7 +88,7 @@ class Assigner:
         self._check_caught_up()
 
     def jobs_on(self, node: NodeName) -> frozenset[ObjectRef]:
-        """The jobs of which `node` must hold something."""
+        """The jobs with an assignment for `node`."""
         return self._nodes.of(node)
 
     def _assign(self, ref: ObjectRef) -> None:
@@ -95,9 +97,10 @@ class Assigner:
             self._parked.add(ref)
             return
         try:
-            self._give(ref, kind)
+            self._compute(ref, kind)
         except Exception:
-            # A kind's bug concerns one job: what its nodes hold stays, the others go on.
+            # A bug of a kind concerns one job: its nodes keep their assignments, and all other
+            # jobs go on.
             with logs.bind(task=task_key(ref)):
                 log.exception("it is not known what nodes must hold, trying again")
             self._metrics.reconciles.labels(kind.name, "bug").inc()
@@ -105,7 +108,8 @@ class Assigner:
         else:
             self._queue.forget(ref)
 
-    def _give(self, ref: ObjectRef, kind: Kind) -> None:
+    def _compute(self, ref: ObjectRef, kind: Kind) -> None:
+        """Give the present assignments of the job to the sink."""
         observed = self._observer.observe(ref)
         if observed is None:
             self._forget(ref)
@@ -118,7 +122,7 @@ class Assigner:
     def _fail(self, ref: ObjectRef) -> None:
         job = self._observer.find(ref)
         if job is not None and self._uids.get(ref) not in (None, uid_of(job)):
-            self._forget(ref)  # what nodes hold is of another job that had the name
+            self._forget(ref)  # the nodes hold assignments of an earlier job of the same name
         self._queue.retry(ref)
 
     def _forget(self, ref: ObjectRef) -> None:
@@ -127,19 +131,22 @@ class Assigner:
         self._sink.forget(task_key(ref))
 
     def _check_caught_up(self) -> None:
-        """A job whose kind failed counts as given: one resource must not shut out all edges."""
+        """Set `caught_up` when no job waits. A job whose kind has failed does not count as
+        waiting: one bad job must not keep all edge nodes out.
+        """
         if not self._queue and not self._parked and self._is_listed():
             self.caught_up.set()
 
 
 def concerns_assignments(type_: ResourceType, old: Object | None, new: Object | None) -> bool:
-    """Whether a change may change what nodes must hold.
+    """Whether a change of an object may change assignments.
 
-    Assignments depend on specs and on where pods are, so a write of .status changes none. It leaves
-    metadata.generation as it is; a type without generations may have changed in any way.
+    Assignments depend on specs and on the nodes of pods, so a write of .status changes no
+    assignment. Such a write leaves metadata.generation unchanged. An object of a type without
+    generations may have changed in any way.
     """
     if old is None or new is None or type_ == PODS:
         return True
     before, after = old["metadata"], new["metadata"]
-    keys = (before.keys() | after.keys()) - _OF_EVERY_WRITE
+    keys = (before.keys() | after.keys()) - _CHANGED_BY_EVERY_WRITE
     return "generation" not in after or any(before.get(key) != after.get(key) for key in keys)

@@ -1,9 +1,12 @@
-"""Slows down what is put back again and again, and leaves alone what the API server will not keep.
+"""Delays repeated corrections of drift, that is of children that somebody else has changed.
 
-Somebody else may change a child of a job: a person, a webhook, or a controller that never stops.
-Putting the child back once is right; doing so for ever would make two writers that never settle.
-Called by apply, which shows what it wrote and what the API server made of that. What is remembered
-is lost with the process: a restart costs one more attempt for each such child.
+A person, a webhook or another controller may change a child of a job. The engine restores the
+child, but it waits longer before each further time: otherwise the engine and a webhook would
+overwrite each other for ever. A change that the API server itself makes to every write, for example
+a number in another notation, is not corrected at all.
+
+Called by apply with each child that it writes and with the answer of the API server. A restart of
+the process forgets all, which costs one more attempt for each such child.
 """
 
 from collections import OrderedDict
@@ -18,26 +21,29 @@ from globalmanager.rules.lifecycle import backoff_s
 from globalmanager.rules.objects import content_hash, differences
 
 FIRST_S: Final = 5.0
+"""Seconds before a child is restored for the second time. The pause doubles with each time."""
 MAX_S: Final = 600.0
-"""Pause before one child is put back a second time; it doubles up to the longest."""
+"""The longest pause, seconds."""
 _QUIET_S: Final = 2 * MAX_S
-"""After so long without an attempt the next one is the first again."""
-_MAX_CHILDREN: Final = 4096
+"""After so many seconds without a restore, the next restore counts as the first."""
+_MAX_CHILDREN: Final = 4096  # children that are remembered at most
 
 
 class _Child(msgspec.Struct):
-    """What is known of one child."""
+    """The corrections of one child."""
 
     kept: str = ""
-    """Hash of the differences that the API server itself made of what was written; "" for none."""
-    times: int = 0
-    """How often in a row it was put back."""
-    at: float = 0.0
-    """When it was last put back, seconds of the clock."""
+    """Hash of the differences between the child as it was written and the API server's answer: the
+    changes that the server makes to every write. "" when there is no difference."""
+    restores: int = 0
+    """How often in a row the child was restored."""
+    restored_at: float = 0.0
+    """Time of the last restore, seconds of the clock."""
 
 
 class Drift:
-    """
+    """Remembers how often the children of all jobs were restored.
+
     Args:
         clock: seconds, monotonic
     """
@@ -47,31 +53,38 @@ class Drift:
         self._children: OrderedDict[str, _Child] = OrderedDict()  # by uid, the newest last
 
     def wait_s(self, desired: Object, existing: Object) -> float | None:
-        """Seconds until `existing` may be put back, 0 for now; None: the server keeps it so."""
+        """Seconds until `existing` may be replaced by `desired`, 0 for now; None: never, because
+        the API server would make the same changes to `desired` again.
+        """
         child = self._children.get(uid_of(existing))
         if child is None:
             return 0.0
         if child.kept == content_hash(differences(desired, existing)):
             return None
-        passed_s = self._clock() - child.at
-        pause_s = backoff_s(child.times, base_s=FIRST_S, max_s=MAX_S)
+        passed_s = self._clock() - child.restored_at
+        pause_s = backoff_s(child.restores, base_s=FIRST_S, max_s=MAX_S)
         return 0.0 if passed_s >= _QUIET_S else max(0.0, pause_s - passed_s)
 
-    def written(self, desired: Object, answer: Object, *, is_drift: bool = False) -> int:
-        """`answer` is what the API server made of `desired`.
+    def note_write(self, desired: Object, answer: Object, *, is_drift: bool = False) -> int:
+        """Remember that the child was written.
 
-        Args: is_drift: the desired puts back what others had changed
-        Returns: how often in a row the child was put back
+        Args:
+            desired: the child as it was sent
+            answer: the child as the API server has stored it
+            is_drift: the write restored a child that somebody else had changed
+
+        Returns: how often in a row the child was restored
         """
         child = self._children.pop(uid_of(answer), _Child())
         found = differences(desired, answer)
         child.kept = content_hash(found) if found else ""
         if is_drift:
             now = self._clock()
-            child.times = child.times + 1 if now - child.at < _QUIET_S else 1
-            child.at = now
-        if child.kept or child.times:  # else there is nothing to remember
+            is_repeated = now - child.restored_at < _QUIET_S
+            child.restores = child.restores + 1 if is_repeated else 1
+            child.restored_at = now
+        if child.kept or child.restores:  # else there is nothing to remember
             self._children[uid_of(answer)] = child
         if len(self._children) > _MAX_CHILDREN:
             self._children.popitem(last=False)
-        return child.times
+        return child.restores

@@ -1,7 +1,8 @@
-"""Records Kubernetes Events beside the resource that they are about, and counts repeats.
+"""Records Kubernetes Events about job resources and nodes, and counts repeated Events.
 
-`record` is called by apply and by the edge server, never waits and never fails; `run`, a task of
-the engine, sends. An Event that cannot be sent is dropped: nothing may depend on one.
+apply and loop call `record`, which never waits and never fails. The engine's task `run` sends the
+Events to the Kubernetes API. An Event that the API refuses is dropped, so no other part may depend
+on an Event.
 """
 
 import asyncio
@@ -23,25 +24,26 @@ log = logs.get_logger(__name__)
 
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
 COMPONENT: Final = "edgeai-globalmanager"
-_MAX_PENDING: Final = 1000
-_MAX_KNOWN: Final = 4096
-_MAX_MESSAGE_CHARS: Final = 1024  # what the API accepts
+_MAX_PENDING: Final = 1000  # Events that wait to be sent
+_MAX_COUNTS: Final = 4096  # Events whose counts are remembered
+_MAX_MESSAGE_CHARS: Final = 1024  # the API server refuses longer messages
 
 
-class _Pending:
-    """An Event that is to be sent, or sent again with a higher count."""
+class _PendingEvent:
+    """An Event that waits to be sent for the first time, or again with a higher count."""
 
     def __init__(self, about: Object, event: Event) -> None:
         self.about, self.event = about, event
-        self.times = 0  # since it was last sent
+        self.times = 0  # how often `record` was called since the Event was last sent
 
 
 class Recorder:
-    """Bounded: so many Events wait, so many counts are remembered, so many a second are sent.
+    """Sends Events to the Kubernetes API, at a bounded rate and from a bounded queue.
 
     Args:
         now: UTC
-        on_drop: called for each Event that will not be recorded
+        on_drop: called for each Event that is dropped
+        qps, burst: rate of the Events that are sent, per second
         retry_s: pause after the API was not available
     """
 
@@ -59,23 +61,23 @@ class Recorder:
         self._now = now
         self._on_drop = on_drop
         self._retry_s = retry_s
-        # A bucket of its own: Events never use up the budget of the reconciler.
+        # Events have a rate of their own, so they never use up the request rate of the plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
-        self._pending: OrderedDict[ObjectRef, _Pending] = OrderedDict()
-        self._counts: OrderedDict[ObjectRef, int] = OrderedDict()  # as the API has them
+        self._pending: OrderedDict[ObjectRef, _PendingEvent] = OrderedDict()
+        self._counts: OrderedDict[ObjectRef, int] = OrderedDict()  # the counts that the API has
         self._wake = asyncio.Event()
 
     def record(self, about: Object, event: Event) -> None:
-        """Have `event` recorded for the object `about`; equal ones are one Event with a count."""
+        """Queue `event` about the object `about`. Equal events become one Event with a count."""
         ref = event_ref(about, event)
         if ref not in self._pending and len(self._pending) >= _MAX_PENDING:
             self._on_drop()
             return
-        self._pending.setdefault(ref, _Pending(about, event)).times += 1
+        self._pending.setdefault(ref, _PendingEvent(about, event)).times += 1
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send the queued Events, until cancelled."""
         while True:
             self._wake.clear()
             while self._pending:
@@ -84,11 +86,11 @@ class Recorder:
                 await self._send(ref, pending)
             await self._wake.wait()
 
-    async def _send(self, ref: ObjectRef, pending: _Pending) -> None:
+    async def _send(self, ref: ObjectRef, pending: _PendingEvent) -> None:
         try:
-            self._remember(ref, await self._write(ref, pending))
+            self._remember_count(ref, await self._write(ref, pending))
         except Unavailable:
-            self._put_back(ref, pending)
+            self._queue_again(ref, pending)
             await asyncio.sleep(self._retry_s)
         except EdgeAIError as error:
             log.warning("event dropped", resource=str(ref), problem=str(error))
@@ -97,13 +99,13 @@ class Recorder:
             log.exception("event dropped", resource=str(ref))
             self._on_drop()
 
-    async def _write(self, ref: ObjectRef, pending: _Pending) -> int:
-        """The count that the API has now."""
+    async def _write(self, ref: ObjectRef, pending: _PendingEvent) -> int:
+        """Create the Event, or raise its count. Returns: the count that the API has now"""
         known = self._counts.get(ref)
         if known is None:
             try:
                 await self._client.create(EVENTS, self._body(ref, pending))
-            except AlreadyExists:  # recorded before this process started
+            except AlreadyExists:  # the Event was recorded before this process started
                 known = int((await self._client.get(ref)).get("count") or 1)
             else:
                 return pending.times
@@ -111,12 +113,12 @@ class Recorder:
         try:
             patch = {"count": count, "lastTimestamp": rfc3339(self._now())}
             await self._client.merge_patch(ref, patch)
-        except NotFound:  # the API forgets Events after an hour
+        except NotFound:  # the API server deletes an Event after an hour
             await self._client.create(EVENTS, self._body(ref, pending))
             return pending.times
         return count
 
-    def _body(self, ref: ObjectRef, pending: _Pending) -> Object:
+    def _body(self, ref: ObjectRef, pending: _PendingEvent) -> Object:
         metadata = pending.about["metadata"]
         now = rfc3339(self._now())
         return {
@@ -139,13 +141,13 @@ class Recorder:
             "count": pending.times,
         }
 
-    def _remember(self, ref: ObjectRef, count: int) -> None:
+    def _remember_count(self, ref: ObjectRef, count: int) -> None:
         self._counts[ref] = count
         self._counts.move_to_end(ref)
-        if len(self._counts) > _MAX_KNOWN:
+        if len(self._counts) > _MAX_COUNTS:
             self._counts.popitem(last=False)
 
-    def _put_back(self, ref: ObjectRef, pending: _Pending) -> None:
+    def _queue_again(self, ref: ObjectRef, pending: _PendingEvent) -> None:
         newer = self._pending.get(ref)
         if newer is not None:
             newer.times += pending.times
@@ -156,9 +158,13 @@ class Recorder:
 
 
 def event_ref(about: Object, event: Event) -> ObjectRef:
-    """Same object, same words: same name, so that a retry or a restart makes no twin."""
+    """The name of the Event about an object.
+
+    The name is a hash of the object's uid and the event's words, so an equal event has the same
+    name also after a retry or a restart, and is counted instead of created again.
+    """
     metadata = about["metadata"]
-    told = "\0".join((metadata.get("uid", ""), event.severity.value, event.reason, event.message))
-    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    words = "\0".join((metadata.get("uid", ""), event.severity.value, event.reason, event.message))
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
     namespace = metadata.get("namespace") or "default"
     return ObjectRef(EVENTS, namespace, f"{metadata['name'][:230]}.{digest}")

@@ -1,4 +1,4 @@
-"""Says whether the engine can be relied on, and if not, what a person has to do."""
+"""The engine's answer to /readyz: whether its informers are in order, and what is wrong if not."""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
@@ -9,14 +9,16 @@ import msgspec
 from globalmanager.cache.informer import Informer
 from globalmanager.contract import ResourceType
 
-_MAX_NAMED: Final = 5  # of a type; the metric counts them, the log names each
+# Objects of one type that /readyz names as set aside. A metric counts all; the log names each.
+_MAX_SET_ASIDE_NAMED: Final = 5
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether this process can be relied on. `reasons` also names faults that are not fatal."""
+    """An answer of /readyz."""
 
     ready: bool
     reasons: tuple[str, ...] = ()
+    """Everything that is wrong: first the problems that make the process not ready."""
 
 
 def health_of(
@@ -26,19 +28,20 @@ def health_of(
     stale_after_s: float,
     reconciled: bool,
 ) -> Health:
-    """
+    """The health of an engine with these informers.
+
     Args:
         jobs: types of the job resources
-        stale_after_s: a failing informer may go on with what it has for so long
-        reconciled: every resource that was there at the start was looked at
+        stale_after_s: seconds without contact to the API after which an informer is unhealthy
+        reconciled: every job resource that existed at the start was looked at
     """
     fatal: list[str] = []
     tolerable: list[str] = []
     for informer in informers:
         if informer.absent:
-            # Without an optional built-in (an old cluster's autoscaling/v2) the rest works.
-            to = fatal if informer.type in jobs else tolerable
-            to.append(_absence(informer.type, is_job=informer.type in jobs))
+            # Without a built-in type (an old cluster lacks autoscaling/v2) the other types work.
+            problems = fatal if informer.type in jobs else tolerable
+            problems.append(_absence(informer.type, is_job=informer.type in jobs))
         elif not informer.synced:
             fatal.append(f"{informer.type}: not listed yet: {informer.problem or 'under way'}")
         elif informer.problem and informer.stale_for_s() >= stale_after_s:
@@ -53,12 +56,14 @@ def health_of(
 
 
 def _set_aside(informer: Informer) -> Iterator[str]:
-    """Each is one tenant's trouble, and no reason to turn the others away."""
-    named = islice(informer.set_aside, _MAX_NAMED)
-    for object_ in named:
+    """The objects that are set aside. They never make the process not ready: the fault of one
+    tenant must not stop the jobs of the others.
+    """
+    for object_ in islice(informer.set_aside, _MAX_SET_ASIDE_NAMED):
         yield f"{object_.ref(informer.type)} is set aside: {object_.problem}"
-    if len(informer.set_aside) > _MAX_NAMED:
-        yield f"{informer.type}: {len(informer.set_aside) - _MAX_NAMED} more are set aside"
+    unnamed = len(informer.set_aside) - _MAX_SET_ASIDE_NAMED
+    if unnamed > 0:
+        yield f"{informer.type}: {unnamed} more are set aside"
 
 
 def _absence(type_: ResourceType, *, is_job: bool) -> str:

@@ -1,7 +1,7 @@
-"""Requests about single objects whose answers enter the stores at once.
+"""Requests about single objects. The answers of the Kubernetes API go into the stores at once.
 
-Called by apply, owners and status. The watch tells the same later, so nobody has to wait for the
-watch: what was written is there for the next plan, and what the API says is gone is gone.
+Called by apply, owners and status. The watch delivers the same changes later. So the next plan
+sees every write and every deletion of this process without waiting for the watch.
 """
 
 import contextlib
@@ -18,10 +18,12 @@ from globalmanager.kube.errors import Conflict, NotFound
 
 
 class Live:
-    """Every method raises ApiError and Overloaded, as the client's.
+    """Reads and writes single objects of the Kubernetes API, and updates the stores.
+
+    Every method raises ApiError and Overloaded, like the methods of KubeClient.
 
     Args:
-        store_of: the store of a type that learns what is answered
+        store_of: type -> the store that takes the answers about objects of this type
     """
 
     def __init__(self, client: KubeClient, store_of: StoreOf) -> None:
@@ -29,19 +31,21 @@ class Live:
         self._store_of = store_of
 
     def through(self, client: KubeClient) -> Self:
-        """The same stores, by another client."""
+        """A copy that sends its requests with `client` and updates the same stores."""
         return type(self)(client, self._store_of)
 
     async def get(self, ref: ObjectRef, *, uid: str = "") -> Object:
-        """
-        Args:
-            uid: of the object that is meant; "": whichever has the name
+        """The object as the API has it now.
 
-        Raises: NotFound when no object has the name, or one with another uid
+        Args:
+            uid: uid that the object must have; "": any
+
+        Raises: NotFound when no object has the name, or when the object has another uid
         """
         store = self._store_of(ref.type)
+        # Read before the request: the store may learn of a newer object during the request.
         known = store.get(ref)
-        expected = uid or (uid_of(known) if known is not None else "")  # before asking
+        expected = uid or (uid_of(known) if known is not None else "")
         try:
             object_ = await self._client.get(ref)
         except NotFound as error:
@@ -65,45 +69,51 @@ class Live:
         try:
             replaced = await self._client.replace(type_, object_)
         except (NotFound, Conflict) as error:
-            await self._learn_why(error, ref, uid_of(object_))
+            await self._update_store(error, ref, uid_of(object_))
             raise
         self._store_of(type_).observe(replaced)
         return replaced
 
     async def patch(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
-        """Merge patch of the object, but for its status."""
+        """Send a merge patch for the object; .status stays unchanged."""
         patched = await self._client.merge_patch(ref, patch)
         self._store_of(ref.type).observe(patched)
         return patched
 
     async def patch_status(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
-        """Raises: NotFound also when the type has no status subresource, so `get` must follow"""
+        """Send a merge patch for .status of the object.
+
+        Raises: NotFound when the object is gone, and also when its type has no status subresource;
+            the caller must `get` the object to learn which
+        """
         patched = await self._client.merge_patch(ref, patch, subresource="status")
         self._store_of(ref.type).observe(patched)
         return patched
 
     async def delete(self, ref: ObjectRef, uid: Uid) -> bool:
-        """Delete, only if it is the object of that uid (else Conflict).
+        """Delete the object, if the object has this uid.
 
-        Returns: whether there was one to delete
+        Returns: False when no object had the name
+        Raises: Conflict when the object has another uid
         """
         try:
-            ending = await self._client.delete(ref, uid=uid)
+            terminating = await self._client.delete(ref, uid=uid)
         except NotFound as error:
-            await self._learn_why(error, ref, uid)
+            await self._update_store(error, ref, uid)
             return False
         except Conflict as error:
-            await self._learn_why(error, ref, uid)
+            await self._update_store(error, ref, uid)
             raise
-        if ending is None:
+        if terminating is None:
             self._store_of(ref.type).observe_gone(ref, uid)
-        else:  # it ends gracefully and is still there
-            self._store_of(ref.type).observe(ending)
+        else:  # the object has a grace period or finalizers and still exists
+            self._store_of(ref.type).observe(terminating)
         return True
 
-    async def _learn_why(self, error: NotFound | Conflict, ref: ObjectRef, uid: str) -> None:
-        """A conflict does not tell whether the object changed or is another; a GET does."""
+    async def _update_store(self, error: NotFound | Conflict, ref: ObjectRef, uid: str) -> None:
+        """Bring into the store what a failed request has shown about the object with this uid."""
         if isinstance(error, Conflict):
+            # The object changed, or another object took its name. A GET shows which.
             with contextlib.suppress(EdgeAIError):
                 await self.get(ref, uid=uid)
         elif _is_absence(error, ref):
@@ -111,9 +121,10 @@ class Live:
 
 
 def _is_absence(error: NotFound, ref: ObjectRef) -> bool:
-    """Whether the object is not there; a server that does not know the type (yet) names no object.
+    """Whether a 404 says that the object does not exist, and not that its type is unknown.
 
-    A server that has just started says so of every object of a custom resource.
+    An API server that has just started does not know custom resources yet and answers 404 for each
+    of their objects. Such an answer names no object.
     """
     about = error.about
     return about is not None and (about.name, about.kind) == (ref.name, ref.type.plural)

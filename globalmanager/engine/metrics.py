@@ -1,7 +1,7 @@
-"""What Prometheus sees of the engine and of its Kubernetes client.
+"""Prometheus metrics of the engine and of its Kubernetes client.
 
-Built by app with the registry that /metrics serves; written by loop and, through
-`observe_request`, by kube.client.
+app makes them with the registry that /metrics serves. loop and assign count in them; the
+Kubernetes client calls `observe_request`.
 """
 
 from typing import Final
@@ -14,6 +14,8 @@ _REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class EngineMetrics:
+    """All metrics of one engine; one instance for each registry."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reconciles = Counter(
             "edgeai_reconciles_total",
@@ -78,7 +80,7 @@ class EngineMetrics:
         )
 
     def watch(self, informer: Informer) -> None:
-        """Show how the informer is; read at each scrape, on the event loop."""
+        """Export the state of the informer; Prometheus' scrapes read it, on the event loop."""
         labels = (str(informer.type), informer.label_selector)
         self.stale_s.labels(*labels).set_function(informer.stale_for_s)
         self.set_aside.labels(*labels).set_function(lambda: len(informer.set_aside))

@@ -1,4 +1,8 @@
-"""Builds what a plan sees, from the stores alone: no request, so it costs microseconds."""
+"""Builds the Observed of a job from the stores, and finds the jobs that a change concerns.
+
+Called by loop and assign. The observer sends no request to the Kubernetes API, so observing a job
+takes microseconds.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -25,25 +29,28 @@ from globalmanager.ha.contacts import Contacts
 log = logs.get_logger(__name__)
 
 StoreOf = Callable[[ResourceType], Store]
+"""Type -> the store with the objects of this type."""
 
 
 class Owned(NamedTuple):
-    """What belongs to one job resource.
+    """The children and pods of one job.
 
-    An object belongs to a job when it is in the job's namespace and its controllers lead to the
-    job's uid. Labels are no proof: anybody who may create a pod in any namespace can copy them.
+    An object belongs to a job when it is in the job's namespace and its chain of controllers ends
+    at the job's uid. Labels prove nothing: anybody who may create a pod can copy them.
     """
 
     controllers: frozenset[str]
-    """Keys of index "controller" for the job, its children, and what Kubernetes made for them."""
+    """Keys of index "controller" for the job, its children, and the ReplicaSets of its children."""
     children: Mapping[ObjectRef, Object]
     pods: tuple[Object, ...]
     """Ordered by name."""
 
 
 def find_owned(kind: Kind, job: Job, managed: StoreOf) -> Owned:
-    """Args: managed: stores of what carries the label of what edgeai created"""
+    """The children and pods of `job` in the stores.
 
+    Args: managed: stores of the objects with the label that edgeai puts on its children
+    """
     namespace = job.ref.namespace
 
     def key(controller: Object) -> str:
@@ -55,32 +62,31 @@ def find_owned(kind: Kind, job: Job, managed: StoreOf) -> Owned:
         for type_ in kind.owns
         for child in managed(type_).find("controller", owner)
     }
-    between = (
-        made
+    replica_sets = (
+        replica_set
         for child_ref, child in children.items()
         if (type_ := POD_CONTROLLERS.get(child_ref.type)) is not None
-        for made in managed(type_).find("controller", key(child))
+        for replica_set in managed(type_).find("controller", key(child))
     )
-    controllers = frozenset({owner, *map(key, children.values()), *map(key, between)})
+    controllers = frozenset({owner, *map(key, children.values()), *map(key, replica_sets)})
     pods = (pod for each in controllers for pod in managed(PODS).find("controller", each))
     by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
     return Owned(controllers, children, tuple(by_name))
 
 
 class Observer:
-    """What the stores say of each job resource, and which jobs a change of a store concerns.
+    """Builds snapshots of jobs, and knows which jobs a changed object belongs to.
 
-    Called by loop and assign. Keeps, for each job that is there: the job with its spec decoded,
-    what the job refers to, and the keys of the job's controllers. Keeps for each scaler which job
-    it names.
+    The observer remembers of each job: its decoded spec, the objects that it refers to, and the
+    keys of its controllers. It remembers of each scaler which job the scaler names.
 
     Args:
         kinds: the served job resources
-        all_of: stores of everything of a type
-        managed: stores of what edgeai created of a type
+        all_of: stores with all objects of a type
+        managed: stores with the objects of a type that edgeai created
         contacts: knows which nodes have a session
-        settings: settings that shape workers; handed to the kinds. Their root key is filled in
-            before anything is observed
+        settings: settings that shape workers; the kinds get them in each Observed. The engine adds
+            the root key before it observes the first job
     """
 
     def __init__(
@@ -97,10 +103,10 @@ class Observer:
         self._managed = managed
         self._contacts = contacts
         self.settings = settings
-        self._jobs: dict[ObjectRef, Job] = {}  # as they were observed last
-        self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> what it refers to
+        self._jobs: dict[ObjectRef, Job] = {}  # each job at its last `observe`
+        self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> references
         self._controllers: Relation[ObjectRef, str] = Relation()  # job -> `Owned.controllers`
-        self._scaled: Relation[ObjectRef, ObjectRef] = Relation()  # scaler -> the jobs it names
+        self._scaled: Relation[ObjectRef, ObjectRef] = Relation()  # scaler -> jobs that it names
 
     def observe(self, ref: ObjectRef) -> Observed | None:
         """Snapshot of a job resource; None when it is gone.
@@ -130,27 +136,27 @@ class Observer:
         )
 
     def find(self, ref: ObjectRef) -> Object | None:
-        """An object of which the stores have everything: a job resource or what one refers to."""
+        """A job resource or an object that jobs refer to, as the store has it."""
         return self._all_of(ref.type).get(ref)
 
     def references(self, ref: ObjectRef) -> frozenset[ObjectRef]:
-        """What the job referred to when it was observed last, present or not."""
+        """The objects that the job referred to at its last `observe`, whether or not they exist."""
         return self._references.targets(ref)
 
     # ---- which jobs a change concerns -----------------------------------------------------------
 
     def referrers(self, ref: ObjectRef) -> frozenset[ObjectRef]:
-        """The jobs that refer to an object."""
+        """The jobs that refer to the object `ref`."""
         return self._references.of(ref)
 
     def controllers(self, object_: Object) -> set[ObjectRef]:
-        """The jobs whose pod or child an object is. Both are of one namespace."""
+        """The jobs that `object_` is a child or a pod of."""
         return {ref for key in by_controller(object_) for ref in self._controllers.of(key)}
 
     def scaled(self, scaler: ObjectRef, object_: Object | None) -> frozenset[ObjectRef]:
-        """The jobs that a scaler named until now or names from now on.
+        """The jobs that a scaler named before a change and the jobs that it names afterwards.
 
-        Args: object_: the scaler as it is now; None: it is gone
+        Args: object_: the scaler after the change; None when the scaler was deleted
         """
         before = self._scaled.targets(scaler)
         self._scaled.set(scaler, self._named(scaler, object_) if object_ is not None else ())
@@ -163,7 +169,7 @@ class Observer:
             try:
                 name = kind.scalers[scaler.type](object_)
             except Exception:
-                # A kind's bug must not keep the job from what other scalers want of it.
+                # A bug of this kind must not keep other scalers from their jobs.
                 log.exception("it is not known what a scaler scales", scaler=str(scaler))
                 continue
             if name:
@@ -185,7 +191,7 @@ class Observer:
         return {ref: object_ for ref, object_ in found if object_ is not None}
 
     def _scalers(self, ref: ObjectRef) -> dict[ObjectRef, Object]:
-        """The oldest first; of those that were created in the same second, by name."""
+        """The scalers that name the job: the oldest first, scalers of the same second by name."""
 
         def age(scaler: tuple[ObjectRef, Object]) -> tuple[str, str]:
             metadata = scaler[1]["metadata"]
@@ -200,10 +206,10 @@ class Observer:
 
 
 def _is_spec_same(old: Object, new: Object) -> bool:
-    """Whether two states of one name are the same to `Kind.read`.
+    """Whether `Kind.read` gives the same spec for two states of a job.
 
-    `generation` is no proof: in a cluster that was restored from a backup, the same generation can
-    have another spec.
+    The function compares the specs and not `generation`: in a cluster that was restored from a
+    backup, a job may have the same generation with another spec.
     """
     before, after = old["metadata"], new["metadata"]
     return (

@@ -1,11 +1,13 @@
-"""Says for which job resources something may be created: for those that the API has confirmed.
+"""Knows the jobs for which children may be created: the jobs that the Kubernetes API confirmed.
 
-The garbage collector removes the children of a job that is gone, and the watch of the jobs may be
-late, so a missing child does not mean that it must be made again. But the collector acts only
-after the end of the job, and each answer to a GET is true at that time. So the rule is: after a
-job lost a child, the API must confirm the job before anything is created for it.
+When a job is deleted, the garbage collector of Kubernetes deletes the children of the job. The
+watch of the jobs may be late, so the engine may see that a child is missing before it sees that the
+job is gone. The engine must not create the child again. The collector deletes a child only after
+its job is gone, and a GET shows the job as it is at that moment. So there is one rule: after a job
+has lost a child, a GET must confirm the job before the engine creates anything for the job.
 
-Called by apply, and told by loop what the stores say. Keeps one uid for each job.
+apply asks before it creates a child; loop passes on the changes of the stores. One uid is kept for
+each confirmed job.
 """
 
 from collections.abc import Callable
@@ -18,25 +20,28 @@ from globalmanager.contract import Object, Observed
 from globalmanager.engine.live import Live
 from globalmanager.kube.errors import Conflict
 
-# A watch in order tells of a new job within milliseconds. A clock that differs by more than this
-# costs one more request for each new job.
+# A new job needs no GET: a healthy watch delivers a new job within milliseconds. When the clocks of
+# manager and API server differ by more than this, each new job costs one GET.
 _NEW: Final = timedelta(seconds=5)
 
 
 class Owners:
-    """
+    """The confirmed owners of children.
+
     Args:
-        live: asks for job resources
+        live: sends the GET requests for job resources
         now: UTC
     """
 
     def __init__(self, live: Live, now: Callable[[], datetime]) -> None:
         self._live = live
         self._now = now
-        self._confirmed: set[str] = set()  # uids
+        self._confirmed: set[str] = set()  # uids of jobs
 
     def changed(self, old: Object | None, new: Object | None) -> None:
-        """The store has another state of a job resource: None before it is there, and after."""
+        """A job resource changed in its store. `old` is None for a new job, `new` for a deleted
+        job.
+        """
         before, after = (uid_of(each) if each is not None else "" for each in (old, new))
         if before == after:
             return
@@ -45,20 +50,22 @@ class Owners:
             self._confirmed.add(after)
 
     def lost_child(self, uid: str) -> None:
-        """Something that belongs to the job resource with `uid` was deleted, by whomever."""
+        """A child or pod of the job with this uid was deleted, by the engine or somebody else."""
         self._confirmed.discard(uid)
 
     async def confirm(self, observed: Observed) -> None:
-        """Ask the API, unless the job is confirmed.
+        """Confirm the job by a GET, unless the job is confirmed already.
 
         Raises:
-            NotFound: it is gone, and the store knows
-            Conflict: it is being deleted
+            NotFound: the job is gone; its store has learned so
+            Conflict: the job is being deleted
             others: as any request
         """
         if observed.uid in self._confirmed:
             return
-        self._confirmed.add(observed.uid)  # before asking: a child may be lost meanwhile
+        # Added before the GET: if the job loses a child during the GET, `lost_child` removes the
+        # uid, and the answer confirms nothing.
+        self._confirmed.add(observed.uid)
         try:
             job = await self._live.get(observed.ref, uid=observed.uid)
             if "deletionTimestamp" in job["metadata"]:
@@ -68,7 +75,7 @@ class Owners:
             raise
 
     def check(self, observed: Observed) -> None:
-        """Raises: Conflict when the job is not confirmed any more; plan again"""
+        """Raises: Conflict when the job is no longer confirmed; the job must be planned again"""
         if observed.uid not in self._confirmed:
             raise _changed_meanwhile(observed, "it or one of its children was deleted meanwhile")
 

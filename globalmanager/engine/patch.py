@@ -1,14 +1,16 @@
-"""JSON merge patch (RFC 7386) on plain dicts: what must be sent so that a status is as desired."""
+"""JSON merge patches (RFC 7386) of plain dicts. status uses them to write .status of jobs."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def diff(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The least merge patch after which `observed` has all that `desired` says; None: it has.
+    """The smallest merge patch that brings the fields of `desired` into `observed`.
 
-    Fields that `desired` does not name are left alone; a None in it removes the field; lists are
-    compared, and sent, whole.
+    A field that `desired` does not have stays unchanged. A field with value None in `desired` is
+    removed. Lists are compared and sent as a whole.
+
+    Returns: None when `observed` needs no change
     """
     patch: dict[str, Any] = {}
     for field, want in desired.items():
@@ -23,7 +25,9 @@ def diff(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, A
 
 
 def merged(observed: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `patch` makes of `observed`, which shares with the result all that the patch leaves."""
+    """`observed` with the merge patch applied. The result shares its unchanged parts with
+    `observed`, which itself stays unchanged.
+    """
     result = dict(observed)
     for field, value in patch.items():
         if value is None:
@@ -36,11 +40,13 @@ def merged(observed: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str
     return result
 
 
-def between(observed: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The least merge patch that turns `observed` into `wanted`, made by `merged`; None: they are
-    equal. What the two share costs nothing."""
-    patch: dict[str, Any] = {field: None for field in observed if field not in wanted}
-    for field, want in wanted.items():
+def between(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The smallest merge patch that turns `observed` into `desired`; None when the two are equal.
+
+    Args: desired: a result of `merged`; the parts that it shares with `observed` cost no comparison
+    """
+    patch: dict[str, Any] = {field: None for field in observed if field not in desired}
+    for field, want in desired.items():
         have = observed.get(field)
         if have is want:
             continue
@@ -54,7 +60,7 @@ def between(observed: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str,
 
 
 def overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two patches say something of the same field."""
+    """Whether two merge patches change the same field."""
     for field in one.keys() & other.keys():
         a, b = one[field], other[field]
         both = isinstance(a, Mapping) and isinstance(b, Mapping)
@@ -64,7 +70,7 @@ def overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A patch for where nothing is yet: there is nothing to remove."""
+    """The merge patch for an object that does not exist yet: without removals of fields."""
     return {
         field: without_nulls(inner) if isinstance(inner, Mapping) else inner
         for field, inner in value.items()

@@ -1,4 +1,7 @@
-"""What the engine needs of the edge's side, which it does not import."""
+"""The interface through which the engine gives assignments to the edge side of the GlobalManager.
+
+The engine imports no module of the edge side, so it knows the edge side by this protocol only.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,13 +11,13 @@ from globalmanager.contract import Assignment
 
 
 class AssignmentSink(Protocol):
-    """Brings to the nodes what they must hold; `edge.sessions.downstream` does.
+    """Takes the assignments of all nodes; `edge.sessions.downstream` implements the sink.
 
-    Both calls return at once and never raise.
+    Both methods return at once and never raise.
     """
 
     def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
-        """All that is to be held of a task, anywhere; called again with the same most times."""
+        """Replace all assignments of one task. Most calls repeat the assignments of the last."""
 
     def forget(self, key: TaskKey) -> None:
-        """The task is no more: nobody holds it. Also called for tasks that were never assigned."""
+        """Remove all assignments of one task, which may have none."""

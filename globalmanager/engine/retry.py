@@ -1,4 +1,4 @@
-"""Tries again until the Kubernetes API answers; used by rootkey, at start."""
+"""Repeats a request until the Kubernetes API answers it. Called by rootkey at the start."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,21 +17,22 @@ ProblemListener = Callable[[str], None]
 
 
 def ignore(_problem: str) -> None:
-    """The ProblemListener of a caller that does not want to be told."""
+    """A ProblemListener that does nothing."""
 
 
 async def retry_until_answered(
     what: str, attempt: Callable[[], Awaitable[T]], *, on_problem: ProblemListener = ignore
 ) -> T:
-    """The result of `attempt`, which is called until the API gives one.
+    """Call `attempt` until it returns a result.
 
-    A refusal is tried again, too: somebody will add the right, credential or namespace that is
-    missing, and a process that had ended instead would notice it later.
+    A refusal of the API is retried too. It means that a right, a credential or a namespace is
+    missing; once somebody adds what is missing, a waiting process goes on sooner than a restarted
+    one.
 
     Args:
         what: name of the step, for the log
-        on_problem: told after each attempt why it failed, for /readyz
-    Raises: what `attempt` raises, except Unavailable and ApiError
+        on_problem: called with the problem after each failed attempt, for /readyz
+    Raises: every exception of `attempt` except Unavailable and ApiError
     """
     logged = ""
     backoff = Backoff(base_s=0.2, max_s=5.0, floor_s=0.05)

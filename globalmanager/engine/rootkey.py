@@ -1,8 +1,8 @@
-"""Gets or creates the root key, from which worker secrets are derived.
+"""Gets or creates the root key, from which the secrets of all workers are derived.
 
-The key is in a Secret of the GlobalManager's namespace, so that all replicas derive the same
-secrets, also after a restart. Called once, by app, at start. The key never appears in a log or an
-error.
+A Secret in the GlobalManager's namespace holds the root key, so all replicas derive the same worker
+secrets, also after a restart. app calls this module once, at the start. The root key never appears
+in a log or an error.
 """
 
 import base64
@@ -27,13 +27,14 @@ KEY_BYTES: Final = 32
 async def get_root_key(
     client: KubeClient, *, namespace: str, on_problem: ProblemListener = ignore
 ) -> bytes:
-    """32 bytes, made at random the first time. Waits until the API gives them.
+    """The 32 bytes of the root key. Waits until the Kubernetes API answers.
 
-    Args: on_problem: told why, for as long as the API is away or refuses
-    Raises: SettingsError when the Secret holds something else
+    The first GlobalManager of a cluster creates the key from random bytes.
+
+    Args: on_problem: called with the problem while the API is unavailable or refuses
+    Raises: SettingsError when the Secret does not hold a root key
     """
     ref = ObjectRef(SECRETS, namespace, SECRET_NAME)
-
     secret = await retry_until_answered(
         "worker key", lambda: _get_or_create(client, ref), on_problem=on_problem
     )
@@ -50,7 +51,8 @@ async def _get_or_create(client: KubeClient, ref: ObjectRef) -> Object:
             "type": "Opaque",
             "data": {KEY_FIELD: key},
         }
-        # Two replicas may start at once: the one that gets AlreadyExists tries again, and reads.
+        # Two replicas may start at the same time. The slower one gets AlreadyExists here; its next
+        # attempt reads the key of the faster one.
         created = await client.create(SECRETS, secret)
         log.info("worker key created", resource=str(ref))
         return created

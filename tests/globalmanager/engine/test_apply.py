@@ -23,7 +23,7 @@ from globalmanager.contract import (
     Severity,
     WorkerSettings,
 )
-from globalmanager.engine.apply import Applier, NameConflict, StillThere, refusal_of
+from globalmanager.engine.apply import Applier, NameConflict, StillTerminating, refusal_of
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import EVENTS, Recorder
 from globalmanager.engine.live import Live
@@ -157,7 +157,7 @@ async def test_the_child_of_a_predecessor_is_waited_for_without_alarm(
     made = await user.create(CONFIGMAPS, bench.config())
     bench.made = {**bench.made, "metadata": {**bench.made["metadata"], "uid": "successor"}}
     bench.owners.changed(None, bench.made)
-    with pytest.raises(StillThere, match="a-config is still being deleted"):
+    with pytest.raises(StillTerminating, match="a-config is still being deleted"):
         await bench.apply(Create(CONFIGMAPS, bench.config()))
     assert await bench.recorded() == []
     assert made["metadata"]["name"] == "a-config"
@@ -168,7 +168,7 @@ async def test_a_child_that_is_being_deleted_is_waited_for(bench: Bench, user: U
     config["metadata"]["finalizers"] = ["t/x"]
     await user.create(CONFIGMAPS, config)
     await user.delete(CONFIGMAPS, "a-config")
-    with pytest.raises(StillThere) as refused:
+    with pytest.raises(StillTerminating) as refused:
         await bench.apply(Create(CONFIGMAPS, bench.config()))
     told = refusal_of(refused.value)
     assert told is not None

@@ -36,7 +36,7 @@ def test_each_further_one_waits_twice_as_long_up_to_a_bound(clock: Clock) -> Non
     drift = Drift(clock)
     waits = []
     for _ in range(10):
-        drift.written(DESIRED, DESIRED, is_drift=True)
+        drift.note_write(DESIRED, DESIRED, is_drift=True)
         wait_s = drift.wait_s(DESIRED, service(2))
         assert wait_s is not None
         waits.append(wait_s)
@@ -47,7 +47,7 @@ def test_each_further_one_waits_twice_as_long_up_to_a_bound(clock: Clock) -> Non
 
 def test_time_that_has_passed_counts(clock: Clock) -> None:
     drift = Drift(clock)
-    drift.written(DESIRED, DESIRED, is_drift=True)
+    drift.note_write(DESIRED, DESIRED, is_drift=True)
     clock.now_s += FIRST_S - 1
     assert drift.wait_s(DESIRED, service(2)) == 1
 
@@ -55,17 +55,17 @@ def test_time_that_has_passed_counts(clock: Clock) -> None:
 def test_after_a_quiet_time_it_begins_anew(clock: Clock) -> None:
     drift = Drift(clock)
     for _ in range(8):
-        drift.written(DESIRED, DESIRED, is_drift=True)
+        drift.note_write(DESIRED, DESIRED, is_drift=True)
     clock.now_s += 2 * MAX_S
     assert drift.wait_s(DESIRED, service(2)) == 0
-    assert drift.written(DESIRED, DESIRED, is_drift=True) == 1
+    assert drift.note_write(DESIRED, DESIRED, is_drift=True) == 1
 
 
 @pytest.mark.parametrize("is_drift", [False, True], ids=["created so", "put back so"])
 def test_what_the_server_itself_changes_is_left_alone(clock: Clock, is_drift: bool) -> None:
     """A quantity is written in another way, or a webhook sets a field of ours."""
     drift = Drift(clock)
-    drift.written(DESIRED, service(7), is_drift=is_drift)
+    drift.note_write(DESIRED, service(7), is_drift=is_drift)
     assert drift.wait_s(DESIRED, service(7)) is None
     clock.now_s += MAX_S
     assert drift.wait_s(DESIRED, service(8)) == 0  # that was somebody else
@@ -73,13 +73,13 @@ def test_what_the_server_itself_changes_is_left_alone(clock: Clock, is_drift: bo
 
 def test_children_do_not_share_their_waits(clock: Clock) -> None:
     drift = Drift(clock)
-    drift.written(DESIRED, DESIRED, is_drift=True)
+    drift.note_write(DESIRED, DESIRED, is_drift=True)
     assert drift.wait_s(service(1, "u2"), service(2, "u2")) == 0
 
 
 def test_what_is_remembered_is_bounded(clock: Clock) -> None:
     drift = Drift(clock)
     for number in range(10_000):
-        drift.written(DESIRED, service(7, f"u{number}"))
-        drift.written(DESIRED, service(1, f"ordinary-{number}"))
+        drift.note_write(DESIRED, service(7, f"u{number}"))
+        drift.note_write(DESIRED, service(1, f"ordinary-{number}"))
     assert len(drift._children) == 4096
