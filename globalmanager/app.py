@@ -1,16 +1,16 @@
-"""The one place that builds the GlobalManager's parts and joins their tasks. Called by `__main__`.
+"""Builds all parts of the GlobalManager and runs their tasks. Called by `__main__`.
 
-Each part is given finished parts only; where news flows back to a part that was built later, that
-part has subscribed. The constructor of Manager shows the order:
+The constructor of a part gets only parts that are built already. A part that needs news from a part
+built later subscribes to that part. The constructor of Manager shows the order:
 
-    fence, contacts, desired sets      what the others share: no task, no request
+    fence, contacts, desired sets      state that the other parts share; no task, no request
     engine                             plans; reads contacts, writes the desired sets
-    inbox, sessions                    reports go into the engine's status writer
-    membership                         elector, presence and roster among the other replicas
-    REST, edge server                  what others connect to
+    inbox, sessions                    pass reports on to the engine's status writer
+    membership                         elector, presence and roster: dealings with other replicas
+    REST, edge server                  the two ports that clients and edges connect to
 
-At start REST answers first, so that /readyz can say what the start waits for; edges are admitted
-last, when every job resource has been looked at.
+At the start REST answers first, so that /readyz can say what the start waits for. Edges are
+admitted last, once the desired set of every node is known.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from common.settings import split_address
 from common.tasks import TaskGroup
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import WorkerSettings
-from globalmanager.edge.door.configuration import Admittance
+from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
@@ -49,19 +49,19 @@ from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
 
 VERSION: Final = "0.1.0"
-_LIST_DEADLINES: Final = 3  # one page of a list may take longer than other requests
+_LIST_DEADLINES: Final = 3  # one page of a list may take so many times as long as other requests
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
-    """Serve until `stop` is set.
+    """Run one GlobalManager until `stop` is set.
 
-    Raises: SettingsError, OSError (an address cannot be listened on)
+    Raises: SettingsError; OSError when the process cannot listen on an address
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     metrics = EngineMetrics(registry)
-    admittance = Admittance(settings)
+    door = DoorConfiguration(settings)
     client = await KubeClient.from_kubeconfig(
         Path(settings.kubeconfig) if settings.kubeconfig else None,
         ClientSettings(
@@ -73,7 +73,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         on_request=metrics.observe_request,
     )
     async with client, TaskGroup() as tasks:
-        manager = Manager(settings, client, admittance, registry, metrics)
+        manager = Manager(settings, client, door, registry, metrics)
         serving = tasks.create_task(manager.run(), name="manager")
         stopping = tasks.create_task(stop.wait(), name="stop")
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -88,7 +88,7 @@ class Manager:
         self,
         settings: Settings,
         client: KubeClient,
-        admittance: Admittance,
+        door: DoorConfiguration,
         registry: CollectorRegistry,
         metrics: EngineMetrics,
     ) -> None:
@@ -156,11 +156,11 @@ class Manager:
         self._edge = EdgeServer(
             *split_address(settings.edge_address, "setting edgeAddress"),
             sessions=sessions,
-            authenticator=admittance.authenticator(TokenReviews(client)),
+            authenticator=door.authenticator(TokenReviews(client)),
             is_ready=self._can_serve_edges,
             metrics=edge_metrics,
-            limits=admittance.limits,
-            tls=admittance.tls,
+            limits=door.limits,
+            tls=door.tls,
             review_s=settings.edge_review_s,
         )
         elector.subscribe(metrics.leading.set)
@@ -168,7 +168,7 @@ class Manager:
         metrics.epoch.set_function(lambda: elector.epoch)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run all parts, until cancelled."""
         async with self._rest:
             root_key = await get_root_key(
                 self._client,
@@ -182,10 +182,11 @@ class Manager:
                 await self._serve(tasks)
 
     async def _serve(self, tasks: TaskGroup) -> None:
-        """Serve edges and stand for election, until cancelled.
+        """Serve edges and take part in the election of the leader, until cancelled.
 
-        Then the Lease is given up first; the edges are told to go while the inbox still takes in
-        what they have sent; and last the other replicas forget this one.
+        Then the parts stop in this order: the elector releases the Lease; the edge server closes
+        the sessions, while the inbox still writes the reports that have arrived; the presence tells
+        the other replicas that this one has ended.
         """
         presence = tasks.create_task(self._membership.presence.run(), name="presence")
         try:
@@ -199,20 +200,20 @@ class Manager:
             await end(presence)
 
     def health(self) -> Health:
-        """Answer of /readyz: of the engine, and of what is known of the other replicas."""
+        """The answer of /readyz: the engine's health and the problems with other replicas."""
         health = self._engine.health()
         if self._engine.is_starting:
-            return health  # the other replicas are not asked for yet
+            return health  # the roster does not run yet, so it knows no other replica
         unknown, complaints = self._membership.unknown(), self._membership.complaints()
         return Health(health.ready and not unknown, (*unknown, *health.reasons, *complaints))
 
     def _can_serve_edges(self) -> bool:
-        """Whether it is known what each node must hold, and which other replicas serve nodes."""
+        """Whether the desired set of every node and the other replicas' sessions are known."""
         return self._engine.initially_reconciled.is_set() and not self._membership.unknown()
 
 
 async def end(task: asyncio.Task[None]) -> None:
-    """Cancel, and wait for the task's clean-up, which takes bounded time."""
+    """Cancel the task and wait until it has cleaned up. Every task here ends in bounded time."""
     task.cancel()
     await asyncio.wait([task])
 

@@ -1,4 +1,4 @@
-"""The GlobalManager's settings. `__main__` reads them, `app` gives each part its slice."""
+"""The GlobalManager's settings. `__main__` reads them; app passes to each part those it needs."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from common.settings import Setting
 
 
 class Settings(SessionSettings, frozen=True, kw_only=True):
-    """One field for each flag; see docs/configuration.md for all spellings."""
+    """One field for each flag. docs/configuration.md shows flag, variable and key of each field."""
 
     kubeconfig: Annotated[
         str, Setting("path of a kubeconfig; empty: the pod's own ServiceAccount")
@@ -37,7 +37,8 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         str, Setting("file of lines `<node> <sha256 hex of its token>`; re-read when it changes")
     ] = ""
     edge_service_account: Annotated[
-        str, Setting("NAMESPACE/NAME of the LocalControllers' ServiceAccount; no other is let in")
+        str,
+        Setting("NAMESPACE/NAME of the LocalControllers' ServiceAccount; all others are refused"),
     ] = "edgeai-system/localcontroller"
     edge_client_ca: Annotated[
         str, Setting("PEM file of the CAs of client certificates; re-read when it changes")
@@ -51,45 +52,45 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         Setting("allow: ws without TLS, on loopback or behind a proxy that ends TLS"),
     ] = "refuse"
     edge_review_s: Annotated[
-        float, Setting("a live session's credential is looked at again after so many seconds")
+        float, Setting("seconds between two reviews of a live session's credential")
     ] = 60.0
     admissions_per_s: Annotated[
-        float, Setting("edge connections admitted per second; beyond it they are told to retry")
+        float, Setting("edge connections admitted per second; further ones are told to retry")
     ] = 100.0
     admissions_address_share: Annotated[
         float,
         Setting(
-            "part of these for one IP address (IPv6: one /64), at least 1 per second; 1 where all "
-            "edges come through one proxy or NAT"
+            "share of the admissions that one IP address (IPv6: one /64) may use, at least 1 per "
+            "second; set it to 1 where all edges come through one proxy or NAT"
         ),
     ] = 0.1
     qps: Annotated[
         float,
         Setting(
-            "requests per second to the Kubernetes API; plans and reports have at least 40 % each "
-            "of it, and what the other leaves"
+            "requests per second to the Kubernetes API; plans and reports get at least 40 % each, "
+            "and what the other does not use"
         ),
     ] = 500.0
     burst: Annotated[
-        int, Setting("requests to the Kubernetes API that may come at once after a quiet time")
+        int, Setting("requests to the Kubernetes API that may be sent at once after a pause")
     ] = 1000
     request_deadline_s: Annotated[
-        float, Setting("a request to the Kubernetes API that takes so many seconds has failed")
+        float, Setting("seconds after which a request to the Kubernetes API has failed")
     ] = 10.0
     watch_s: Annotated[
         float,
         Setting(
-            "longest watch of the Kubernetes API, seconds; one that was lost in silence is given "
-            "up after this and one request deadline, if no silence of the Leases told it before"
+            "longest watch of the Kubernetes API, seconds; a watch on a dead connection ends at "
+            "the latest after this time and one request deadline"
         ),
     ] = 80.0
     workers: Annotated[int, Setting("objects reconciled at the same time")] = 16
     stale_after_s: Annotated[
-        float, Setting("not ready once a cache has lost contact with the API for so many seconds")
+        float, Setting("seconds without the Kubernetes API until /readyz answers: not ready")
     ] = 60.0
     framework_images: Annotated[
         dict[str, str],
-        Setting("image for workerSpec's frameworkType:frameworkVersion, e.g. tensorflow:1.18=…"),
+        Setting("image of each frameworkType:frameworkVersion of workerSpec; tensorflow:1.18=…"),
     ] = {}
     storage_initializer_image: Annotated[
         str, Setting("image of the init container that fetches s3 and http models")
@@ -103,17 +104,17 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     replica_name: Annotated[
         str,
         Setting(
-            "name of this replica that it keeps when it is restarted and no other has, its pod's; "
-            "then the next process leads at once where the last one did; empty: host and process"
+            "unique name of this replica that a restart keeps, such as its pod's name; a restarted "
+            "leader then leads again at once; empty: made of host and process"
         ),
     ] = ""
     lease_duration_s: Annotated[
-        float, Setting("another replica takes over when it saw no renewal for so many seconds")
+        float, Setting("seconds without a renewal of the Lease until another replica may lead")
     ] = 15.0
     lease_renew_deadline_s: Annotated[
-        float, Setting("the leader writes for so many seconds after its last renewal, and no more")
+        float, Setting("seconds after its last renewal until the leader stops writing")
     ] = 10.0
     lease_retry_s: Annotated[
-        float, Setting("seconds between two renewals of the Lease, or two looks at it")
+        float, Setting("seconds between two renewals of the Lease, or between two reads of it")
     ] = 1.5
     log_level: Annotated[LogLevel, Setting("least level that is logged")] = "info"

@@ -1,1 +1,1 @@
-"""Speaks to the LocalControllers: lets them in, sends what nodes must hold, takes in reports."""
+"""Serves the LocalControllers: admits them, sends them assignments, and takes in their reports."""

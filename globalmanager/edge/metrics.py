@@ -1,4 +1,4 @@
-"""What the edge side of the GlobalManager counts; the REST server shows it at /metrics."""
+"""Prometheus metrics of the edge side: handshakes, sessions, reports. /metrics shows them."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -6,7 +6,7 @@ _ASSIGN_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30
 
 
 class EdgeMetrics:
-    """One instance for each registry."""
+    """All metrics of the edge side; one instance for each registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.sessions = Gauge(

@@ -1,1 +1,1 @@
-"""Lets connections in: TLS, lobby, rates, handshake. Nothing here parses a frame."""
+"""Admits connections of LocalControllers: TLS, lobby, rates, handshake. No module parses frames."""

@@ -1,7 +1,8 @@
-"""Bounds for new connections: how many at a time, and how many per second.
+"""Limits for new connections of edges: connections at the same time, and handshakes per second.
 
-Pure counting, called by the server. A connection that is not admitted costs almost nothing and is
-told when to come back. So a fleet that reconnects at one instant is served bit by bit.
+Called by server and entrance; this module only counts. A connection over a limit costs almost
+nothing and gets a Retry-After header. So a fleet that reconnects at one instant is admitted bit by
+bit.
 """
 
 import ipaddress
@@ -19,23 +20,25 @@ REMEMBERED_ADDRESSES: Final = 4096
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits for connections that are not authenticated yet."""
+
     per_s: float = 100.0
-    """Handshakes answered per second in the long run; each costs about 2 ms of a core with TLS."""
+    """Handshakes per second in the long run. A handshake with TLS costs about 2 ms of a core."""
     burst: int = 200
-    """Handshakes that may come at once."""
+    """Handshakes that may come at once after a pause."""
     per_address_per_s: float = 10.0
-    """Handshakes per second from one address: one stranger gets a part of the whole, and the nodes
-    of a site behind one address need more time."""
+    """Handshakes per second from one address, so that one stranger cannot use up the whole rate.
+    The nodes of a site behind one address share this rate."""
     per_address_burst: int = 20
-    """Handshakes that may come at once from one address."""
+    """Handshakes that may come at once from one address after a pause."""
     unauthenticated: int = 256
     """Connections at a time that are not authenticated yet."""
     unauthenticated_per_address: int = 16
     """Connections at a time that are not authenticated yet, from one IP address."""
     open_s: float = 10.0
-    """From the TCP connection to the answered handshake, TLS included."""
+    """Seconds from the TCP connection to the answered handshake, TLS included."""
     busy_retry_s: float = 10.0
-    """Mean of Retry-After, seconds, for a connection over these bounds."""
+    """Mean of Retry-After, seconds, for a connection over these limits."""
     cold_retry_s: float = 5.0
     """Mean of Retry-After, seconds, until this replica knows what the nodes must hold."""
 
@@ -45,17 +48,17 @@ class LobbyPlace:
 
     def __init__(self, address: str, on_leave: Callable[[str], None]) -> None:
         self.address = address
-        self._on_leave: Callable[[str], None] | None = on_leave  # None: it has left
+        self._on_leave: Callable[[str], None] | None = on_leave  # None: place is free
 
     def leave(self) -> None:
-        """Make room for another connection. Further calls do nothing."""
+        """Free the place for another connection. Further calls do nothing."""
         if self._on_leave is not None:
             self._on_leave(self.address)
             self._on_leave = None
 
 
 class Lobby:
-    """Connections that have not been authenticated yet: bounded in total and per address."""
+    """Counts the connections that are not authenticated yet, in total and by address."""
 
     def __init__(self, *, total: int, per_address: int) -> None:
         self._total, self._per_address = total, per_address
@@ -65,7 +68,9 @@ class Lobby:
         return self._waiting.total()
 
     def enter(self, address: str) -> LobbyPlace | None:
-        """None: there is no room. The caller must see to it that the place is left."""
+        """A place for one connection; None when the lobby is full. The caller must free the place
+        by `leave`.
+        """
         if len(self) >= self._total or self._waiting[address] >= self._per_address:
             return None
         self._waiting[address] += 1
@@ -78,11 +83,11 @@ class Lobby:
 
 
 class AddressBuckets:
-    """A token bucket for each address that was seen lately.
+    """One token bucket for each address, to limit the handshakes from the address.
 
     Args:
         qps, burst, max_wait_s, what: arguments of each TokenBucket
-        size: buckets at most; the least recently used is forgotten
+        size: buckets that are kept at most; the least recently used bucket is removed first
     """
 
     def __init__(
@@ -117,7 +122,9 @@ class AddressBuckets:
 
 
 def network_of(address: str) -> str:
-    """The addresses that one host may have all to itself: one IPv4 address, or a /64 of IPv6."""
+    """The key of an address's bucket: the IPv4 address, or the /64 network of an IPv6 address,
+    because one host may use all addresses of a /64.
+    """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -130,6 +137,7 @@ def network_of(address: str) -> str:
 
 
 def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random.uniform) -> str:
-    """A Retry-After header: random whole seconds around `mean_s`, so that connections that were
-    refused together do not come back together."""
+    """The value of a Retry-After header: random whole seconds around `mean_s`, so that connections
+    that were refused together do not come back together.
+    """
     return str(math.ceil(uniform(0.5 * mean_s, 1.5 * mean_s)))

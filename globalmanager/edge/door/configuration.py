@@ -1,6 +1,7 @@
-"""How edges are let in, as the settings say: TLS, rates, and how a node proves who it is.
+"""Checks the settings of the edge port: TLS, admission limits, and the authentication of nodes.
 
-Built by app before anything else, so that a wrong setting or file ends the process at once.
+app builds the DoorConfiguration before all other parts, so that a wrong setting or file ends the
+process at once.
 """
 
 from pathlib import Path
@@ -22,8 +23,8 @@ from globalmanager.edge.identity.service_accounts import (
 from globalmanager.settings import Settings
 
 
-class Admittance:
-    """The door's slice of the settings, checked. Raises: SettingsError naming the flag or file"""
+class DoorConfiguration:
+    """The checked settings of the edge port. Raises: SettingsError naming the flag or file"""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -33,17 +34,21 @@ class Admittance:
             raise _wrong("edge_review_s", "must be positive and finite")
         files = tls_files(settings)
         self.tls = None if files is None else ServerTls(files)
-        """None: plain ws."""
+        """None: the edge port speaks plain ws."""
         self.limits = _limits(settings)
 
     def authenticator(self, cluster: Cluster) -> Authenticator:
-        """How nodes prove who they are. Args: cluster: asked about ServiceAccount tokens"""
+        """The authenticator of nodes that the setting edge_auth selects.
+
+        Args: cluster: answers questions about ServiceAccount tokens
+        """
         match self._settings.edge_auth:
             case "token":
                 assert self._tokens is not None
                 return self._tokens
             case "serviceaccount":
-                # A handshake takes two requests, so nodes use at most half of the API rate.
+                # A handshake needs two requests to the Kubernetes API, so handshakes use at most
+                # half of the request rate.
                 limits = ReviewLimits(per_s=self._settings.qps / 4)
                 return ServiceAccountAuthenticator(cluster, self._account, limits=limits)
             case "mtls":
@@ -54,7 +59,10 @@ class Admittance:
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:
-    """None: plain ws, which the settings must allow explicitly. Raises: SettingsError"""
+    """The TLS files of the edge port; None for plain ws, which the settings must allow explicitly.
+
+    Raises: SettingsError
+    """
     certificate, key = settings.edge_tls_certificate, settings.edge_tls_key
     if bool(certificate) != bool(key):
         raise _wrong("edge_tls_certificate", "and --edge-tls-key must be given together")

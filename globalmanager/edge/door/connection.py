@@ -1,7 +1,7 @@
-"""One connection of the edge server: a WebSocket that hears nothing before it is answered.
+"""One connection of the edge server: a WebSocket that accepts no frame before its handshake ends.
 
-Made by the server, given its transport by Entrance. Until the handshake is answered with 101, no
-byte that follows the request is read as a frame.
+The server makes the connection; Entrance gives it a transport. Until the server has answered the
+handshake with 101, any byte after the HTTP request ends the connection.
 """
 
 import asyncio
@@ -15,24 +15,25 @@ from globalmanager.edge.door.admission import LobbyPlace
 from globalmanager.edge.identity.handshake import Handshake
 
 MAX_HEAD_BYTES: Final = 16 * 1024  # request line and headers; a ServiceAccount token has 1-2 KiB
-# Our own sends wait at 32 KiB of unsent data, so only pongs that the peer does not read pass that.
+# Unsent bytes of one connection. Frames stop at 32 KiB of unsent data, so only pongs can reach this
+# limit: the peer sends pings and never reads.
 MAX_UNREAD_BYTES: Final = 1024 * 1024
-CLOSE_TIMEOUT_S: Final = 0.8  # a peer that was turned away is cut off within a second
+CLOSE_TIMEOUT_S: Final = 0.8  # the connection of a refused peer ends within a second
 
 
 class EdgeConnection(ServerConnection):
     """A connection that has a place in the lobby until it is authenticated.
 
-    Args: everyone: all connections of the server; this one is in it while it lasts
+    Args: everyone: all open connections of the server; this connection adds and removes itself
     """
 
     def __init__(self, *args: Any, everyone: "set[EdgeConnection]", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.place: LobbyPlace | None = None  # in the lobby
-        self.node: NodeName | None = None  # once it is authenticated
-        self.admitted_by: Handshake | None = None  # with which it was authenticated
+        self.place: LobbyPlace | None = None  # place in the lobby
+        self.node: NodeName | None = None  # the node, once it is authenticated
+        self.admitted_by: Handshake | None = None  # handshake that authenticated the node
         self._everyone = everyone
-        self._head = b""  # of the request, as far as it has come
+        self._head = b""  # bytes of the request that have arrived
 
     @property
     def peer_address(self) -> str:
@@ -57,7 +58,7 @@ class EdgeConnection(ServerConnection):
             self.transport.abort()
 
     def _speaks_early(self, data: bytes) -> bool:
-        """Whether something follows the request, or the request is too long."""
+        """Whether the peer sent bytes after its request, or a request that is too long."""
         self._head += data
         if len(self._head) > MAX_HEAD_BYTES:
             return True
@@ -65,7 +66,7 @@ class EdgeConnection(ServerConnection):
         return bool(rest)
 
     def forget_handshake(self) -> None:
-        """Free the headers and the certificate: there may be thousands of sessions for hours."""
+        """Free the memory of headers and certificate. Thousands of sessions may stay for hours."""
         for message in (self.request, self.response):
             if message is not None:
                 message.headers.clear()

@@ -1,9 +1,9 @@
-"""What a TCP connection passes before it may speak HTTP: first the lobby, then TLS.
+"""Takes an accepted TCP connection through the lobby and TLS, before the connection speaks HTTP.
 
-Made by the server for each connection that it accepts. The lobby counts the connection from the
-start, so a peer that is silent, or stops within the TLS handshake, takes one place and no more.
-TLS handshakes begin no faster than connections are admitted, since each costs milliseconds of a
-core.
+The server makes one Entrance for each accepted connection. The connection has a place in the lobby
+from the start, so a peer that sends nothing, or stops in the TLS handshake, occupies one place. The
+rate of TLS handshakes is limited like the rate of admissions, because each handshake costs
+milliseconds of a core.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ log = get_logger(__name__)
 
 
 class TlsGate:
-    """Does the TLS handshakes of one server.
+    """Performs the TLS handshakes of one server.
 
     Args:
-        bucket: rate of all handshakes; a connection that would wait too long is turned away
+        bucket: rate of all handshakes; a connection that would wait too long is closed
         buckets: rate of the handshakes from one address
-        open_s: bound of a handshake and the wait for it
-        on_failure: called for each connection that got no TLS
+        open_s: longest time of a handshake, including the wait for the rate
+        on_failure: called for each connection whose TLS handshake failed
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TlsGate:
         self._closed = False
 
     def begin(self, tcp: socket.socket, place: LobbyPlace, connection: EdgeConnection) -> None:
-        """Start the handshake on `tcp`, which the gate closes if the handshake fails."""
+        """Start the TLS handshake on `tcp`. The gate closes `tcp` when the handshake fails."""
         if self._closed:
             place.leave()
             tcp.close()
@@ -91,7 +91,9 @@ class TlsGate:
             raise
 
     async def _hand_over(self, tcp: socket.socket, connection: EdgeConnection) -> None:
-        """Let the event loop do the handshake. The loop closes `tcp`, also if it fails."""
+        """Let the event loop perform the TLS handshake and run `connection`. The loop closes `tcp`
+        in every case.
+        """
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: connection,
             tcp,
@@ -104,16 +106,16 @@ class TlsGate:
         self._on_failure()
         if isinstance(error, ssl.SSLError):
             self._warning.warn(peer=address, reason=reason_of(error))
-        else:  # a probe that sends nothing, a peer that went away, or too many at once
+        else:  # a probe that sent nothing, a peer that left, or too many handshakes at once
             log.debug("no TLS handshake", peer=address, reason=str(error))
 
 
 class Entrance(asyncio.Protocol):
-    """The protocol of a TCP connection that was just accepted.
+    """The asyncio protocol of a TCP connection until TLS begins.
 
     Args:
-        connection: gets the transport, after TLS where there is a gate
-        gate: does TLS; None: plain ws
+        connection: the WebSocket connection that takes over, after TLS if there is a gate
+        gate: performs the TLS handshake; None: plain ws
     """
 
     def __init__(self, connection: EdgeConnection, *, lobby: Lobby, gate: TlsGate | None) -> None:
@@ -133,10 +135,10 @@ class Entrance(asyncio.Protocol):
             transport.set_protocol(self._connection)
             self._connection.connection_made(transport)
             return
-        # Nothing was read yet: the gate goes on with a copy of the socket, this transport ends.
+        # No byte was read yet. The gate continues with a copy of the socket; this transport ends.
         try:
             tcp = duplicate(transport)
-        except OSError as error:  # no file descriptor is left
+        except OSError as error:  # the process has no file descriptor left
             place.leave()
             log.error("connection turned away", reason=error.strerror)
         else:
@@ -145,6 +147,6 @@ class Entrance(asyncio.Protocol):
 
 
 def duplicate(transport: asyncio.Transport) -> socket.socket:
-    """A socket of the same connection, which outlives the transport. Raises: OSError"""
+    """A second socket of the same TCP connection, which outlives the transport. Raises: OSError"""
     accepted = transport.get_extra_info("socket")
     return socket.fromfd(accepted.fileno(), accepted.family, accepted.type)

@@ -1,7 +1,7 @@
-"""Warnings that strangers can cause, logged at a bounded rate.
+"""Warnings that strangers can cause, logged at a limited rate.
 
-Used where a connection is turned away before its node is known. The metrics count each case; this
-module keeps the log from filling up.
+Used by server and entrance, which refuse connections before their node is known. A metric counts
+every refused connection; the rate limit keeps strangers from filling the log.
 """
 
 import time
@@ -16,11 +16,11 @@ EVERY_S: Final = 10.0
 
 
 class RateLimitedWarning:
-    """One warning, logged at most every `every_s` seconds with the number of those left out.
+    """A warning with a constant message, logged at most once in `every_s` seconds.
 
-    Args:
-        message: constant
-        clock: monotonic seconds
+    The field `left_out` of the log line counts the warnings that were not logged since the last.
+
+    Args: clock: monotonic seconds
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class RateLimitedWarning:
         self._every_s = every_s
         self._clock = clock
         self._logged_at: float | None = None
-        self._left_out = 0  # warnings since then
+        self._left_out = 0  # warnings that were not logged since then
 
     def warn(self, **fields: Any) -> None:
         now = self._clock()

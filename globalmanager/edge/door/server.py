@@ -1,8 +1,8 @@
-"""The WebSocket server for LocalControllers: lets connections in, and ends them at the stop.
+"""The WebSocket server for LocalControllers: admits connections, and closes them when it stops.
 
-Built and run by app. The server answers handshakes (health, admission, identity) and gives each
-authenticated connection to Sessions; it knows nothing of frames. While a session lives, its
-credential is reviewed.
+Built and run by app. The server answers handshakes (health, admission, identity) and passes each
+authenticated connection to Sessions. The server never parses a frame. It runs the reviews of the
+credentials of live sessions.
 """
 
 import asyncio
@@ -40,17 +40,19 @@ log = get_logger(__name__)
 AUTHORIZATION: Final = "Authorization"
 SESSION_PATH: Final = "/"
 HEALTH_PATH: Final = "/healthz"
-USER_TIMEOUT_S: Final = 30.0  # TCP gives up on a peer that acknowledges nothing
+USER_TIMEOUT_S: Final = 30.0  # TCP ends a connection whose peer acknowledges no data for so long
 STOP_TIMEOUT_S: Final = 5.0
-QUEUED_MESSAGES: Final = 4  # received but not yet taken by the session; then TCP pushes back
+QUEUED_MESSAGES: Final = 4  # received messages that the session has not taken; then TCP slows down
 
 
 class EdgeServer:
     """Listens on one address from `start` to `stop`.
 
     Args:
-        is_ready: whether sessions can be served: what each node must hold is known
-        tls: None where a proxy ends TLS in front of the GlobalManager
+        sessions: serves the authenticated connections
+        authenticator: finds the node of a connection
+        is_ready: whether the desired set of every node is known, so that sessions can be served
+        tls: None where a proxy terminates TLS in front of the GlobalManager
         review_s: seconds between two reviews of a live session's credential
     """
 
@@ -88,7 +90,7 @@ class EdgeServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """(host, port) that it listens on; the port that was chosen for port 0."""
+        """The host and port on which the server listens. For port 0: the port that was chosen."""
         if self._server is None:
             return self._host, self._port
         name = self._server.sockets[0].getsockname()
@@ -100,7 +102,7 @@ class EdgeServer:
         return len(self._lobby)
 
     async def start(self) -> None:
-        """Raises: OSError when the address cannot be listened on"""
+        """Begin to listen. Raises: OSError when the process cannot listen on the address"""
         server = await serve(
             self._handle,
             self._host,
@@ -110,14 +112,14 @@ class EdgeServer:
             process_request=self._process_request,
             server_header=None,
             open_timeout=self._phase_s,
-            ping_interval=None,  # the session beats, both ways
+            ping_interval=None,  # both sides of a session send beats instead of pings
             close_timeout=CLOSE_TIMEOUT_S,
             max_size=wire.MAX_FRAME_BYTES,
             max_queue=QUEUED_MESSAGES,
             create_connection=cast(type[ServerConnection], self._entrance),
             start_serving=False,
         )
-        for listener in server.sockets:  # accepted sockets inherit the option
+        for listener in server.sockets:  # accepted connections inherit the option
             listener.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(USER_TIMEOUT_S * 1000)
             )
@@ -127,7 +129,7 @@ class EdgeServer:
         log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
 
     async def stop(self) -> None:
-        """Close all sessions with GOING_AWAY; a peer that does not answer is cut off."""
+        """Close all sessions with GOING_AWAY. Abort connections whose peers do not answer."""
         if self._server is None:
             return
         if self._reviewing is not None:
@@ -135,7 +137,8 @@ class EdgeServer:
             await asyncio.gather(self._reviewing, return_exceptions=True)
         if self._gate is not None:
             await self._gate.close()
-        for connection in [one for one in self._connections if one.node is None]:
+        unauthenticated = [each for each in self._connections if each.node is None]
+        for connection in unauthenticated:
             connection.transport.abort()
         self._server.close(code=wire.Close.GOING_AWAY, reason="GlobalManager is stopping")
         try:
@@ -157,7 +160,7 @@ class EdgeServer:
 
     @property
     def _phase_s(self) -> float:
-        """Bound of the TLS handshake, and of the request, so that both together take `open_s`."""
+        """Longest time of the TLS handshake, and of the HTTP request: together `open_s` seconds."""
         return self._limits.open_s if self._gate is None else self._limits.open_s / 2
 
     def _new_bucket(self, *, max_wait_s: float) -> TokenBucket:
@@ -200,7 +203,7 @@ class EdgeServer:
         self._reviews.add(admitted)
         try:
             await self._sessions.serve(node, connection)
-        except Exception:  # a fault in one session must not stop the server
+        except Exception:  # a bug in one session must not stop the server
             log.exception("session failed", node=node)
             connection.transport.abort()
         finally:
@@ -211,19 +214,23 @@ class EdgeServer:
     async def _process_request(
         self, websocket: ServerConnection, request: Request
     ) -> Response | None:
-        """Called by websockets. Returns: what turns the peer away; None: go on with 101"""
+        """Answer one HTTP request; websockets calls this function.
+
+        Returns: the response to a health check or a refused request; None: websockets answers with
+            101 and the session begins
+        """
         connection = cast(EdgeConnection, websocket)
         if request.path == HEALTH_PATH:
             return connection.respond(http.HTTPStatus.OK, "ok\n")
-        refusal = self._refuse_anybody(connection, request)
+        refusal = self._check_admission(connection, request)
         if refusal is None:
-            refusal = await self._identify(connection, request)
+            refusal = await self._authenticate(connection, request)
         outcome = "admitted" if refusal is None else str(refusal.status_code)
         self._metrics.handshakes.labels(outcome).inc()
         return refusal
 
-    def _refuse_anybody(self, connection: EdgeConnection, request: Request) -> Response | None:
-        """The answer to a request that is refused whoever sends it; None: look who it is."""
+    def _check_admission(self, connection: EdgeConnection, request: Request) -> Response | None:
+        """Check everything that does not depend on the node. Returns: a refusal, or None"""
         if request.path != SESSION_PATH:
             return connection.respond(
                 http.HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
@@ -247,8 +254,8 @@ class EdgeServer:
                 )
         return None
 
-    async def _identify(self, connection: EdgeConnection, request: Request) -> Response | None:
-        """Find the node of the connection. Returns: what turns the peer away; None: it may come"""
+    async def _authenticate(self, connection: EdgeConnection, request: Request) -> Response | None:
+        """Find the node of the connection by its credential. Returns: a refusal, or None"""
         handshake = Handshake(
             authorization=request.headers.get(AUTHORIZATION, ""),
             claimed_node=request.headers.get(NODE_HEADER, ""),

@@ -1,12 +1,13 @@
-"""TLS of the edge port: certificates that are replaced while sessions go on.
+"""TLS of the edge port, with certificate files that may be replaced while sessions go on.
 
-Built by Admittance, used by the server for each new connection. Each handshake looks whether the
-files changed and then reads them again; new files that cannot be used are logged, and the old ones
-stay in force. `peer_certificate` gives the client certificate of a connection.
+DoorConfiguration builds ServerTls; the server uses it for each new connection. Each TLS handshake
+first looks whether the files have changed, and reads changed files again. When the new files cannot
+be used, the problem is logged and the old certificates stay in use. `peer_certificate` returns the
+client certificate of a connection.
 
-A resumed TLS session would keep an identity that was verified with a CA that may be removed since.
-So the server gives no tickets, and a session that is resumed by its id (TLS 1.2) has no
-certificate.
+A resumed TLS session is not verified again, although its CA may have been removed from the bundle.
+So the server issues no session tickets, and a session resumed by its id (TLS 1.2) counts as a
+session without a client certificate.
 """
 
 import hashlib
@@ -27,36 +28,36 @@ _DER: Final = 2  # what OpenSSL calls X509_FILETYPE_ASN1
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """PEM files."""
+    """Paths of the PEM files of the edge port."""
 
     certificate: Path
-    """Of the server, with intermediates."""
+    """The server's certificate with its intermediate certificates."""
     key: Path
     client_ca: Path | None = None
-    """CAs of client certificates; None: clients are not asked for one."""
+    """The CAs of client certificates; None: the server asks for no client certificate."""
 
     def paths(self) -> list[Path]:
         return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
 
 class ServerTls:
-    """Contexts for the server's connections: the newest files that can be used.
+    """Gives each new connection an SSL context made from the newest usable files.
 
     Raises: SettingsError when the files cannot be used at the start
     """
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._stamps = self._look()
+        self._stamps = self._file_stamps()
         self._use(server_context(files))
 
     def context(self) -> ssl.SSLContext:
-        """For one handshake; shared by all until the files change."""
+        """The SSL context for one handshake. All handshakes share it until the files change."""
         self._reload_if_changed()
         return self._context
 
     def trusts(self, anchor: bytes) -> bool:
-        """Whether the CA certificate with this SHA-256 is in the bundle now."""
+        """Whether the bundle now has the CA certificate with this SHA-256."""
         self._reload_if_changed()
         return anchor in self._anchors
 
@@ -64,14 +65,14 @@ class ServerTls:
         self._context = context
         self._anchors = anchors_of(context)
 
-    def _look(self) -> list[FileStamp | None]:
+    def _file_stamps(self) -> list[FileStamp | None]:
         return [stamp(path) for path in self._files.paths()]
 
     def _reload_if_changed(self) -> None:
-        now = self._look()
-        if now == self._stamps:
+        stamps = self._file_stamps()
+        if stamps == self._stamps:
             return
-        self._stamps = now
+        self._stamps = stamps
         try:
             self._use(server_context(self._files))
         except SettingsError as error:
@@ -103,8 +104,8 @@ def _ask_for_certificates(context: ssl.SSLContext, bundle: Path) -> None:
         raise _unusable(str(bundle), error) from error
     if not anchors_of(context):
         raise SettingsError(f"TLS file {bundle}", "holds no CA certificate")
-    # A client without a certificate gets a 401 that says so, and a probe gets /healthz. A bad
-    # certificate ends the TLS handshake.
+    # A client certificate is optional for TLS, so that a client without one gets a clear 401, and a
+    # health probe needs none. A bad certificate ends the TLS handshake.
     context.verify_mode = ssl.CERT_OPTIONAL
 
 
@@ -117,7 +118,7 @@ def _unusable(files: str, error: Exception) -> SettingsError:
 
 
 def reason_of(error: Exception) -> str:
-    """Text of OpenSSL, like "certificate verify failed: certificate has expired"."""
+    """OpenSSL's text for a failure: "certificate verify failed: certificate has expired"."""
     if not isinstance(error, ssl.SSLError):
         return getattr(error, "strerror", None) or str(error)
     reason = (error.reason or str(error)).replace("_", " ").lower()
@@ -126,19 +127,19 @@ def reason_of(error: Exception) -> str:
 
 
 def anchors_of(context: ssl.SSLContext) -> frozenset[bytes]:
-    """SHA-256 of each CA certificate that is trusted."""
+    """SHA-256 of each CA certificate that the SSL context trusts."""
     return frozenset(hashlib.sha256(der).digest() for der in context.get_ca_certs(binary_form=True))
 
 
 class _Certificate(Protocol):
-    """A certificate of a chain, as the interpreter's module _ssl has it."""
+    """A certificate object of the interpreter's private module _ssl."""
 
     def get_info(self) -> dict[str, Any]: ...
     def public_bytes(self, format: int) -> bytes: ...
 
 
 def peer_certificate(connection: ssl.SSLObject | None) -> PeerCertificate | None:
-    """The verified client certificate; None without TLS, or if the client sent none."""
+    """The verified client certificate; None without TLS, or when the client sent none."""
     if connection is None or not connection.getpeercert():
         return None
     chain = _verified_chain(connection)
@@ -159,10 +160,10 @@ def peer_certificate(connection: ssl.SSLObject | None) -> PeerCertificate | None
 
 
 def _verified_chain(connection: ssl.SSLObject) -> list[_Certificate]:
-    """Leaf first, CA last; empty for a resumed session.
+    """The certificate chain, leaf first and CA last; empty for a resumed TLS session.
 
-    The public function for this came with Python 3.13 and gives bytes that the standard library
-    cannot parse. It calls the function that is used here, which has been there since 3.10.
+    Python 3.13 added a public function for the chain, but that function returns bytes that the
+    standard library cannot parse. The private function used here exists since Python 3.10.
     """
     inner: Any = connection._sslobj  # type: ignore[attr-defined]
     chain: list[_Certificate] | None = inner.get_verified_chain()

@@ -1,11 +1,13 @@
 """Identity by mutual TLS: the node's name is in the client certificate.
 
-Built by Admittance, called by the server. TLS verified the certificate when the connection was
-made. This module reads the name, and checks, also while the session lives, that the certificate
-has not expired and that the CA it was verified with is still trusted.
+Built by DoorConfiguration, called by server and reviews. TLS verified the client certificate when
+the connection began. This module reads the node's name from the certificate. It also checks that
+the certificate has not expired and that its CA is still trusted, both at the handshake and while
+the session lives.
 
-The name is the subject's CN `system:node:<name>`, as Kubernetes and KubeEdge issue it; without
-that the only DNS name of the subjectAltName. A certificate with both must have the same in both.
+The name is the subject's CN `system:node:<name>`, as Kubernetes and KubeEdge issue certificates, or
+else the only DNS name of the subjectAltName. When a certificate has both, they must name the same
+node.
 """
 
 import time
@@ -24,10 +26,11 @@ NODE_CN_PREFIX: Final = "system:node:"
 
 
 class CertificateAuthenticator:
-    """
+    """Finds the node of a connection by its client certificate.
+
     Args:
-        is_trusted: whether a CA certificate, given by its SHA-256, is in the bundle now
-        unix_s: seconds since 1970, as the times of certificates
+        is_trusted: whether the bundle now has the CA certificate with this SHA-256
+        unix_s: the current time in seconds since 1970
     """
 
     def __init__(
@@ -53,13 +56,13 @@ class CertificateAuthenticator:
 
 
 def node_of(certificate: PeerCertificate) -> NodeName:
-    """Raises: Unauthenticated"""
-    named = [
+    """The node that the certificate names. Raises: Unauthenticated"""
+    node_names = [
         name.removeprefix(NODE_CN_PREFIX)
         for name in certificate.common_names
         if name.startswith(NODE_CN_PREFIX)
     ]
-    names = named or list(certificate.dns_names)
+    names = node_names or list(certificate.dns_names)
     if len(names) != 1:
         raise Unauthenticated(
             f"the client certificate names {len(names)} nodes, not one; "

@@ -1,6 +1,7 @@
-"""Finds out that a file was replaced, without reading it: for credentials that are rotated.
+"""Detects that a credential file was replaced, without reading the file.
 
-Used by modules that keep a file's content in memory: they compare its stamp with the one before.
+node_tokens and tls keep the contents of credential files in memory. They compare a file's stamp
+with its earlier stamp, and read the file again when the two differ.
 """
 
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 
 class FileStamp(NamedTuple):
-    """Different for each content of a file."""
+    """Identifies one content of a file: a replaced file has another stamp."""
 
     mtime_ns: int
     size_bytes: int
@@ -16,7 +17,7 @@ class FileStamp(NamedTuple):
 
 
 def stamp(path: Path) -> FileStamp | None:
-    """None: there is no such file, or this process may not look at it."""
+    """The stamp of a file; None when the file does not exist or may not be read."""
     try:
         stat = path.stat()
     except OSError:

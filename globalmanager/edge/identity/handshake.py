@@ -1,9 +1,9 @@
-"""Who is calling: what a connection shows, and the Authenticator that finds the node's name in it.
+"""The handshake of a connection, and the interface of the Authenticators that find its node.
 
-The server calls an Authenticator before any frame of a connection is read, and again while the
-session lives. The name comes from the credential alone; a header may repeat the name, but never
-decides it. There are three Authenticators: node_tokens (a secret of each node), service_accounts
-(a pod's projected token) and certificates (mutual TLS).
+The server calls an Authenticator before it reads any frame of a connection; reviews calls the same
+Authenticator again while the session lives. The node's name comes from the credential alone. A
+header may repeat the name, but never decides it. There are three Authenticators: node_tokens (a
+secret of each node), service_accounts (a pod's projected token) and certificates (mutual TLS).
 """
 
 from typing import Final, Protocol
@@ -13,11 +13,11 @@ import msgspec
 from common.errors import EdgeAIError
 from common.ids import NodeName
 
-NODE_HEADER: Final = "Edgeai-Node"  # optional: the name that the peer believes to have
+NODE_HEADER: Final = "Edgeai-Node"  # optional: the node's name as the peer knows it
 
 
 class Unauthenticated(EdgeAIError):
-    """There is no good credential. `reason` is for our log; the peer hears only 401."""
+    """The credential is missing or not good. `reason` goes to the log; the peer gets only 401."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -25,47 +25,51 @@ class Unauthenticated(EdgeAIError):
 
 
 class PeerCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What is used of a client certificate that TLS has verified."""
+    """The fields of a verified client certificate that identify a node."""
 
     common_names: tuple[str, ...]
-    """CN of its subject."""
+    """The CNs of the subject."""
     dns_names: tuple[str, ...]
-    """DNS names of its subjectAltName."""
+    """The DNS names of the subjectAltName."""
     expires_at: float
-    """When the first certificate of its chain to expire does so, Unix seconds."""
+    """The earliest expiry of a certificate in the chain, Unix seconds."""
     anchor: bytes
-    """SHA-256 of the CA certificate that its chain ends in."""
+    """SHA-256 of the CA certificate at the end of the chain."""
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """What a connection shows of itself before it is let in."""
+    """The facts about a connection that an Authenticator looks at."""
 
     authorization: str
-    """The Authorization header, "" without one."""
+    """The Authorization header; "" when the header is missing."""
     claimed_node: str
-    """The NODE_HEADER, "" without one."""
+    """The header NODE_HEADER; "" when the header is missing."""
     peer_address: str
     """IP address of the peer, for logs; never an identity."""
     certificate: PeerCertificate | None = None
-    """None without mutual TLS, or where the peer sent none."""
+    """None without mutual TLS, or when the peer sent no certificate."""
 
 
 class Authenticator(Protocol):
+    """Finds the node that a connection comes from."""
+
     async def authenticate(self, handshake: Handshake) -> NodeName:
         """The node that the credential belongs to.
 
         Raises:
             Unauthenticated: the credential is not good
-            Unavailable: nobody can say now whether the credential is good
+            Unavailable: the credential cannot be checked now
         """
 
     async def review(self, handshake: Handshake) -> NodeName:
-        """As `authenticate`, for a live session: looks anew whether the credential is still good,
-        never from memory."""
+        """Check the credential of a live session again. Remembered answers do not count.
+
+        Returns and raises: as `authenticate`
+        """
 
 
 def bearer_token(authorization: str) -> str:
-    """Raises: Unauthenticated"""
+    """The bearer token of an Authorization header. Raises: Unauthenticated"""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("no bearer token")
@@ -73,6 +77,6 @@ def bearer_token(authorization: str) -> str:
 
 
 def check_claim(handshake: Handshake, node: NodeName) -> None:
-    """Raises: Unauthenticated when the peer believes to be another node than its credential"""
+    """Raises: Unauthenticated when NODE_HEADER names another node than the credential"""
     if handshake.claimed_node and handshake.claimed_node != node:
         raise Unauthenticated(f"{NODE_HEADER} names another node than the credential")

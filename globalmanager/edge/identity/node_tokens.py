@@ -1,7 +1,7 @@
-"""Identity by a secret of each node: bearer tokens in a file, hashed.
+"""Identity by bearer tokens: each node has a secret of its own, and a file has their hashes.
 
 For the local cluster, and for sites with neither ServiceAccount tokens at the edge nor a CA. Built
-by Admittance, called by the server.
+by DoorConfiguration, called by server and reviews.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ from globalmanager.edge.identity.handshake import (
 log = get_logger(__name__)
 
 _SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
-_NO_DIGEST: Final = "0" * 64  # compared with when there is nothing to compare with
+_NO_DIGEST: Final = "0" * 64  # the digest that an unknown token is compared with
 
 
 class TokenAuthenticator:
-    """Bearer tokens, one for each node, hashed at rest.
+    """Finds the node of a connection by its bearer token.
 
-    The file has lines `<node> <sha256 hex of the token>`; blank lines and lines that begin with
-    "#" are ignored. A node may have several lines, so that its token can be rotated without a gap.
-    Each handshake looks whether the file changed and then reads it again. A changed file that
-    cannot be used is logged, and the table from before stays in force.
+    The token file has lines `<node> <sha256 hex of the token>`; blank lines and lines that begin
+    with "#" are ignored. A node may have several lines, so that its token can be rotated without a
+    gap. Each handshake looks whether the file has changed, and reads a changed file again. When the
+    new file cannot be used, the problem is logged and the earlier tokens stay valid.
 
     Raises: SettingsError when the file cannot be used at the start
     """
@@ -48,8 +48,8 @@ class TokenAuthenticator:
         self._reload_if_changed()
         digest = sha256_hex(bearer_token(handshake.authorization))
         node = self._nodes.get(digest)
-        # The keys are digests, so the time of the look-up tells nothing of a token. With the
-        # comparison an unknown token takes as long as a known one.
+        # The keys are digests, so the duration of the look-up reveals nothing about a token. The
+        # comparison makes the check of an unknown token as slow as the check of a known token.
         known = digest if node is not None else _NO_DIGEST
         if not hmac.compare_digest(known, digest) or node is None:
             raise Unauthenticated("unknown token")
@@ -76,7 +76,10 @@ class TokenAuthenticator:
 
 
 def read_tokens(path: Path) -> Mapping[str, NodeName]:
-    """Token digest (sha256 hex) -> node. Raises: SettingsError that names the line"""
+    """Token digest (sha256 hex) -> node, from a token file.
+
+    Raises: SettingsError that names the line
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -95,7 +98,7 @@ def read_tokens(path: Path) -> Mapping[str, NodeName]:
 
 
 def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
-    # Errors do not quote the line: somebody may have written a token instead of its hash.
+    # The errors do not quote the line: the line may have a token instead of the token's hash.
     node, _, digest = text.partition(" ")
     digest = digest.strip().lower()
     if not is_subdomain(node):
@@ -110,8 +113,8 @@ def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
 
 
 def sha256_hex(token: str) -> str:
-    # websockets decodes bytes of a header that are not ASCII as surrogates. Such a token is
-    # unknown, not an error.
+    # websockets decodes non-ASCII bytes of a header as surrogates. A token with such bytes gets a
+    # digest too, and so counts as an unknown token.
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 

@@ -1,8 +1,8 @@
-"""Reviews the credentials of live sessions, at intervals.
+"""Reviews the credentials of live sessions at regular intervals.
 
-Run by the server. A credential that is no longer good (token revoked or expired, pod gone,
-certificate expired or its CA removed) ends its session. A review that failed, because nobody could
-say whether the credential is good, ends no session.
+The server runs the reviews. A credential that is no longer good (token revoked or expired, pod
+gone, certificate expired or its CA removed) ends its session. A review without an answer, for
+example during an outage of the Kubernetes API, ends no session.
 """
 
 import asyncio
@@ -21,21 +21,24 @@ from globalmanager.edge.metrics import EdgeMetrics
 
 log = get_logger(__name__)
 
-AT_ONCE: Final = 16  # reviews at the same time
+MAX_PARALLEL_REVIEWS: Final = 16
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False):
-    """One live session: what a review needs of it."""
+    """A live session with the handshake that admitted it."""
 
     node: NodeName
     handshake: Handshake
-    """With the credential of the session."""
+    """The handshake has the credential of the session."""
     revoke: Callable[[], None]
-    """Ends the session: the credential is no longer good."""
+    """Ends the session because its credential is no longer good."""
 
 
 class Reviews:
-    """Args: interval_s: between two reviews of one session; longer if the authenticator is slow"""
+    """Reviews every live session again and again.
+
+    Args: interval_s: seconds between two reviews of one session; longer if `authenticator` is slow
+    """
 
     def __init__(
         self, authenticator: Authenticator, *, interval_s: float, metrics: EdgeMetrics
@@ -43,9 +46,10 @@ class Reviews:
         self._authenticator = authenticator
         self._reviews = metrics.reviews
         self._interval_s = interval_s
-        # When each is due. All have the same interval, so they are in the order of their times.
+        # Session -> time of its next review. The interval is the same for all sessions, so the
+        # entries are ordered by time.
         self._due: OrderedDict[Admitted, float] = OrderedDict()
-        self._unavailable = False  # the last review failed, and the log says so
+        self._unavailable = False  # the last review had no answer, and the log says so
 
     def __len__(self) -> int:
         return len(self._due)
@@ -57,7 +61,7 @@ class Reviews:
         self._due.pop(session, None)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Review the sessions, until cancelled."""
         while True:
             await asyncio.sleep(self._pause_s())
             async with TaskGroup() as tasks:
@@ -72,7 +76,7 @@ class Reviews:
         now = self._now()
         due: list[Admitted] = []
         for session, at in self._due.items():
-            if at > now or len(due) == AT_ONCE:
+            if at > now or len(due) == MAX_PARALLEL_REVIEWS:
                 break
             due.append(session)
         return due
@@ -80,7 +84,7 @@ class Reviews:
     async def _review(self, session: Admitted) -> None:
         try:
             await self._check(session)
-        except Exception:  # a fault in one review must not end those of others
+        except Exception:  # a bug in one review must not end the reviews of other sessions
             log.exception("review of a session failed", node=session.node)
         if session in self._due:
             self.add(session)
@@ -102,14 +106,14 @@ class Reviews:
         self._reviews.labels("good").inc()
 
     def _revoke(self, session: Admitted, reason: str) -> None:
-        if session in self._due:  # else the session has ended meanwhile
+        if session in self._due:  # otherwise the session has ended during the review
             log.warning("credential of a session is no longer good", node=session.node, why=reason)
             self._reviews.labels("revoked").inc()
             self.discard(session)
             session.revoke()
 
     def _note_unavailable(self, problem: str) -> None:
-        """Log once that credentials cannot be reviewed, not for each session."""
+        """Count a review without an answer. One outage is logged once, not for each session."""
         self._reviews.labels("unavailable").inc()
         if not self._unavailable:
             log.warning("credentials of live sessions cannot be reviewed now", problem=problem)

@@ -1,9 +1,9 @@
-"""Identity by a pod's projected ServiceAccount token: TokenReview → pod → the node it runs on.
+"""Identity by a pod's projected ServiceAccount token: TokenReview → pod → node of the pod.
 
-Built by Admittance, called by the server. The cluster is asked through the protocol Cluster, since
-this room does not speak to the Kubernetes API. Answers are remembered for a short time, by the hash
-of the token. Unknown tokens are looked at no faster than `ReviewLimits.per_s`, so a flood of them
-cannot use up the rate of requests to the API.
+Built by DoorConfiguration, called by server and reviews. This module sends no request itself: it
+asks the Kubernetes API through the protocol Cluster. A verdict is remembered for a short time under
+the hash of the token. The rate `ReviewLimits.per_s` limits the questions about unknown tokens, so a
+flood of tokens cannot use up the request rate of the Kubernetes API.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ Object = Mapping[str, Any]
 
 
 class Cluster(Protocol):
-    """What is asked of the Kubernetes API; kube.tokenreviews is the implementation.
+    """The two questions to the Kubernetes API; kube.tokenreviews implements them.
 
-    Both raise Unavailable for every failure, so that only an answer turns a node away.
+    Both methods raise Unavailable for every failure, so that a node is refused only by an answer.
     """
 
     async def review_token(self, token: str, audience: str) -> Object:
         """The `status` of a TokenReview."""
 
     async def find_pod(self, namespace: str, name: str) -> Object | None:
-        """None: there is no such pod."""
+        """The pod; None when the pod does not exist."""
 
 
 class ServiceAccount(msgspec.Struct, frozen=True):
@@ -59,32 +59,34 @@ class ServiceAccount(msgspec.Struct, frozen=True):
 
 
 class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How often the cluster is asked, and for how long its answers are remembered."""
+    """Limits for the questions to the cluster, and for the memory of its answers."""
 
     per_s: float = 50.0
-    """Unknown tokens that are looked at per second: two requests for a good one, one for a bad."""
+    """Unknown tokens that are checked per second. The check of a good token takes two requests, the
+    check of a bad token takes one."""
     burst: int = 100
-    """Unknown tokens that may come at once."""
+    """Unknown tokens that may come at once after a pause."""
     reviews_per_s: float = 20.0
-    """Tokens of live sessions that are looked at again per second."""
+    """Tokens of live sessions that are reviewed per second."""
     answer_s: float = 4.0
-    """The cluster's time to answer, seconds; shorter than a handshake may take."""
+    """Longest time of the cluster's answer, seconds; shorter than the time for a handshake."""
     good_s: float = 60.0
     """Seconds for which a good token is remembered."""
     bad_s: float = 5.0
-    """Seconds for which a bad token is remembered; shorter than a LocalController waits before it
-    tries a new one."""
+    """Seconds for which a bad token is remembered. A LocalController waits longer than this before
+    it comes with a new token."""
     away_s: float = 1.0
-    """Seconds for which it is remembered that the cluster did not answer."""
+    """Seconds for which a token is remembered that the cluster gave no answer about."""
     remembered: int = 20_000
-    """Number of tokens that are remembered at most."""
+    """Tokens that are remembered at most."""
 
 
 Verdict = NodeName | Unauthenticated | Unavailable
+"""The answer about one token: its node, or why there is none."""
 
 
 class Verdicts:
-    """Verdicts on tokens by the SHA-256 of the token: bounded in number, each for its own time."""
+    """Remembers verdicts by the SHA-256 of the token, each for a time of its own."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -105,7 +107,10 @@ class Verdicts:
 
 
 class ServiceAccountAuthenticator:
-    """Args: account: the LocalControllers' ServiceAccount; no other account's token is good"""
+    """Finds the node of a connection by a projected token of the LocalController's pod.
+
+    Args: account: the LocalControllers' ServiceAccount; tokens of other accounts are refused
+    """
 
     def __init__(
         self,
@@ -120,7 +125,7 @@ class ServiceAccountAuthenticator:
         self._limits = limits
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._verdicts = Verdicts(limits.remembered)
-        self._under_way: dict[bytes, asyncio.Event] = {}  # tokens that are being looked at
+        self._under_way: dict[bytes, asyncio.Event] = {}  # digests of tokens that are being checked
         self._new_tokens = TokenBucket(
             qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="review of node tokens"
         )
@@ -133,7 +138,7 @@ class ServiceAccountAuthenticator:
     async def authenticate(self, handshake: Handshake) -> NodeName:
         token = self._plausible_token(handshake)
         digest = hashlib.sha256(token.encode()).digest()
-        return _node(await self._remembered_or_asked(digest, token), handshake)
+        return _node_of_verdict(await self._verdict_on(digest, token), handshake)
 
     async def review(self, handshake: Handshake) -> NodeName:
         token = self._plausible_token(handshake)
@@ -141,30 +146,33 @@ class ServiceAccountAuthenticator:
         verdict = await self._ask(token)
         if not isinstance(verdict, Unavailable):
             self._remember(hashlib.sha256(token.encode()).digest(), verdict)
-        return _node(verdict, handshake)
+        return _node_of_verdict(verdict, handshake)
 
     def _plausible_token(self, handshake: Handshake) -> str:
         token = bearer_token(handshake.authorization)
         check_shape(token, self._account)
         return token
 
-    async def _remembered_or_asked(self, digest: bytes, token: str) -> Verdict:
-        """A second handshake with a token that is being looked at waits for the same answer."""
+    async def _verdict_on(self, digest: bytes, token: str) -> Verdict:
+        """The remembered verdict on a token, or a new one from the cluster.
+
+        Handshakes with the same token wait for the same answer.
+        """
         while (verdict := self._verdicts.get(digest, self._now())) is None:
             done = self._under_way.get(digest)
             if done is None:
-                return await self._ask_for_all(digest, token)
+                return await self._ask_and_remember(digest, token)
             await done.wait()
         return verdict
 
-    async def _ask_for_all(self, digest: bytes, token: str) -> Verdict:
+    async def _ask_and_remember(self, digest: bytes, token: str) -> Verdict:
         """Raises: Overloaded when there are too many unknown tokens"""
         self._new_tokens.reserve(self._now())
         done = self._under_way[digest] = asyncio.Event()
         try:
             verdict = await self._ask(token)
             self._remember(digest, verdict)
-        finally:  # if this handshake was cancelled, the next one that waits asks the cluster
+        finally:  # if this handshake was cancelled, the next waiting handshake asks the cluster
             del self._under_way[digest]
             done.set()
         return verdict
@@ -190,7 +198,7 @@ class ServiceAccountAuthenticator:
             )
 
     async def _node_of(self, token: str) -> NodeName:
-        """Raises: Unauthenticated, Unavailable"""
+        """The node of the token's pod. Raises: Unauthenticated, Unavailable"""
         status = await self._cluster.review_token(token, AUDIENCE)
         pod_name, extra = self._bound_pod(status, token)
         pod = await self._cluster.find_pod(self._account.namespace, pod_name)
@@ -199,11 +207,15 @@ class ServiceAccountAuthenticator:
         return node_of_pod(pod, extra, self._account)
 
     def _bound_pod(self, status: Object, token: str) -> tuple[str, dict[str, str]]:
-        """Name of the pod that the token is bound to, and the other facts about the token."""
+        """The name of the pod that the token is bound to, and the extra fields of the TokenReview.
+
+        Raises: Unauthenticated
+        """
         if not status.get("authenticated"):
             said = str(status.get("error") or "it gives no reason").replace(token, "…")
             raise Unauthenticated(f"the cluster rejects the token: {said[:_MAX_SAID_CHARS]}")
-        # An API server that does not know audiences accepts a token for any, and names none.
+        # An API server that does not know audiences accepts tokens for every audience. Its answer
+        # names no audience.
         if AUDIENCE not in (status.get("audiences") or ()):
             raise Unauthenticated(f"the token is not for the audience {AUDIENCE}")
         user = status.get("user") or {}
@@ -220,10 +232,11 @@ class ServiceAccountAuthenticator:
         return name, extra
 
 
-def _node(verdict: Verdict, handshake: Handshake) -> NodeName:
+def _node_of_verdict(verdict: Verdict, handshake: Handshake) -> NodeName:
     """Raises: Unauthenticated, Unavailable"""
     if isinstance(verdict, Unauthenticated):
-        raise Unauthenticated(verdict.reason)  # a new object: a traceback belongs to one raise
+        # A new exception for each handshake: the remembered one would collect their tracebacks.
+        raise Unauthenticated(verdict.reason)
     if isinstance(verdict, Unavailable):
         raise Unavailable(str(verdict))
     check_claim(handshake, verdict)
@@ -233,7 +246,7 @@ def _node(verdict: Verdict, handshake: Handshake) -> NodeName:
 def node_of_pod(pod: Object, extra: Mapping[str, str], account: ServiceAccount) -> NodeName:
     """The node of a token's pod.
 
-    Args: extra: pod-uid, and node-name where the server is new enough to tell it
+    Args: extra: pod-uid; also node-name, if the API server is new enough
     Raises: Unauthenticated
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
@@ -252,16 +265,16 @@ def node_of_pod(pod: Object, extra: Mapping[str, str], account: ServiceAccount) 
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """The claims of a token, not verified. They may refuse a token, and never accept one."""
+    """Unverified claims of a token. They may be a reason to refuse a token, never to accept it."""
 
     aud: str | list[str] = ""
     sub: str = ""
 
 
 def check_shape(token: str, account: ServiceAccount) -> None:
-    """Refuse, without asking the cluster, a token that the cluster would refuse for certain.
+    """Check the form and the claims of a token, to save a question to the cluster.
 
-    Raises: Unauthenticated
+    Raises: Unauthenticated when the cluster would certainly refuse the token
     """
     if len(token) > MAX_TOKEN_CHARS or not _JWT.fullmatch(token):
         raise Unauthenticated("the token is no JSON web token of a ServiceAccount")
@@ -278,5 +291,5 @@ def _claims(segment: str) -> Claims:
         raw = base64.b64decode(segment + "=" * (-len(segment) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(raw, type=Claims)
     except (binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Not chained: the error quotes the token.
+        # `from None`, because the original error quotes the token.
         raise Unauthenticated("the token's claims cannot be read") from None

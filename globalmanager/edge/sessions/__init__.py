@@ -1,1 +1,1 @@
-"""The sessions with the nodes: what goes down, what comes up."""
+"""The sessions with the nodes: assignments go down, reports come up."""

@@ -1,7 +1,7 @@
-"""The desired set of each node: what it must hold. The engine writes it, the sessions read it.
+"""The desired set of each node: all assignments that the node must hold.
 
-The engine calls `assign` and `forget` for one task at a time. Subscribers are told exactly the
-(node, task) pairs that changed. A body is encoded once for all sessions.
+The engine calls `assign` and `forget` for one task at a time. Sessions subscribes and is called for
+each (node, task) that has changed. The body of an assignment is encoded once for all sessions.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,16 +16,17 @@ from globalmanager.contract import Assignment
 
 log = get_logger(__name__)
 
-MAX_BODY_BYTES: Final = wire.MAX_MESSAGE_BYTES - 64 * 1024  # leaves room for the Assign around it
+# Largest body of an assignment. The other fields of the frame Assign need the rest of a message.
+MAX_BODY_BYTES: Final = wire.MAX_MESSAGE_BYTES - 64 * 1024
 
 Subscriber = Callable[[NodeName, TaskKey, Desired | None], None]
-"""(node, task, what the node must hold of it now; None: nothing)"""
+"""Called with (node, task, desired body and version). None: the node must not hold the task."""
 
 _NOTHING: Final[Mapping[TaskKey, Desired]] = MappingProxyType({})
 
 
 class Binding(NamedTuple):
-    """A task on a node, and the workers that may report from there."""
+    """A task that a node must hold, and the task's workers that may report from the node."""
 
     key: TaskKey
     workers: frozenset[WorkerName]
@@ -44,32 +45,34 @@ class DesiredSets:
         self._subscribers.append(subscriber)
 
     def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
-        """Say anew what each node must hold of `key`; a node that is not named holds nothing."""
-        wanted = {
+        """Replace all assignments of the task `key`. A node that is not in `by_node` must not hold
+        the task.
+        """
+        desired = {
             node: task
             for node, assignment in by_node.items()
             if (task := encode(assignment)) is not None
         }
-        for node in self._nodes_of.get(key, frozenset()) - wanted.keys():
+        for node in self._nodes_of.get(key, frozenset()) - desired.keys():
             self._remove(node, key)
-        for node, task in wanted.items():
+        for node, task in desired.items():
             self._put(node, key, task, frozenset(by_node[node].body.workers))
-        if wanted:
-            self._nodes_of[key] = frozenset(wanted)
+        if desired:
+            self._nodes_of[key] = frozenset(desired)
         else:
             self._nodes_of.pop(key, None)
 
     def forget(self, key: TaskKey) -> None:
-        """The task is gone: no node holds it."""
+        """Remove all assignments of the task, because its job is gone."""
         self.assign(key, {})
 
     def for_node(self, node: NodeName) -> Mapping[TaskKey, Desired]:
-        """A live view, read-only."""
+        """The desired set of `node`: a read-only view that shows later changes too."""
         tasks = self._by_node.get(node)
         return _NOTHING if tasks is None else MappingProxyType(tasks)
 
     def binding_of(self, node: NodeName, uid: Uid) -> Binding | None:
-        """The task with this uid, if `node` is to hold it."""
+        """The task with this uid on `node`; None when `node` must not hold the task."""
         return self._bindings.get((node, uid))
 
     def _put(
@@ -99,7 +102,10 @@ class DesiredSets:
 
 
 def encode(assignment: Assignment) -> Desired | None:
-    """None for a body that no frame can carry: one bad task must not end the node's session."""
+    """The assignment with its encoded body; None when the body is too large for a message.
+
+    The node then holds all its other tasks: one bad task must not end the session.
+    """
     body = wire.pack(assignment.body)
     if len(body) > MAX_BODY_BYTES:
         log.error(

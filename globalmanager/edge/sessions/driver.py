@@ -1,8 +1,9 @@
-"""Drives one CloudSession over one WebSocket: bytes, time and closing.
+"""Runs one session with a node: connects the Sans-I/O CloudSession to a WebSocket and a clock.
 
-Made by Sessions for each authenticated connection; `run` lasts as long as the connection. What a
-Hello and a report mean is decided by Sessions. Every send has a deadline: a peer that does not
-read is cut off, because neither keepalive nor close() ends a connection with a full buffer.
+Sessions makes one SessionDriver for each authenticated connection; `run` lasts as long as the
+connection. Sessions also decides what follows from a Hello and a report. Every send has a deadline,
+after which the connection is aborted: neither keepalive nor close() ends a connection whose peer
+does not read and whose send buffer is full.
 """
 
 import asyncio
@@ -31,27 +32,33 @@ from globalmanager.edge.metrics import EdgeMetrics
 
 log = get_logger(__name__)
 
-MAX_REASON_BYTES: Final = 123  # of a close frame, RFC 6455 §5.5
-# Acknowledgements that wait to be sent. A peer that keeps to the window never has so many.
+MAX_REASON_BYTES: Final = 123  # longest reason of a close frame, RFC 6455 §5.5
+# Acknowledgements that wait to be sent, after which the session stops reading. A peer that respects
+# the window of reports never causes so many.
 MAX_ANSWERS: Final = 16 * WINDOW
-_MIN_TICK_S: Final = 0.1  # a due beat may wait behind a send under way; then do not spin
+# Shortest time between two ticks. A beat that is due may have to wait for a message that is being
+# sent; the timer must not fire without a pause meanwhile.
+_MIN_TICK_S: Final = 0.1
 _BEAT: Final = wire.encode(wire.Beat())[0]
 
 
 class DriverTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """The times of a session, in seconds."""
+
     session: Timing = Timing()
     send_s: float = 10.0
-    """One message must be taken by the peer's buffers within this time."""
+    """Longest time until the network has taken one message."""
     close_s: float = 1.0
-    """The peer has so long to answer a close."""
+    """Longest time until the peer has answered a close frame."""
 
 
 class SessionDriver:
-    """One connection of one node. Also the inbox's Sender.
+    """The session of one node over one connection. The driver is the inbox's Sender.
 
     Args:
-        on_hello: the edge introduced itself; called within `run`, it calls `welcome` or `close`
-        on_report: takes in a report, within `run`; False: call it no more until `resume`
+        on_hello: called within `run` when the Hello has arrived; calls `welcome` or `close`
+        on_report: called within `run` with each report; after it returned False, the driver reads
+            no message until `resume`
     """
 
     def __init__(
@@ -67,8 +74,8 @@ class SessionDriver:
     ) -> None:
         self.node = node
         self.session_id = session_id
-        self.ledger_id = ""  # of the node's ledger; known from Hello on
-        self.synced = False  # the node has held its whole desired set since it connected
+        self.ledger_id = ""  # identity of the node's ledger; "" until the Hello
+        self.synced = False  # the node has acknowledged its whole desired set in this session
         self.last_report_at: datetime | None = None
         self._websocket = websocket
         self._on_hello = on_hello
@@ -77,13 +84,13 @@ class SessionDriver:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._session = CloudSession(now=self._loop.time(), timing=timing.session)
-        # Changes of the desired set that the node has not acknowledged: what, and since when.
-        self._asked_at: dict[TaskKey, tuple[Desired | None, float]] = {}
-        self._wake = asyncio.Event()  # the writer has something to do
-        self._may_read = asyncio.Event()  # the inbox has room
+        # Tasks whose last change the node has not acknowledged -> the change, and its time.
+        self._unacknowledged: dict[TaskKey, tuple[Desired | None, float]] = {}
+        self._wake = asyncio.Event()  # set: the writer has something to do
+        self._may_read = asyncio.Event()  # set: the inbox has room
         self._may_read.set()
         self._answers = 0  # acknowledgements that the writer has not taken yet
-        self._answers_taken = asyncio.Event()  # fewer than MAX_ANSWERS wait
+        self._answers_taken = asyncio.Event()  # set: fewer than MAX_ANSWERS wait
         self._answers_taken.set()
 
     @property
@@ -96,14 +103,14 @@ class SessionDriver:
 
     @property
     def held(self) -> Mapping[TaskKey, wire.Held]:
-        """What the edge is known to hold."""
+        """The tasks that the node holds, as far as the node has acknowledged them."""
         return self._session.held
 
     def is_on(self, websocket: ServerConnection) -> bool:
         return self._websocket is websocket
 
     async def run(self) -> None:
-        """Serve until the connection is over."""
+        """Serve the session until the connection is closed."""
         self._timer = self._loop.call_at(self._session.next_tick(), self._on_timer)
         try:
             async with TaskGroup() as tasks:
@@ -115,18 +122,20 @@ class SessionDriver:
             self._timer.cancel()
 
     def welcome(self, *, epoch: int, desired: Mapping[TaskKey, Desired]) -> None:
+        """Answer the Hello and send the node's desired set."""
         for key, task in desired.items():
-            self._note_asked(key, task)
+            self._note_change(key, task)
         self._session.welcome(epoch=epoch, session=self.session_id, desired=desired)
         self._wake.set()
 
     def desire(self, key: TaskKey, task: Desired | None) -> None:
-        """The node must hold this now instead; None: not at all."""
-        self._note_asked(key, task)
+        """Change one task of the node's desired set; None: the node must not hold the task."""
+        self._note_change(key, task)
         self._session.desire(key, task)
         self._wake.set()
 
     def acknowledge(self, seq: int, *, refused: str = "") -> None:
+        """Acknowledge the report with this number. Args: refused: why the report was refused"""
         if not self.is_live:
             return
         self._session.acknowledge(seq, refused=refused)
@@ -136,10 +145,11 @@ class SessionDriver:
             self._answers_taken.clear()
 
     def resume(self) -> None:
+        """Read messages again: the inbox has room."""
         self._may_read.set()
 
     def close(self, code: int, reason: str) -> None:
-        """End the session; the connection follows. The first reason stays."""
+        """End the session and then the connection. Only the first call sets code and reason."""
         if self.is_live:
             self._session.close(code, reason)
         self._after_session()
@@ -147,7 +157,7 @@ class SessionDriver:
     # ---- reading ----
 
     async def _read(self) -> None:
-        """Take messages until the connection is closed; a closed session ignores them."""
+        """Pass messages to the session until the connection is closed."""
         try:
             while True:
                 await self._may_read.wait()
@@ -180,7 +190,7 @@ class SessionDriver:
                 self._on_hello(self)
 
     def _after_session(self) -> None:
-        """The session may have something to send, or be over."""
+        """Let the writer look at the session, which may have a message to send or be closed."""
         self._wake.set()
         if not self.is_live:
             self._may_read.set()
@@ -190,27 +200,29 @@ class SessionDriver:
         if ack.refused:
             self._metrics.assignments_refused.inc()
             log.warning("node refused a task", node=self.node, task=ack.key, reason=ack.refused)
-        asked = self._asked_at.get(ack.key)
-        if asked is None or version_of(asked[0]) != ack.version:
-            return  # an older version than the newest that was sent
-        del self._asked_at[ack.key]
+        change = self._unacknowledged.get(ack.key)
+        if change is None or version_of(change[0]) != ack.version:
+            return  # the node has acknowledged an older version than the newest
+        del self._unacknowledged[ack.key]
         if not ack.refused:
-            self._metrics.assign_to_ack_s.observe(self._loop.time() - asked[1])
+            self._metrics.assign_to_ack_s.observe(self._loop.time() - change[1])
 
-    def _note_asked(self, key: TaskKey, task: Desired | None) -> None:
+    def _note_change(self, key: TaskKey, task: Desired | None) -> None:
+        """Remember when the task changed, to measure the time until its acknowledgement."""
         held = self.held.get(key)
         if (held.version if held else None) != version_of(task):
-            self._asked_at[key] = (task, self._loop.time())
+            self._unacknowledged[key] = (task, self._loop.time())
         else:
-            self._asked_at.pop(key, None)
+            self._unacknowledged.pop(key, None)
 
     # ---- time ----
 
     def _on_timer(self) -> None:
         now = self._loop.time()
         if not self._may_read.is_set():
-            # We do not read now, so the peer's silence proves nothing: count as if it had sent a
-            # beat. A dead peer is still found, because it does not take our beats.
+            # This side does not read now, so the silence of the peer proves nothing. The session
+            # gets a beat in place of the peer's. A dead peer is still noticed, because sending
+            # beats to it fails.
             self._session.receive(_BEAT, now)
         self._session.tick(now)
         self._after_session()
@@ -223,17 +235,18 @@ class SessionDriver:
     async def _write(self) -> None:
         while self.is_live:
             self._wake.clear()
-            for message in self._encoded():
+            for message in self._take_messages():
                 await self._send(message)
             await self._wake.wait()
         await self._close_websocket()
 
-    def _encoded(self) -> list[bytes]:
+    def _take_messages(self) -> list[bytes]:
+        """The encoded messages that the session wants to send now."""
         self._answers = 0
         self._answers_taken.set()
         try:
             return self._session.data_to_send(self._loop.time())
-        except ValueError as error:  # more tasks than one Synced can name
+        except ValueError as error:  # the desired set has more tasks than one Synced can name
             log.error("node cannot be served", node=self.node, problem=str(error))
             self.close(wire.Close.TOO_BIG, "desired set too large")
             return []
@@ -266,7 +279,7 @@ class SessionDriver:
 
     @property
     def ended_as(self) -> tuple[int, str]:
-        """Close code and reason; code 0 while the session lives."""
+        """Code and reason with which the session was closed; code 0 while the session lives."""
         closed = self._session.closed
         return (0, "") if closed is None else (closed.code, closed.reason)
 
@@ -276,5 +289,5 @@ def version_of(task: Desired | None) -> int | None:
 
 
 def close_reason(text: str) -> str:
-    """`text`, cut to what a close frame can carry."""
+    """`text`, shortened to the length that a close frame can carry."""
     return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

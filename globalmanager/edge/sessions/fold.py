@@ -1,8 +1,8 @@
-"""Brings a report into the .status of its object, by the rule of the object's kind.
+"""Writes a worker's report into the .status of the worker's job.
 
-Called by the inbox for each report. The engine's part comes in as functions, since this room knows
-neither the engine nor the Kubernetes client. `fold` of the kind is the rule; this module decides
-what each failure means for the sender of the report.
+Called by the inbox for each report. `fold` of the job's kind computes the patch of .status. This
+module decides what each failure of the write means for the sender of the report. The engine's
+functions are arguments, because the edge side imports neither the engine nor the Kubernetes client.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,19 +15,19 @@ from globalmanager.edge.sessions.inbox import GONE, Done, Outcome, Refused, Retr
 
 Find = Callable[[TaskKey], Served | None]
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-""".status as it is -> what to merge into it; None: nothing."""
+"""Function from the present .status to a merge patch of it; None: nothing changes."""
 
 UpdateStatus = Callable[[ObjectRef, Uid, PatchOf], Awaitable[None]]
-"""Merge-patch .status of exactly the object with this uid; returns once the API has it."""
+"""Patches .status of the object with this uid; returns once the Kubernetes API has the patch."""
 
 
 class StatusFold:
-    """An inbox.FoldAndWrite.
+    """Writes reports; implements FoldAndWrite of the inbox.
 
     Args:
-        find: the job resource of a task key, as the cache has it
-        update: writes its .status
-        is_gone: whether an error of `update` says that no object of that uid exists
+        find: task key -> its job resource in the cache
+        update: writes the .status of the job resource
+        is_gone: whether an error of `update` says that no object with the uid exists
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class StatusFold:
             return Refused(GONE)
         kind = served.kind
         try:
-            # The kind folds into .status as it is when written, which may be newer than the cache.
+            # `update` calls `fold` with the .status that it writes to, which may be newer than the
+            # .status in the cache.
             await self._update(served.ref, uid, lambda status: kind.fold(status, report))
         except EdgeAIError as error:
             if self._is_gone(error):

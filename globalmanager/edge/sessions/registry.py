@@ -1,9 +1,10 @@
-"""The sessions of this replica: one live session for each node.
+"""The live sessions of this replica, at most one for each node.
 
-The edge server gives each authenticated connection to `serve`. The newer connection of a node
-wins; nodes whose connections keep replacing each other (two LocalControllers with one name) are
-held off. Each open session is a claim in contacts, and a newer claim of another replica ends it.
-What a node must hold comes from DesiredSets, and reports go to the inbox. REST reads `snapshot`.
+The edge server passes each authenticated connection to `serve`. A new connection of a node replaces
+the older one. A node whose connections replace each other again and again must wait: two
+LocalControllers use its name. Each open session is a claim in Contacts; a newer claim of another
+replica closes the session. DesiredSets says what a node must hold, reports go to the inbox, and
+REST reads `snapshot`.
 """
 
 import asyncio
@@ -28,16 +29,16 @@ from globalmanager.ha.contacts import Contacts
 
 log = get_logger(__name__)
 
-# So many replacements within this time show two LocalControllers with one name.
+# A node flaps when its sessions were replaced FLAP_COUNT times within FLAP_WINDOW_S seconds.
 FLAP_COUNT: Final = 3
 FLAP_WINDOW_S: Final = 60.0
-FLAP_RETRY_AFTER_S: Final = 30
-MAX_PROBLEM_CHARS: Final = 256  # a peer may have written it
-REMEMBERED_LEDGERS: Final = 8  # of each node; see Rivals
+FLAP_RETRY_AFTER_S: Final = 30  # seconds that a connection of a flapping node must stay away
+MAX_PROBLEM_CHARS: Final = 256  # of a close reason, which the peer may have written
+REMEMBERED_LEDGERS: Final = 8  # of each node; see DuplicateNodes
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What REST shows of a live session. `desired`, `held`: numbers of tasks."""
+    """A live session, as REST shows it. `desired` and `held` are numbers of tasks."""
 
     node: NodeName
     session: str
@@ -50,13 +51,13 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replacements:
-    """When connections of a node were replaced by newer ones: the last FLAP_COUNT times."""
+    """Remembers when sessions of each node were last replaced, to find nodes that flap."""
 
     def __init__(self) -> None:
         self._at: dict[NodeName, deque[float]] = {}
 
     def note(self, node: NodeName, now: float) -> bool:
-        """Count one at `now`, monotonic seconds. Returns: whether the node flaps with it."""
+        """Note a replacement at `now`, monotonic seconds. Returns: whether the node flaps now"""
         times = self._at.setdefault(node, deque(maxlen=FLAP_COUNT))
         times.append(now)
         return self.is_flapping(node, now)
@@ -68,19 +69,20 @@ class Replacements:
         return now < times[0] + FLAP_WINDOW_S
 
 
-class Rivals:
-    """Finds two LocalControllers of one name: they replace each other in turn.
+class DuplicateNodes:
+    """Finds two LocalControllers that use one name: their sessions replace each other in turn.
 
-    One LocalController that lost its ledger has a new one, and its old ledger never comes back.
+    A single LocalController never returns to an earlier ledger: when its ledger is lost, it makes a
+    new one. So two ledgers that return in turn belong to two LocalControllers.
     """
 
     def __init__(self) -> None:
         self._replaced: dict[NodeName, deque[str]] = {}  # ledgers whose live session was replaced
 
     def note(self, node: NodeName, *, older: str, newer: str) -> bool:
-        """A session with the ledger `newer` took over from one with `older`.
+        """Note that a session with the ledger `newer` has replaced a session with `older`.
 
-        Returns: whether `newer` was replaced itself before
+        Returns: whether a session with `newer` was replaced earlier: the node is a duplicate
         """
         if older == newer:
             return False
@@ -90,11 +92,11 @@ class Rivals:
 
 
 class Sessions:
-    """All calls come from the event loop's thread.
+    """The live sessions by node. All calls come from the event loop's thread.
 
     Args:
-        contacts: told of each session here; tells of newer sessions at other replicas
-        epoch: the GlobalManager's fencing epoch, asked at each welcome
+        contacts: gets a claim for each session here, and reports newer claims of other replicas
+        epoch: returns the GlobalManager's fencing epoch for each Welcome
         utcnow: UTC
     """
 
@@ -116,29 +118,29 @@ class Sessions:
         self._metrics = metrics
         self._timing = timing
         self._utcnow = utcnow
-        self._opening: dict[NodeName, SessionDriver] = {}  # connected, Hello not received yet
+        self._opening: dict[NodeName, SessionDriver] = {}  # waits for the Hello
         self._open: dict[NodeName, SessionDriver] = {}
-        self._problems: dict[NodeName, str] = {}  # of nodes without a session here
+        self._problems: dict[NodeName, str] = {}  # node without a session -> why the last one ended
         self._replacements = Replacements()
-        self._rivals = Rivals()
+        self._duplicates = DuplicateNodes()
         self._last_id = 0
         desired.subscribe(self._on_desired)
         contacts.subscribe(newer_claim=self._on_newer_claim)
 
     def snapshot(self) -> Iterator[SessionInfo]:
-        """The live sessions, in no order."""
+        """The live sessions, in no particular order."""
         return (self._info(session) for session in self._open.values())
 
     def problem(self, node: NodeName) -> str:
-        """Why the last connection of `node` ended; empty while it has a session here."""
+        """Why the last connection of `node` ended; "" while the node has a session here."""
         return self._problems.get(node, "")
 
     def desired_count(self, node: NodeName) -> int:
-        """Tasks that `node` is to hold, whether or not it has a session."""
+        """The number of tasks that `node` must hold, whether or not the node has a session."""
         return len(self._desired.for_node(node))
 
     def must_wait_s(self, node: NodeName) -> int | None:
-        """Seconds that a new connection of `node` must stay away; None: it may come."""
+        """Seconds until `node` may connect, because the node flaps; None: it may connect now."""
         now = asyncio.get_running_loop().time()
         has_session = node in self._open or node in self._opening
         if not has_session or not self._replacements.is_flapping(node, now):
@@ -146,7 +148,7 @@ class Sessions:
         return FLAP_RETRY_AFTER_S
 
     async def serve(self, node: NodeName, websocket: ServerConnection) -> None:
-        """Serve one authenticated connection until it ends."""
+        """Serve one authenticated connection of `node` until the connection ends."""
         self._last_id += 1
         session = SessionDriver(
             node=node,
@@ -166,15 +168,15 @@ class Sessions:
                 self._remove(session)
 
     def revoke(self, node: NodeName, websocket: ServerConnection) -> None:
-        """End the session on this connection: what it was admitted with is no longer good."""
+        """Close the session on this connection, because its credential is no longer good."""
         for session in (self._opening.get(node), self._open.get(node)):
             if session is not None and session.is_on(websocket):
                 session.close(wire.Close.REVOKED, "the credential is no longer good")
 
-    # ---- what a session tells ----
+    # ---- called by a session ----
 
     def _on_hello(self, session: SessionDriver) -> None:
-        # A session that was replaced is closed and tells nothing more, so this one is opening.
+        # This session is the one in `_opening`: a replaced session is closed and sends no Hello.
         del self._opening[session.node]
         self._take_over(self._open.get(session.node), session)
         self._claim(session)
@@ -193,7 +195,7 @@ class Sessions:
         session.last_report_at = self._utcnow()
         return self._inbox.offer(session, report)
 
-    # ---- news ----
+    # ---- called by DesiredSets and Contacts ----
 
     def _on_desired(self, node: NodeName, key: TaskKey, task: Desired | None) -> None:
         session = self._open.get(node)
@@ -203,26 +205,27 @@ class Sessions:
     def _on_newer_claim(self, node: NodeName, claim: Claim) -> None:
         session = self._open.get(node)
         if session is not None and session.is_live:
-            self._rivals.note(node, older=fingerprint(session.ledger_id), newer=claim.ledger)
+            self._duplicates.note(node, older=fingerprint(session.ledger_id), newer=claim.ledger)
             session.close(wire.Close.REPLACED, "a newer session of this node at another replica")
 
-    # ---- which session of a node is the one ----
+    # ---- one session for each node ----
 
     def _take_over(self, older: SessionDriver | None, newer: SessionDriver) -> None:
+        """Replace the node's open session by a session that has sent its Hello."""
         if older is None or not older.is_live:
             return
-        self._note_rival(newer, older=fingerprint(older.ledger_id))
+        self._note_duplicate(newer, older=fingerprint(older.ledger_id))
         self._replace(older, newer.node)
 
     def _claim(self, session: SessionDriver) -> None:
-        """Say that the node's session is here. A replica with an older session ends that one."""
+        """Claim the node for this replica. A replica with an older session then closes it."""
         other = self._contacts.elsewhere(session.node)
         if other is not None:
-            self._note_rival(session, older=other.ledger)
+            self._note_duplicate(session, older=other.ledger)
         self._contacts.claim(session.node, ledger=fingerprint(session.ledger_id))
 
-    def _note_rival(self, newer: SessionDriver, *, older: str) -> None:
-        if self._rivals.note(newer.node, older=older, newer=fingerprint(newer.ledger_id)):
+    def _note_duplicate(self, newer: SessionDriver, *, older: str) -> None:
+        if self._duplicates.note(newer.node, older=older, newer=fingerprint(newer.ledger_id)):
             log.warning("two LocalControllers use one name", node=newer.node)
             self._contacts.clash(newer.node)
 
@@ -263,5 +266,7 @@ class Sessions:
 
 
 def code_label(code: int) -> str:
-    """A close code as a metric's label: a peer may send any number, a metric must stay bounded."""
+    """The metric label of a close code. A peer may send any number, so unknown codes share one
+    label and the metric stays bounded.
+    """
     return str(code) if code in set(wire.Close) else "other"

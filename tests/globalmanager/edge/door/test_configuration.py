@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common.errors import SettingsError
-from globalmanager.edge.door.configuration import Admittance
+from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from globalmanager.edge.identity.node_tokens import TokenAuthenticator
 from globalmanager.edge.identity.service_accounts import ReviewLimits, ServiceAccountAuthenticator
@@ -65,14 +65,14 @@ def test_each_way_is_built(
     authenticator: type,
     is_secure: bool,
 ) -> None:
-    admittance = Admittance(Settings(**{name: files[name] for name in named}, **said))
-    assert isinstance(admittance.authenticator(Nobody()), authenticator)
-    assert (admittance.tls is not None) == is_secure
+    door = DoorConfiguration(Settings(**{name: files[name] for name in named}, **said))
+    assert isinstance(door.authenticator(Nobody()), authenticator)
+    assert (door.tls is not None) == is_secure
 
 
 def test_nodes_use_a_quarter_of_the_clients_rate_for_unknown_tokens() -> None:
     settings = Settings(edge_auth="serviceaccount", edge_plaintext="allow", qps=80.0)
-    authenticator = Admittance(settings).authenticator(Nobody())
+    authenticator = DoorConfiguration(settings).authenticator(Nobody())
     assert isinstance(authenticator, ServiceAccountAuthenticator)
     assert authenticator._limits == ReviewLimits(per_s=20.0)
 
@@ -107,6 +107,6 @@ def test_a_contradiction_names_its_flag(
     files: dict[str, Any], named: tuple[str, ...], said: dict[str, Any], flag: str, problem: str
 ) -> None:
     with pytest.raises(SettingsError) as raised:
-        Admittance(Settings(**{name: files[name] for name in named}, **said))
+        DoorConfiguration(Settings(**{name: files[name] for name in named}, **said))
     assert raised.value.source == f"flag {flag}"
     assert problem in raised.value.problem
