@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from edgeai.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.lines import Passed
-from tests.cluster.samples import model, service
+from tests.cluster.samples import create_models, service
 
 PLURAL: Final = "jointinferenceservices"
 NOT_FOUND: Final = 404
@@ -22,11 +22,6 @@ class Job(NamedTuple):
     path: str
     """Of the job in the API: a job of another namespace may have the same name."""
     uid: str
-
-
-def create_models(client: Client, namespace: str) -> None:
-    for name in ("small", "big"):
-        client.create(model(name, namespace))
 
 
 def create_job(client: Client, namespace: str, name: str) -> tuple[Job, Object]:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from edgeai.api import Object, wait_until
+from edgeai.api import Object
 from tests.cluster import binaries, packages
 from tests.cluster.containerd import CGROUP_PARENT, container_ids
 from tests.cluster.controlplane import ControlPlane
@@ -23,13 +23,13 @@ from tests.cluster.images import SANDBOX, Images, Recipe
 from tests.cluster.machine import Machine
 from tests.cluster.network import Network
 from tests.cluster.node import PROXY_USER, Node, kubelet_user
+from tests.waiting import eventually
 
 CLOUD: Final = "cloud0"
 EDGES: Final = ("edge0", "edge1")
 NODES: Final = (CLOUD, *EDGES)
 # As KubeEdge labels its edge nodes.
 EDGE_LABELS: Final = {"node-role.kubernetes.io/edge": "", "node-role.kubernetes.io/agent": ""}
-READY_S: Final = 60.0
 PREFIX: Final = "edgeai-cluster-"
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _TEMPORARY: Final = Path(tempfile.gettempdir())
@@ -59,7 +59,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
 
     def start(self) -> None:
-        """Until all nodes are Ready. Raises: AssertionError with the log of what failed"""
+        """Until all nodes are Ready. Raises: with a note of the logs of all that was started"""
         with ExitStack() as stack:
             try:
                 self._start(stack)
@@ -139,15 +139,16 @@ class Cluster:
     def wait_until_ready(self, name: str, *, ready: bool = True) -> None:
         """Until the API says that the node is Ready, or is not."""
 
-        def missing() -> str:
+        def check() -> bool:
             self.check_alive()
             status = _ready_condition(self.client.find(f"/api/v1/nodes/{name}"))
-            return "" if (status == "True") is ready else f"its condition Ready is {status}"
+            assert (status == "True") is ready, f"its condition Ready is {status}"
+            return True
 
-        wait_until(f"node {name} to be {'' if ready else 'not '}Ready", missing, timeout_s=READY_S)
+        eventually(f"node {name} to be {'' if ready else 'not '}Ready", check)
 
     def check_alive(self) -> None:
-        """Raises: AssertionError with the log of what ended"""
+        """Raises: ProgramEnded"""
         self.control_plane.check_alive()
         self._dns.check_alive()
         for node in self.nodes.values():

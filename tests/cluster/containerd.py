@@ -12,7 +12,6 @@ from tests.cluster.machine import Machine
 
 CNI_PLUGINS: Final = Path("/usr/lib/cni")  # where Debian has them
 CGROUP_PARENT: Final = "k8s.io"  # where it puts containers, as the kubelet names no other place
-_START_S: Final = 30.0
 _CONFIG: Final = """\
 version = 2
 root = "{directory}/containers"
@@ -68,7 +67,7 @@ class Containerd:
 
     def start(self) -> None:
         self.program.start()
-        self.program.wait_until("start", "no socket yet", self._socket.exists, timeout_s=_START_S)
+        self.program.eventually("the socket", self._socket.exists)
 
     def load(self, archive: Path) -> None:
         """Import the images of an OCI layout packed by tar, which the machine sees."""

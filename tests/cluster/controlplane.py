@@ -22,7 +22,6 @@ import yaml
 from tests.cluster.client import Client
 from tests.cluster.programs import STOP_S, Program, free_port
 
-START_S: Final = 60.0
 _HOST: Final = "127.0.0.1"
 SERVICES: Final = "10.96.0.0/16"
 _FIRST_SERVICE: Final = "10.96.0.1"  # the API server's own
@@ -132,12 +131,10 @@ class ControlPlane:
             self._etcd.check_alive()
             return self.client.is_ready()
 
-        self._api_server.wait_until(
-            "readiness", "/readyz does not say ok", is_ready, timeout_s=START_S
-        )
+        self._api_server.eventually("readiness", is_ready)
 
     def check_alive(self) -> None:
-        """Raises: AssertionError with the log of what ended"""
+        """Raises: ProgramEnded"""
         for program in self._programs:
             program.check_alive()
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from edgeai.api import ApiError, Object
 from tests.cluster.client import Client
-from tests.cluster.programs import Program
+from tests.cluster.programs import Program, ProgramEnded
 
 _DOMAIN: Final = "cluster.local"
 _PERIOD_S: Final = 1.0
@@ -50,7 +50,8 @@ class Dns:
 
     def check_alive(self) -> None:
         self._program.check_alive()
-        assert self._thread.is_alive(), "the thread that tells dnsmasq of Services has ended"
+        if not self._thread.is_alive():
+            raise ProgramEnded("the thread that tells dnsmasq of Services has ended")
 
     def _follow(self) -> None:
         while not self._stopped.wait(_PERIOD_S):

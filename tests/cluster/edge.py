@@ -7,11 +7,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai.api import wait_until
 from tests.cluster.programs import Program, free_port
+from tests.waiting import eventually
 
 _HOST: Final = "127.0.0.1"
-_TAKEN_S: Final = 10.0
 
 
 class Edge:
@@ -78,11 +77,11 @@ class Edge:
             headers={"Content-Type": "application/json"},
         )
 
-        def refusal() -> str:
+        def is_taken() -> bool:
             try:
                 with urllib.request.urlopen(request, timeout=5):
-                    return ""
+                    return True
             except OSError as error:  # 403 until the task has come; an HTTPError is an OSError
-                return str(error)
+                raise AssertionError(str(error)) from error
 
-        wait_until(f"report of {worker}", refusal, timeout_s=_TAKEN_S)
+        eventually(f"a report of {worker} to be taken", is_taken)

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from edgeai.api import wait_until
 from tests.cluster.programs import Program
+from tests.waiting import eventually
 
-_START_S: Final = 20.0
-_STOP_S: Final = 30.0
 _RUN_S: Final = 120.0
 _BOOT: Final = """
 set -eu
@@ -65,10 +63,10 @@ class Machine:
         self._first_process = 0  # pid of the one inside that holds everything, 0: none
 
     def start(self) -> None:
-        """Raises: AssertionError with what went wrong"""
+        """Raises: ProgramEnded, NeverHappened"""
         self._program.start()
         booted = self.directory / "booted"
-        self._program.wait_until("boot", "has not booted", booted.exists, timeout_s=_START_S)
+        self._program.eventually("the boot", booted.exists)
         (self._first_process,) = _children(self._program.pid)
 
     def stop(self) -> None:
@@ -76,11 +74,7 @@ class Machine:
         self._program.stop(signal.SIGKILL)
         pid, self._first_process = self._first_process, 0
         if pid:
-            wait_until(
-                f"the end of machine {self.name}",
-                lambda: f"process {pid} has not ended" if _runs(pid) else "",
-                timeout_s=_STOP_S,
-            )
+            eventually(f"the end of machine {self.name}, process {pid}", lambda: not _runs(pid))
 
     def check_alive(self) -> None:
         self._program.check_alive()

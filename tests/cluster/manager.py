@@ -14,7 +14,6 @@ from typing import Final
 from tests.cluster.programs import Program, free_port
 
 _HOST: Final = "127.0.0.1"
-_READY_S: Final = 30.0
 TOKENS: Final = {"edge0": "secret of edge0"}
 
 
@@ -69,9 +68,12 @@ class GlobalManager:
         self._program.send(number)
 
     def wait_until_ready(self) -> None:
-        self._program.wait_until(
-            "readiness", "/readyz does not say ready", lambda: self.readyz()[0], timeout_s=_READY_S
-        )
+        def check() -> bool:
+            is_ready, reasons = self.readyz()
+            assert is_ready, f"/readyz says {reasons}"
+            return True
+
+        self._program.eventually("readiness", check)
 
     def readyz(self) -> tuple[bool, list[str]]:
         """Whether it is ready, and what it says about that."""

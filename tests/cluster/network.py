@@ -15,15 +15,14 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from edgeai.api import wait_until
 from tests.cluster.controlplane import SERVICES
 from tests.cluster.machine import Machine
 from tests.cluster.programs import Program
+from tests.waiting import eventually
 
 _BRIDGE: Final = "bridge"
 _FIRST_NODE: Final = 10
 _CANDIDATES: Final = range(128, 256)
-_START_S: Final = 10.0
 
 
 class Network:
@@ -51,9 +50,7 @@ class Network:
         self._holder.start()
         own = os.readlink("/proc/self/ns/net")
         namespace = Path(f"/proc/{self._holder.pid}/ns/net")
-        self._holder.wait_until(
-            "start", "is not apart yet", lambda: os.readlink(namespace) != own, timeout_s=_START_S
-        )
+        self._holder.eventually("a network apart", lambda: os.readlink(namespace) != own)
         self._ip("link", "add", _BRIDGE, "type", "bridge")
         self._ip("link", "set", _BRIDGE, "up")
         name = self._name_on_host()
@@ -65,11 +62,7 @@ class Network:
         """The interfaces of machines and of this one go too."""
         self._holder.stop()
         interface = Path("/sys/class/net") / self._name_on_host()
-        wait_until(
-            "the end of the network",
-            lambda: f"{interface.name} is still there" if interface.exists() else "",
-            timeout_s=_START_S,
-        )
+        eventually(f"the end of {interface.name}", lambda: not interface.exists())
 
     def connect(self, *machines: Machine) -> None:
         """Once: give each its address, and let pods of all reach each other."""

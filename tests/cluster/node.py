@@ -66,7 +66,7 @@ class Node:
         self._containerd.load(archive)
 
     def check_alive(self) -> None:
-        """Raises: AssertionError with the log of what ended"""
+        """Raises: ProgramEnded"""
         self.machine.check_alive()
         for program in self._programs:
             program.check_alive()

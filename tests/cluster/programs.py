@@ -11,14 +11,23 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from edgeai.api import wait_until
+from tests.waiting import PATIENCE_S, eventually
+
+T = TypeVar("T")
 
 STOP_S: Final = 15.0
 _SHOWN_LINES: Final = 25
 _INFORMATION: Final = re.compile(r"I\d{4} ")
 _TRACE: Final = "goroutine "  # of a Go program that gives up, long, after what it says about that
+
+
+class ProgramEnded(Exception):
+    """A program that is to run has ended; says the end of its log.
+
+    No AssertionError: `eventually` would go on waiting for what cannot happen any more.
+    """
 
 
 class Program:
@@ -72,21 +81,22 @@ class Program:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def wait_until(
-        self, what: str, missing: str, is_so: Callable[[], bool], *, timeout_s: float
-    ) -> None:
-        """Raises: AssertionError with the end of the log when it ended meanwhile; TimedOut"""
+    def eventually(
+        self, what: str, check: Callable[[], T | None], *, timeout_s: float = PATIENCE_S
+    ) -> T:
+        """As `waiting.eventually`, while the program runs. Raises: ProgramEnded, NeverHappened"""
 
-        def still_missing() -> str:
+        def check_both() -> T | None:
             self.check_alive()
-            return "" if is_so() else missing
+            return check()
 
-        wait_until(f"{self.name}: {what}", still_missing, timeout_s=timeout_s)
+        return eventually(f"{what} of {self.name}", check_both, timeout_s=timeout_s)
 
     def check_alive(self) -> None:
-        """Raises: AssertionError with the end of the log"""
+        """Raises: ProgramEnded"""
         status = None if self._process is None else self._process.poll()
-        assert status is None, f"{self.name} ended with status {status}:\n{self.last_words()}"
+        if status is not None:
+            raise ProgramEnded(f"{self.name} ended with status {status}:\n{self.last_words()}")
 
     def resident_kib(self) -> float:
         """Its memory: the resident set."""

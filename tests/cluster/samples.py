@@ -3,6 +3,7 @@
 from typing import Any
 
 from edgeai.api import Object
+from tests.cluster.client import Client
 from tests.globalmanager.kinds.samples import spec
 
 
@@ -13,6 +14,12 @@ def model(name: str, namespace: str, *, group: str = "edgeai.io") -> Object:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"url": f"/models/{name}.onnx", "format": "onnx"},
     }
+
+
+def create_models(client: Client, namespace: str) -> None:
+    """Those of `service`."""
+    for name in ("small", "big"):
+        client.create(model(name, namespace))
 
 
 def service(namespace: str, *, name: str = "digits", **changed: Any) -> Object:

@@ -7,18 +7,18 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object, wait_until
+from edgeai.api import Object
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.manager import GlobalManager
-from tests.cluster.samples import model, service
+from tests.cluster.samples import create_models, service
+from tests.waiting import eventually
 
 NODE: Final = "edge0"
 TOKEN: Final = "secret-of-edge0"
 LEVELS: Final = 2000  # the API server takes up to 10,000
 LARGE_BYTES: Final = 1_400_000  # etcd takes 1.5 MiB
-SETTLE_S: Final = 60.0
 SET_ASIDE: Final = "edgeai_objects_set_aside"
 JOBS: Final = "jointinferenceservices.edgeai.io"
 
@@ -56,16 +56,16 @@ def edge(manager: GlobalManager, tmp_path: Path) -> Iterator[Edge]:
 
 @pytest.fixture
 def models(client: Client, namespace: str) -> None:
-    for name in ("small", "big"):
-        client.create(model(name, namespace))
+    create_models(client, namespace)
 
 
 def wait_for_task(edge: Edge, namespace: str, name: str) -> None:
-    wait_until(
-        f"task {name} on the edge",
-        lambda: "" if name in edge.tasks(namespace) else f"it holds {edge.tasks(namespace)}",
-        timeout_s=SETTLE_S,
-    )
+    def check() -> bool:
+        held = edge.tasks(namespace)
+        assert name in held, f"it holds {held}"
+        return True
+
+    eventually(f"task {name} on the edge", check)
 
 
 def deployments(client: Client, job: Object) -> dict[str, str]:
@@ -76,11 +76,12 @@ def deployments(client: Client, job: Object) -> dict[str, str]:
 
 
 def wait_for_deployments(client: Client, job: Object) -> None:
-    def missing() -> str:
+    def check() -> bool:
         found = deployments(client, job)
-        return "" if len(found) == 2 else f"there are {sorted(found)}"
+        assert len(found) == 2, f"there are {sorted(found)}"
+        return True
 
-    wait_until("the Deployments of both workers", missing, timeout_s=SETTLE_S)
+    eventually("the Deployments of both workers", check)
 
 
 def deepen(control_plane: ControlPlane, job: Object) -> None:
@@ -108,18 +109,14 @@ def warnings(client: Client, job: Object) -> list[Object]:
 def wait_until_set_aside(client: Client, manager: GlobalManager, job: Object) -> None:
     name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
-    def missing() -> str:
+    def check() -> bool:
         is_ready, reasons = manager.readyz()
-        if not is_ready:
-            return f"not ready: {reasons}"
-        return "" if any(name in reason for reason in reasons) else f"/readyz says {reasons}"
+        assert is_ready, f"not ready: {reasons}"
+        assert any(name in reason for reason in reasons), f"/readyz says {reasons}"
+        return True
 
-    wait_until(f"{name} to be set aside", missing, timeout_s=SETTLE_S)
-    wait_until(
-        f"an Event on {name}",
-        lambda: "" if warnings(client, job) else "there is none",
-        timeout_s=SETTLE_S,
-    )
+    eventually(f"{name} to be set aside", check)
+    eventually(f"an Event on {name}", lambda: warnings(client, job))
 
 
 @pytest.mark.usefixtures("models")
@@ -174,10 +171,11 @@ def test_what_cannot_be_read_or_is_large_is_nobody_elses_trouble(
     assert deployments(client, running) == before
     crds.kubectl("delete", JOBS, "deep", "--namespace", namespace)
 
-    def left() -> str:
+    def check() -> bool:
         is_ready, reasons = manager.readyz()
         told = [reason for reason in reasons if namespace in reason]
         is_clean = is_ready and not told and not any(manager.metric(SET_ASIDE).values())
-        return "" if is_clean else f"/readyz says {reasons}"
+        assert is_clean, f"/readyz says {reasons}"
+        return True
 
-    wait_until("nothing to be set aside", left, timeout_s=SETTLE_S)
+    eventually("nothing to be set aside", check)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from edgeai.api import Object, collection_of, path_of, wait_until
+from edgeai.api import Object, collection_of, path_of
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from globalmanager.rules.objects import SPEC_HASH
 from tests.certificates import Authority
@@ -27,12 +27,12 @@ from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
 from tests.cluster.test_deploy import rendered
 from tests.globalmanager.kinds.samples import federated
+from tests.waiting import eventually
 
 DEPLOY: Final = CHECKOUT / "deploy"
 GROUPS: Final = ("edgeai.io", "sedna.io")
 EDGE: Final = "edge0"
 LOCAL_CONTROLLER: Final = "localcontroller"
-SETTLE_S: Final = 40.0
 LIFETIME_S: Final = 600  # the least that the API server grants
 
 
@@ -107,11 +107,12 @@ class Installation:
         return granted() - UNSEEN - {right for each in self.events() if (right := asked(each))}
 
     def wait_for(self, *rights: Right) -> None:
-        def missing() -> str:
+        def check() -> bool:
             left = self.unseen() & set(rights)
-            return ", ".join(" ".join(right) for right in sorted(left))
+            assert not left, f"unused: {', '.join(' '.join(right) for right in sorted(left))}"
+            return True
 
-        wait_until("use of rights", missing, timeout_s=SETTLE_S, poll_s=0.2)
+        eventually("use of rights", check, poll_s=0.2)
 
     def manager(self) -> GlobalManager:
         """Another process under the GlobalManager's account."""
@@ -151,7 +152,7 @@ class Installation:
         )
         try:
             program.start()
-            program.wait_until("session", "none", lambda: _is_linked(port), timeout_s=SETTLE_S)
+            program.eventually("a session", lambda: _is_linked(port))
             self.wait_for(Right("", "configmaps", "create"))
         finally:
             program.stop()
@@ -318,10 +319,12 @@ def made(namespace: str) -> tuple[str, ...]:
 
 
 def wait_until_made(client: Client, namespace: str) -> None:
-    def missing() -> str:
-        return ", ".join(path for path in made(namespace) if client.find(path) is None)
+    def check() -> bool:
+        missing = [path for path in made(namespace) if client.find(path) is None]
+        assert not missing, f"there is no {missing}"
+        return True
 
-    wait_until("what the service needs", missing, timeout_s=SETTLE_S)
+    eventually("what the service needs", check)
 
 
 def spoil_what_was_made(client: Client, namespace: str) -> None:
@@ -341,10 +344,12 @@ def leave_what_nobody_wants(client: Client, namespace: str, job: Object) -> None
         client.create(foreign_deployment("digits-old", namespace, **metadata)),
     ]
 
-    def remaining() -> str:
-        return ", ".join(path_of(each) for each in left if client.find(path_of(each)))
+    def check() -> bool:
+        remaining = [path_of(each) for each in left if client.find(path_of(each))]
+        assert not remaining, f"there is still {remaining}"
+        return True
 
-    wait_until("the end of what nobody wants", remaining, timeout_s=SETTLE_S)
+    eventually("the end of what nobody wants", check)
 
 
 def write_at_the_same_time(installation: Installation, namespace: str) -> None:
@@ -352,7 +357,7 @@ def write_at_the_same_time(installation: Installation, namespace: str) -> None:
     client = installation.client
     rounds = iter(range(1000))
 
-    def missing() -> str:
+    def write() -> bool:
         number = next(rounds)
         reads = {
             Right(right.group, right.resource, "get"): right.group
@@ -370,9 +375,10 @@ def write_at_the_same_time(installation: Installation, namespace: str) -> None:
             client.create(other)
             for times in range(4):
                 client.patch(path_of(other), {"metadata": {"labels": {"times": str(times)}}})
-        return ", ".join(" ".join(right) for right in sorted(waiting))
+        assert not waiting, f"none yet: {', '.join(' '.join(right) for right in sorted(waiting))}"
+        return True
 
-    wait_until("a conflict of each kind", missing, timeout_s=SETTLE_S)
+    eventually("a conflict of each kind", write)
 
 
 def test_the_right_to_block_the_deletion_of_an_owner_is_needed(
@@ -397,10 +403,6 @@ def test_the_right_to_block_the_deletion_of_an_owner_is_needed(
     ]
     try:
         client.patch(role, {"rules": less})
-        wait_until(
-            "the refusal",
-            lambda: "" if "blockOwnerDeletion" in installation.refusal(child) else "no",
-            timeout_s=SETTLE_S,
-        )
+        eventually("the refusal", lambda: "blockOwnerDeletion" in installation.refusal(child))
     finally:
         client.patch(role, {"rules": before})

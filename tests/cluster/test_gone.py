@@ -6,14 +6,13 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import path_of, wait_until
+from edgeai.api import path_of
 from tests.cluster.churn import (
     NOT_FOUND,
     PLURAL,
     Job,
     come_and_go,
     create_job,
-    create_models,
     created_after_gone,
     created_for,
 )
@@ -21,10 +20,11 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import ApiLine
 from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import create_models
+from tests.waiting import eventually
 
 LATE_S: Final = 8.0
 LIFE_S: Final = 3.0
-SETTLE_S: Final = 30.0
 # The garbage collector looks for new types twice a minute.
 COLLECTED_S: Final = 90.0
 
@@ -55,20 +55,23 @@ def make_watch_late(line: ApiLine, late_s: float) -> None:
 
 
 def wait_until_collected(client: Client, namespace: str) -> None:
-    def left() -> str:
+    def check() -> bool:
         deployments = client.list(f"/apis/apps/v1/namespaces/{namespace}/deployments")
         services = client.list(f"/api/v1/namespaces/{namespace}/services")
-        return ", ".join(each["metadata"]["name"] for each in (*deployments, *services))
+        left = [each["metadata"]["name"] for each in (*deployments, *services)]
+        assert not left, f"there is still {left}"
+        return True
 
-    wait_until("the end of all that was made", left, timeout_s=COLLECTED_S, poll_s=0.5)
+    eventually("the end of all that was made", check, timeout_s=COLLECTED_S, poll_s=0.5)
 
 
 def wait_for_deployments(client: Client, namespace: str) -> None:
-    def missing() -> str:
+    def check() -> bool:
         found = client.list(f"/apis/apps/v1/namespaces/{namespace}/deployments")
-        return "" if len(found) == 2 else f"{len(found)} of 2 Deployments"
+        assert len(found) == 2, f"{len(found)} of 2 Deployments"
+        return True
 
-    wait_until("both Deployments", missing, timeout_s=SETTLE_S)
+    eventually("both Deployments", check)
 
 
 def test_a_dead_job_gets_nothing_while_its_watch_is_late(

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from common.ids import Uid
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster import binaries
 from tests.cluster.client import Client
@@ -28,7 +28,8 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lines import ApiLine, Refusal, Road
 from tests.cluster.manager import GlobalManager
-from tests.cluster.samples import model, service
+from tests.cluster.samples import create_models, service
+from tests.waiting import eventually
 
 NODE: Final = "edge0"
 TOKEN: Final = "secret-of-edge0"
@@ -38,7 +39,6 @@ WATCH_S: Final = 4.0
 DEADLINE_S: Final = 2.0
 IN_FLIGHT_S: Final = 0.5  # what was asked just before a hardship is lost since then
 FROZEN_S: Final = 9.0  # longer than a watch, a request, a list and a Lease
-SETTLE_S: Final = 40.0
 NOTICED_S: Final = WATCH_S + DEADLINE_S + STALE_S + 10.0
 FLAGS: Final = (
     *("--watch-s", f"{WATCH_S:g}", "--request-deadline-s", f"{DEADLINE_S:g}"),
@@ -133,31 +133,32 @@ class World:
     def wait_for_contact(self) -> None:
         """Of all informers of both, which are then ready."""
 
-        def missing() -> str:
-            return ", ".join(each.name for each in self.replicas if any(each.stale_s()))
+        def check() -> bool:
+            stale = [each.name for each in self.replicas if any(each.stale_s())]
+            assert not stale, f"{stale} have informers without contact"
+            return True
 
         for replica in self.replicas:
             replica.manager.wait_until_ready()
-        wait_until("contact with the API", missing, timeout_s=SETTLE_S)
+        eventually("contact with the API", check)
 
     def wait_for_unreadiness(self, since: float) -> Answer:
         """Of `keen`. Returns: the first one"""
-        wait_until(
-            "unreadiness",
-            lambda: "" if self.keen.unready(since) else "keen says that it is ready",
-            timeout_s=NOTICED_S,
+        unready = eventually(
+            "unreadiness of keen", lambda: self.keen.unready(since), timeout_s=NOTICED_S
         )
-        return self.keen.unready(since)[0]
+        return unready[0]
 
     def create_job(self, namespace: str, name: str = "digits") -> Object:
         return self.client.create(service(namespace, name=name))
 
     def wait_for_children(self, job: Object) -> None:
-        def missing() -> str:
+        def check() -> bool:
             found = self.children(job)
-            return "" if len(found) == 3 else f"there are {sorted(found)}"
+            assert len(found) == 3, f"there are {sorted(found)}"
+            return True
 
-        wait_until("what the job needs", missing, timeout_s=SETTLE_S)
+        eventually("what the job needs", check)
 
     def children(self, job: Object) -> dict[str, Object]:
         """Deployments and Services, as "Kind/name"."""
@@ -227,8 +228,7 @@ def namespace(world: World) -> str:
     metadata = {"generateName": "test-"}
     made = world.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     name: str = made["metadata"]["name"]
-    for each in ("small", "big"):
-        world.client.create(model(each, name))
+    create_models(world.client, name)
     return name
 
 
@@ -345,8 +345,8 @@ def test_a_frozen_api_server_keeps_nobody_from_their_work(
         with world.control_plane.frozen_api_server():
             localcontroller.report(WORKER, secret=secret, seen=30, uploaded=3)
             world.wait_for_unreadiness(began)
-            wait_until("the end of the reign", lambda: leaders(world), timeout_s=SETTLE_S)
-            wait_until("all that is told", lambda: untold(world.keen), timeout_s=NOTICED_S)
+            eventually("the end of the reign", lambda: nobody_leads(world))
+            eventually("all that is told", lambda: all_is_told(world.keen), timeout_s=NOTICED_S)
             assert "digits" in world.keen.jobs(namespace)
             uploaded = 4
             while time.monotonic() < began + FROZEN_S:
@@ -360,22 +360,26 @@ def test_a_frozen_api_server_keeps_nobody_from_their_work(
     assert {"key": "seen", "value": f"{10 * uploaded}"} in told["metrics"], told
 
 
-def leaders(world: World) -> str:
+def nobody_leads(world: World) -> bool:
     leading = [each.name for each in world.replicas if any(each.manager.metric(LEADING).values())]
-    return ", ".join(leading)
+    assert not leading, f"{leading} lead"
+    return True
 
 
-def untold(replica: Replica) -> str:
+def all_is_told(replica: Replica) -> bool:
+    """Of each informer, that it has no contact."""
     told = [each for each in replica.manager.readyz()[1] if "no contact for" in each]
-    return "" if len(told) == len(replica.stale_s()) else f"only {told}"
+    assert len(told) == len(replica.stale_s()), f"only {told}"
+    return True
 
 
 def wait_for_count(client: Client, job: Object, uploaded: int) -> None:
-    def missing() -> str:
+    def check() -> bool:
         found = (client.get(path_of(job)).get("status") or {}).get("uploadCount")
-        return "" if found == uploaded else f"uploadCount is {found}"
+        assert found == uploaded, f"uploadCount is {found}"
+        return True
 
-    wait_until(f"uploadCount {uploaded}", missing, timeout_s=SETTLE_S)
+    eventually(f"uploadCount {uploaded}", check)
 
 
 def test_what_was_deleted_and_forgotten_meanwhile_is_noticed(
@@ -413,17 +417,19 @@ def test_what_was_deleted_and_forgotten_meanwhile_is_noticed(
 
 
 def wait_for_image(world: World, job: Object) -> None:
-    def missing() -> str:
+    def check() -> bool:
         deployment = world.children(job)["Deployment/kept-deployment-cloud"]
         containers = deployment["spec"]["template"]["spec"]["containers"]
-        return "" if containers[0]["image"] == IMAGE else f"containers are {containers}"
+        assert containers[0]["image"] == IMAGE, f"containers are {containers}"
+        return True
 
-    wait_until("the other image", missing, timeout_s=SETTLE_S)
+    eventually("the other image", check)
 
 
 def wait_for_tasks(localcontroller: Edge, namespace: str, names: set[str]) -> None:
-    def missing() -> str:
+    def check() -> bool:
         held = localcontroller.tasks(namespace)
-        return "" if held == names else f"it holds {sorted(held)}"
+        assert held == names, f"it holds {sorted(held)}"
+        return True
 
-    wait_until(f"{sorted(names)} on the edge", missing, timeout_s=SETTLE_S)
+    eventually(f"{sorted(names)} on the edge", check)

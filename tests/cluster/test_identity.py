@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -335,16 +335,15 @@ def test_a_local_controller_is_let_in_by_its_pods_token_until_the_pod_is_gone(
         except OSError:
             return {}
 
-    def wait_for(what: str, is_so: Callable[[], bool]) -> None:
-        controller.wait_until(what, "not so", is_so, timeout_s=20)
-
     controller.start()
     try:
-        wait_for("a session", lambda: link().get("connected") is True)
+        controller.eventually("a session", lambda: link().get("connected"))
         tenant.kill(pod)
-        wait_for("the end of its credential", lambda: "401" in link().get("lastError", ""))
+        controller.eventually(
+            "the end of the credential", lambda: "401" in link().get("lastError", "")
+        )
         token.write_text(tenant.token(tenant.pod("lc-again")))
-        wait_for("a session with the new token", lambda: link().get("connected") is True)
+        controller.eventually("a session by the new token", lambda: link().get("connected"))
     finally:
         controller.stop()
     for log in (tmp_path / "localcontroller.log", tmp_path / "globalmanager.log"):

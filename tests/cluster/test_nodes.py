@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object, wait_until
+from edgeai.api import Object
 from tests.cluster import binaries, packages
 from tests.cluster.binaries import Unavailable
 from tests.cluster.cluster import (
@@ -24,10 +24,10 @@ from tests.cluster.cluster import (
     remove_leftovers,
 )
 from tests.cluster.images import BASE, CHECKOUT
+from tests.waiting import eventually
 
 # Preparation may take minutes the first time, and has bounds of its own.
 pytestmark = pytest.mark.timeout(120, func_only=True)
-SETTLE_S: Final = 60.0
 PORT: Final = 9100
 SERVER: Final = """
 import http.server, os
@@ -103,16 +103,15 @@ def service(name: str) -> Object:
 
 def wait_for_pods(cluster: Cluster, name: str) -> dict[str, str]:
     """Until one is ready on each node. Returns: node -> pod"""
-    found: dict[str, str] = {}
 
-    def missing() -> str:
+    def check() -> dict[str, str]:
         pods = cluster.client.list(f"/api/v1/namespaces/default/pods?labelSelector=app={name}")
         ready = [pod for pod in pods if is_ready(pod)]
-        found.update({pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in ready})
-        return "" if set(found) == set(NODES) else f"ready on {sorted(found)} only"
+        found = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in ready}
+        assert set(found) == set(NODES), f"ready on {sorted(found)} only"
+        return found
 
-    wait_until(f"the pods of {name}", missing, timeout_s=SETTLE_S)
-    return found
+    return eventually(f"the pods of {name}", check)
 
 
 def is_ready(pod: Object) -> bool:
@@ -134,11 +133,12 @@ def answer(cluster: Cluster, pod: str, url: str) -> str:
 def wait_for_answer(cluster: Cluster, pod: str, url: str) -> None:
     """A node learns of a Service a moment after the API does."""
 
-    def problem() -> str:
+    def check() -> bool:
         done = cluster.control_plane.kubectl("exec", pod, "--", "python3", "-c", ASK, url)
-        return done.stderr if done.returncode else ""
+        assert done.returncode == 0, done.stderr
+        return True
 
-    wait_until(f"an answer at {url}", problem, timeout_s=SETTLE_S)
+    eventually(f"an answer at {url}", check)
 
 
 def test_a_cloud_and_two_edge_nodes_are_ready(cluster: Cluster) -> None:
@@ -249,11 +249,12 @@ def test_a_machine_ends_with_the_run_that_is_killed(tmp_path: Path) -> None:
         assert len(processes_in(inside)) > 1
         run.kill()
 
-    def missing() -> str:
+    def check() -> bool:
         left = processes_in(inside)
-        return f"{len(left)} still run" if left else ""
+        assert not left, f"{len(left)} still run"
+        return True
 
-    wait_until("the end of the machine's processes", missing, timeout_s=SETTLE_S)
+    eventually("the end of the machine's processes", check)
 
 
 def processes_in(pid_namespace: str) -> list[str]:

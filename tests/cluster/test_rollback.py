@@ -9,10 +9,11 @@ from typing import Final
 import pytest
 import yaml
 
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
+from tests.waiting import eventually
 
 PAGE: Final = CHECKOUT / "docs" / "install.md"
 OVERLAY: Final = CHECKOUT / "deploy" / "overlays" / "kubernetes-1.20"
@@ -34,15 +35,17 @@ def apply(control_plane: ControlPlane, documents: list[Object]) -> None:
     applied = control_plane.kubectl("apply", "-f", "-", documents=documents)
     assert applied.returncode == 0, applied.stderr
 
-    def missing() -> str:
+    def check() -> bool:
         found = (control_plane.client.get(path_of(document)) for document in documents)
-        return ", ".join(
-            f"{each['kind']} not observed"
+        unseen = [
+            each["kind"]
             for each in found
             if each["status"].get("observedGeneration") != each["metadata"]["generation"]
-        )
+        ]
+        assert not unseen, f"{unseen} not observed"
+        return True
 
-    wait_until("controllers to see the change", missing, timeout_s=30)
+    eventually("controllers to see the change", check)
 
 
 def images(client: Client, documents: list[Object]) -> set[str]:

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.manager import GlobalManager
-from tests.cluster.samples import model, service
+from tests.cluster.samples import create_models, model, service
 from tests.cluster.test_federated_learning import dataset
 from tests.globalmanager.kinds.samples import federated
+from tests.waiting import eventually
 
-SETTLE_S: Final = 60.0
 SPY: Final = "edge1"
 LAST: Final = "edge2"
 CRASHED: Final = {
@@ -46,12 +46,12 @@ def pods_of(client: Client, namespace: str) -> dict[str, Object]:
 
 
 def wait_for_pods(client: Client, namespace: str, count: int) -> dict[str, Object]:
-    def missing() -> str:
-        found = len(pods_of(client, namespace))
-        return "" if found == count else f"{found} of {count} pods"
+    def check() -> dict[str, Object]:
+        found = pods_of(client, namespace)
+        assert len(found) == count, f"{len(found)} of {count} pods"
+        return found
 
-    wait_until("the pods of the workers", missing, timeout_s=SETTLE_S)
-    return pods_of(client, namespace)
+    return eventually("the pods of the workers", check)
 
 
 def owner(object_: Object, *, controller: bool = True) -> Object:
@@ -87,12 +87,13 @@ def make_pod(
 def wait_for_nodes(client: Client, job: Object, nodes: str) -> Object:
     """The job's status, once the GlobalManager has seen the pod that was made last."""
 
-    def missing() -> str:
-        told = client.get(path_of(job)).get("status", {}).get("edgeNodes", "")
-        return "" if LAST in told else f"nodes: {told!r}"
+    def check() -> Object:
+        status: Object = client.get(path_of(job)).get("status", {})
+        told = status.get("edgeNodes", "")
+        assert LAST in told, f"nodes: {told!r}"
+        return status
 
-    wait_until(f"node {LAST}", missing, timeout_s=SETTLE_S)
-    status: Object = client.get(path_of(job))["status"]
+    status = eventually(f"node {LAST}", check)
     assert status["edgeNodes"] == nodes
     return status
 
@@ -100,8 +101,7 @@ def wait_for_nodes(client: Client, job: Object, nodes: str) -> Object:
 def test_forged_pods_join_no_joint_inference_service(
     client: Client, manager: GlobalManager, namespace: str, mallory: str
 ) -> None:
-    for name in ("small", "big"):
-        client.create(model(name, namespace))
+    create_models(client, namespace)
     job = client.create(service(namespace))
     made = wait_for_pods(client, namespace, 2)
     edge = next(
@@ -134,11 +134,11 @@ def test_a_forged_pod_ends_no_federated_learning_job(
     make_pod(client, "loose", namespace, trainer, status=EXPIRED)
     make_pod(client, "last", namespace, trainer, owner(job))
 
-    def missing() -> str:
+    def is_ending() -> bool:
         last = pods_of(client, namespace).get("last")
-        return "" if last is None or "deletionTimestamp" in last["metadata"] else "it is there"
+        return last is None or "deletionTimestamp" in last["metadata"]
 
-    wait_until("the end of a pod that no trainer needs", missing, timeout_s=SETTLE_S)
+    eventually("the end of a pod that no trainer needs", is_ending)
     status = client.get(path_of(job))["status"]
     assert (status["phase"], status["failed"]) == ("Pending", 0)
     assert "forged" not in json.dumps(status)

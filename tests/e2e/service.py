@@ -5,8 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from tests.cluster.cluster import Cluster
+from tests.waiting import eventually
 
 RESOURCE: Final = "/apis/edgeai.io/v1alpha1/jointinferenceservices"
 COUNTED_S: Final = 90.0  # a LocalController that was cut off dials again after a minute at most
@@ -56,31 +57,33 @@ class Service:
         (pod,) = self.pods("edge")
         return pod
 
-    def wait_for_uploads(self, *, timeout_s: float) -> None:
-        def missing() -> str:
-            return "" if self.status().get("uploadCount") else f"status is {self.status()}"
+    def wait_for_uploads(self) -> None:
+        def check() -> bool:
+            status = self.status()
+            assert status.get("uploadCount"), f"status is {status}"
+            return True
 
-        wait_until("uploads in the CR", missing, timeout_s=timeout_s)
+        eventually("uploads in the CR", check)
 
-    def wait_for_condition(self, type_: str, status: str, *, timeout_s: float) -> None:
-        def missing() -> str:
+    def wait_for_condition(self, type_: str, status: str) -> None:
+        def check() -> bool:
             found = {each["type"]: each for each in self.status().get("conditions") or ()}
             condition = found.get(type_, {})
-            return "" if condition.get("status") == status else f"it is {condition}"
+            assert condition.get("status") == status, f"it is {condition}"
+            return True
 
-        wait_until(f"condition {type_}={status}", missing, timeout_s=timeout_s)
+        eventually(f"condition {type_}={status}", check)
 
     def result(self, *, timeout_s: float) -> dict[str, Any]:
         """What the edge worker measured, once it has streamed everything."""
-        found: list[dict[str, Any]] = []
 
-        def missing() -> str:
+        def check() -> dict[str, Any]:
             printed = self._events()
-            found[:] = [event for event in printed if event["event"] == "result"]
-            return "" if found else f"it printed {printed[-1:]}"
+            found = [event for event in printed if event["event"] == "result"]
+            assert found, f"it printed {printed[-1:]}"
+            return found[0]
 
-        wait_until("the edge worker's result", missing, timeout_s=timeout_s, poll_s=1.0)
-        return found[0]
+        return eventually("the edge worker's result", check, timeout_s=timeout_s, poll_s=1.0)
 
     def _events(self) -> list[dict[str, Any]]:
         """The JSON lines among what it printed."""
@@ -97,10 +100,11 @@ class Service:
     def wait_for_exact_counts(self, counts: Mapping[str, int]) -> None:
         """Until the CR says exactly what the worker counted."""
 
-        def differs() -> str:
+        def check() -> bool:
             metrics = self.status().get("metrics") or ()
             told = {each["key"]: int(each["value"]) for each in metrics if each["key"] in counts}
-            return "" if told == counts else f"the CR says {told}, the worker {counts}"
+            assert told == counts, f"the CR says {told}, the worker {counts}"
+            return True
 
-        wait_until("exact counts in the CR", differs, timeout_s=COUNTED_S)
+        eventually("exact counts in the CR", check, timeout_s=COUNTED_S)
         assert self.status()["uploadCount"] == counts["uploaded"]

@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import path_of, wait_until
+from edgeai.api import path_of
 from examples.joint_inference import train
 from examples.joint_inference.train import Figures
 from tests.cluster.cluster import EDGES, Cluster
 from tests.e2e.service import Service, services, slower
+from tests.waiting import eventually
 
 # The stream of the cut-off service takes 90 s, the minute lies within.
 pytestmark = pytest.mark.timeout(330, func_only=True)
 CUT_OFF_S: Final = 60.0
 RATE_PER_S: Final = 8.0
-STARTED_S: Final = 60.0
 STREAMED_S: Final = 180.0
 GONE_S: Final = 90.0
 TASKS: Final = """
@@ -76,7 +76,7 @@ def cut_off(installed: Cluster, service: Service) -> tuple[Service, dict[str, An
     template = installed.client.get(service.path)
     made = installed.client.create(slower(template, name="cut-off", rate_per_s=RATE_PER_S))
     slow = Service(installed, made)
-    slow.wait_for_uploads(timeout_s=STARTED_S)
+    slow.wait_for_uploads()
     node = slow.edge_pod()["spec"]["nodeName"]
     installed.cut_off(node)
     try:
@@ -103,7 +103,7 @@ def test_an_edge_that_is_cut_off_goes_on(
 def test_counts_are_exact_once_it_is_back(cut_off: tuple[Service, dict[str, Any]]) -> None:
     slow, result = cut_off
     slow.wait_for_exact_counts(counts_of(result))
-    slow.wait_for_condition("EdgeConnected", "True", timeout_s=STARTED_S)
+    slow.wait_for_condition("EdgeConnected", "True")
 
 
 def test_its_pod_was_neither_replaced_nor_restarted(
@@ -121,10 +121,12 @@ def test_of_a_deleted_service_nothing_is_left(
     for each in services(installed):
         installed.client.delete(path_of(each))
 
-    def left() -> str:
-        return ", ".join([*objects_left(installed), *tasks_left(installed)])
+    def check() -> bool:
+        left = [*objects_left(installed), *tasks_left(installed)]
+        assert not left, f"there is still {left}"
+        return True
 
-    wait_until("the end of all that the services were", left, timeout_s=GONE_S)
+    eventually("the end of all that the services were", check, timeout_s=GONE_S)
 
 
 def objects_left(cluster: Cluster) -> list[str]:

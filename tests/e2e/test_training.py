@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import path_of, wait_until
+from edgeai.api import path_of
 from tests.cluster.cluster import CLOUD, EDGES, Cluster
 from tests.e2e.document import CHECKOUT, blocks, shell_at
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(330, func_only=True)
 DATASETS: Final = CHECKOUT / "docs" / "datasets.md"
 TRAINING: Final = CHECKOUT / "docs" / "federated-learning.md"
 ROOT: Final = "/apis/edgeai.io/v1alpha1/namespaces/default"
-COUNTED_S: Final = 30.0
 GONE_S: Final = 90.0
 
 
@@ -46,11 +46,12 @@ def test_new_samples_on_a_node_are_counted(installed: Cluster, faces: str) -> No
     installed.nodes[node].machine.run("sh", "-c", "echo d.png,2 >> /data/faces/faces.csv")
     installed.client.patch(faces, {"spec": {"format": "txt"}})
 
-    def differs() -> str:
+    def check() -> bool:
         status = installed.client.get(faces)["status"]
-        return "" if status["numberOfSamples"] == 5 else f"status is {status}"
+        assert status["numberOfSamples"] == 5, f"status is {status}"
+        return True
 
-    wait_until("5 samples", differs, timeout_s=COUNTED_S)
+    eventually("5 samples", check)
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +101,13 @@ def test_of_a_deleted_job_nothing_is_left(installed: Cluster, job: dict[str, Any
     installed.client.delete(path_of(job))
     selector = f"labelSelector=edgeai.io/uid={job['metadata']['uid']}"
 
-    def left() -> str:
-        found = (
+    def check() -> bool:
+        left = [
             each["metadata"]["name"]
             for collection in ("pods", "services")
             for each in installed.client.list(f"/api/v1/{collection}?{selector}")
-        )
-        return ", ".join(found)
+        ]
+        assert not left, f"there is still {left}"
+        return True
 
-    wait_until("the end of what the job was", left, timeout_s=GONE_S)
+    eventually("the end of what the job was", check, timeout_s=GONE_S)

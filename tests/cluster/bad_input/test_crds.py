@@ -10,11 +10,10 @@ import pytest
 import yaml
 
 from common.ids import Uid
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster.bad_input.unready import (
     APPLY_CRDS,
-    SETTLE_S,
     Launch,
     connected_edge,
     untimed,
@@ -23,6 +22,7 @@ from tests.cluster.bad_input.unready import (
 from tests.cluster.conftest import CRDS, SYSTEM_NAMESPACE, install_crds
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model, service
+from tests.waiting import eventually
 
 WATCHED_S: Final = 6.0  # shorter than the pause between two tries of what is not kept
 WORKER: Final = "digits-edge"
@@ -192,9 +192,10 @@ def secret_of(plane: ControlPlane, job: Object) -> str:
 
 
 def wait_for_count(plane: ControlPlane, job: Object, uploaded: int) -> None:
-    def missing() -> str:
-        status = {"workers": {}} | plane.client.get(path_of(job)).get("status", {})
-        is_told = status["workers"].keys() == {WORKER}
-        return "" if is_told and status["uploadCount"] == uploaded else f"status is {status}"
+    def check() -> bool:
+        status = plane.client.get(path_of(job)).get("status", {})
+        assert status.get("workers", {}).keys() == {WORKER}, f"status is {status}"
+        assert status["uploadCount"] == uploaded, f"status is {status}"
+        return True
 
-    wait_until(f"uploadCount {uploaded}", missing, timeout_s=SETTLE_S)
+    eventually(f"uploadCount {uploaded}", check)

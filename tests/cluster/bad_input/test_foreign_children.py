@@ -1,8 +1,7 @@
 """A Service that names a job of another namespace as its controller; nobody collects it here."""
 
-from edgeai.api import path_of, wait_until
+from edgeai.api import path_of
 from tests.cluster.bad_input.unready import (
-    SETTLE_S,
     Launch,
     create_job,
     leave_what_nobody_wants,
@@ -10,6 +9,7 @@ from tests.cluster.bad_input.unready import (
 )
 from tests.cluster.conftest import install_crds
 from tests.cluster.controlplane import ControlPlane
+from tests.waiting import eventually
 
 
 def test_the_service_of_another_namespace_is_left_alone(
@@ -23,11 +23,7 @@ def test_the_service_of_another_namespace_is_left_alone(
     wait_for_deployment(plane, namespace)
     foreign = leave_what_nobody_wants(plane, job, namespace="default")
     own = leave_what_nobody_wants(plane, job)
-    wait_until(
-        "the end of what nobody wants",
-        lambda: "it is there" if plane.client.find(path_of(own)) else "",
-        timeout_s=SETTLE_S,
-    )
+    eventually("the end of what nobody wants", lambda: plane.client.find(path_of(own)) is None)
     left = plane.client.get(path_of(foreign))
     assert left["metadata"]["uid"] == foreign["metadata"]["uid"]
     assert left["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]

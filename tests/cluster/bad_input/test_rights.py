@@ -3,20 +3,19 @@
 import base64
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from common import wire
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from globalmanager.edge.door.server import SESSION_PATH
 from globalmanager.edge.identity.service_accounts import AUDIENCE
 from tests.cluster.bad_input.unready import (
     OTHER,
     RBAC,
-    SETTLE_S,
     UNSERVED,
     USER,
     Launch,
@@ -31,6 +30,7 @@ from tests.cluster.bad_input.unready import (
 from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.rights import Right, Rights, denied_in, granted
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,16 @@ def kubeconfig(plane: ControlPlane, tmp_path: Path) -> Path:
     return path
 
 
+ALL_GRANTED_S: Final = 80.0  # one after another, each after a pause of the manager's
 WATCHED: Final = {right for right in granted() if right.verb in ("list", "watch")}
+
+
+def grant_denied(rights: Rights, held: set[Right], told: Iterable[str]) -> None:
+    """As somebody who reads it: `held` grows by the rights that `told` asks for."""
+    asked = {right for each in told if RBAC in each for right in denied_in(each)}
+    if not asked <= held:
+        held.update(asked)
+        rights.grant(lambda right: right in held)
 
 
 def test_who_grants_what_is_asked_for_gets_a_ready_manager(
@@ -68,17 +77,16 @@ def test_who_grants_what_is_asked_for_gets_a_ready_manager(
     manager.wait_for_reason("get secrets", "403", RBAC)
     held: set[Right] = set()
 
-    def missing() -> str:
+    def check() -> bool:
         reasons = manager.words()
-        asked = {right for each in reasons if RBAC in each for right in denied_in(each)}
-        assert asked <= granted()
-        if not asked <= held:
-            held.update(asked)
-            rights.grant(lambda right: right in held)
+        grant_denied(rights, held, reasons)
         still = [str(each) for each in WATCHED - held]
-        return ", ".join(each for each in [*still, *reasons] if UNSERVED not in each)
+        missing = [each for each in [*still, *reasons] if UNSERVED not in each]
+        assert not missing, ", ".join(missing)
+        return True
 
-    wait_until("readiness", missing, timeout_s=2 * SETTLE_S)
+    eventually("readiness", check, timeout_s=ALL_GRANTED_S)
+    assert held <= granted()
     manager.wait_until_well()
     warned = manager.warnings()
     assert len(warned) == len(set(map(untimed, warned))), warned
@@ -117,17 +125,14 @@ def test_who_grants_what_is_asked_for_gets_a_job_that_runs(
     job = create_job(plane, namespace)
 
     def grant_until(wanted: set[Right]) -> None:
-        def missing() -> str:
+        def check() -> bool:
             status = plane.client.get(path_of(job)).get("status", {})
-            told = [*manager.words(), *manager.warnings(), json.dumps(status)]
-            asked = {right for each in told if RBAC in each for right in denied_in(each)}
-            assert asked <= granted()
-            if not asked <= held:
-                held.update(asked)
-                rights.grant(lambda right: right in held)
-            return ", ".join(map(str, wanted - held))
+            grant_denied(rights, held, [*manager.words(), *manager.warnings(), json.dumps(status)])
+            assert held >= wanted, ", ".join(map(str, wanted - held))
+            return True
 
-        wait_until("all rights to be asked for", missing, timeout_s=2 * SETTLE_S)
+        eventually("all rights to be asked for", check, timeout_s=ALL_GRANTED_S)
+        assert held <= granted()
 
     with connected_edge(manager, tmp_path):
         grant_until(WATCHED | BEGUN)
@@ -203,10 +208,7 @@ def test_events_that_may_not_be_recorded_disturb_nothing(
 
 
 def wait_for_phase(plane: ControlPlane, job: Object) -> None:
-    def missing() -> str:
-        return "" if plane.client.get(path_of(job)).get("status", {}).get("phase") else "none"
-
-    wait_until("a phase", missing, timeout_s=SETTLE_S)
+    eventually("a phase", lambda: plane.client.get(path_of(job)).get("status", {}).get("phase"))
 
 
 def test_tokens_that_may_not_be_reviewed_are_told_and_their_nodes_come_again(
@@ -214,14 +216,23 @@ def test_tokens_that_may_not_be_reviewed_are_told_and_their_nodes_come_again(
 ) -> None:
     bound.grant_all_but(Right("authentication.k8s.io", "tokenreviews", "create"))
     since = len(calm.log())
-    wait_until("503", lambda: knocked(calm, 503), timeout_s=SETTLE_S, poll_s=1.0)
+    wait_for_answer(calm, 503)
     calm.wait_for_warning("cannot be authenticated", "tokenreviews", RBAC, since=since)
     bound.grant()
-    wait_until("401", lambda: knocked(calm, 401), timeout_s=SETTLE_S, poll_s=1.0)
+    wait_for_answer(calm, 401)
 
 
-def knocked(manager: Manager, wanted: int) -> str:
-    """ "": who comes with a token that nobody has issued is answered so."""
+def wait_for_answer(manager: Manager, status: int) -> None:
+    def check() -> bool:
+        answered, text = knock(manager)
+        assert answered == status, f"{answered} {text!r}"
+        return True
+
+    eventually(f"{status} for a token that nobody has issued", check, poll_s=1.0)
+
+
+def knock(manager: Manager) -> tuple[int, bytes]:
+    """Status and text of the answer to who comes with a token that nobody has issued."""
     connection = http.client.HTTPConnection(manager.process.edge_address, timeout=10)
     claims = {"aud": AUDIENCE, "sub": f"system:serviceaccount:{SYSTEM_NAMESPACE}:localcontroller"}
     middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
@@ -236,6 +247,6 @@ def knocked(manager: Manager, wanted: int) -> str:
     try:
         connection.request("GET", SESSION_PATH, headers=headers)
         answer = connection.getresponse()
-        return "" if answer.status == wanted else f"{answer.status} {answer.read()!r}"
+        return answer.status, answer.read()
     finally:
         connection.close()

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai.api import Object, wait_until
+from edgeai.api import Object
 from tests.cluster.conftest import SYSTEM_NAMESPACE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.manager import GlobalManager
-from tests.cluster.samples import model, service
+from tests.cluster.samples import create_models, service
+from tests.waiting import eventually
 
 USER: Final = "gm"
-SETTLE_S: Final = 40.0
 FLAGS: Final = (
     *("--watch-s", "2", "--replica-name", "gm"),
     *("--lease-duration-s", "6", "--lease-renew-deadline-s", "4", "--lease-retry-s", "0.5"),
@@ -63,45 +63,48 @@ class Manager:
 
     def wait_for_reason(self, *words: str, ready: bool = False) -> str:
         """Of /readyz, with all these words in it."""
-        found: list[str] = []
 
-        def missing() -> str:
+        def check() -> str:
             is_ready, reasons = self.process.readyz()
-            found[:] = [each for each in reasons if all(word in each for word in words)]
-            return "" if found and is_ready is ready else f"ready {is_ready}, it says {reasons}"
+            found = [each for each in reasons if all(word in each for word in words)]
+            assert is_ready is ready, f"ready {is_ready}, it says {reasons}"
+            assert found, f"it says {reasons}"
+            return found[0]
 
-        wait_until(f"a reason with {words}", missing, timeout_s=SETTLE_S)
-        return found[0]
+        return eventually(f"a reason with {words}", check)
 
     def wait_for_warning(self, *words: str, since: int = 0) -> None:
-        def missing() -> str:
+        def check() -> bool:
             found = self.warnings(since)
-            if any(all(word in each for word in words) for each in found):
-                return ""
-            return f"it warned of {found[-5:]}"
+            is_told = any(all(word in each for word in words) for each in found)
+            assert is_told, f"it warned of {found[-5:]}"
+            return True
 
-        wait_until(f"a warning with {words}", missing, timeout_s=SETTLE_S)
+        eventually(f"a warning with {words}", check)
 
     def wait_for_no_reason(self, word: str) -> None:
-        def still() -> str:
-            return ", ".join(each for each in self.words() if word in each)
+        def check() -> bool:
+            still = [each for each in self.words() if word in each]
+            assert not still, f"it says {still}"
+            return True
 
-        wait_until(f"no reason with {word}", still, timeout_s=SETTLE_S)
+        eventually(f"no reason with {word}", check)
 
     def wait_until_well(self) -> None:
         """Ready, and nothing amiss."""
 
-        def missing() -> str:
+        def check() -> bool:
             is_ready, reasons = self.process.readyz()
             amiss = [each for each in reasons if UNSERVED not in each]
-            return "" if is_ready and not amiss else f"ready {is_ready}, it says {amiss}"
+            assert is_ready, f"not ready, it says {reasons}"
+            assert not amiss, f"ready, but it says {amiss}"
+            return True
 
-        wait_until("readiness", missing, timeout_s=SETTLE_S)
+        eventually("readiness", check)
 
 
 def create_job(plane: ControlPlane, namespace: str, **changed: Any) -> Object:
-    for each in ("small", "big"):
-        plane.client.create(model(each, namespace))
+    create_models(plane.client, namespace)
     return plane.client.create(service(namespace, **changed))
 
 
@@ -114,11 +117,12 @@ def deployment_path(namespace: str) -> str:
 
 
 def wait_for_image(plane: ControlPlane, namespace: str) -> None:
-    def missing() -> str:
+    def check() -> bool:
         template = plane.client.get(deployment_path(namespace))["spec"]["template"]
-        return "" if IMAGE in json.dumps(template) else f"it is {template}"
+        assert IMAGE in json.dumps(template), f"it is {template}"
+        return True
 
-    wait_until("the other image", missing, timeout_s=SETTLE_S)
+    eventually("the other image", check)
 
 
 def leave_what_nobody_wants(plane: ControlPlane, job: Object, *, namespace: str = "") -> Object:
@@ -141,8 +145,7 @@ def leave_what_nobody_wants(plane: ControlPlane, job: Object, *, namespace: str 
 
 
 def wait_for_deployment(plane: ControlPlane, namespace: str) -> None:
-    path, found = deployment_path(namespace), plane.client.find
-    wait_until("a worker", lambda: "" if found(path) else "there is none", timeout_s=SETTLE_S)
+    eventually("a worker", lambda: plane.client.find(deployment_path(namespace)))
 
 
 def untimed(line: str) -> str:
