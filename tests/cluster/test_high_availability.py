@@ -1,7 +1,6 @@
 """Two GlobalManagers: both serve, one reconciles, and whatever happens to it the other goes on.
 
-Each stands behind a line of its own to the API server, on which its writes are seen, and which
-can be cut; the edge dials one or the other on a road of its own.
+The edge dials one or the other on a road of its own.
 """
 
 import base64
@@ -10,21 +9,20 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from common.ids import Uid
-from edgeai.api import Object, path_of, wait_until
+from edgeai.api import Object, path_of
 from globalmanager.rules.secrets import worker_secret
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
-from tests.cluster.lines import ApiLine, Request, Road
-from tests.cluster.manager import GlobalManager
-from tests.cluster.samples import model, service
+from tests.cluster.lines import Request, Road
+from tests.cluster.replicas import Replica, Replicas
+from tests.cluster.samples import service
+from tests.waiting import PATIENCE_S, eventually
 
 NODE: Final = "edge0"
 TOKEN: Final = "secret-of-edge0"
@@ -40,95 +38,24 @@ SESSION: Final = (
     *("--session-opening-s", "1.5", "--session-beat-s", "0.7"),
     *("--session-silence-s", f"{SILENCE_S:g}"),
 )
-SETTLE_S: Final = 20.0
 # The lease runs out, the other one looks, and two slow cores do the rest.
 TAKEOVER_S: Final = DURATION_S + 5.0
 RELEASED_S: Final = 2.0
 EVERYBODYS: Final = ("/secrets", "/leases", "/configmaps")
 
 
-class Replica:
-    """One GlobalManager and its line to the API server."""
+class World(Replicas):
+    """Two replicas, and a road on which one edge dials one or the other."""
 
-    def __init__(
-        self, name: str, control_plane: ControlPlane, namespace: str, directory: Path
-    ) -> None:
-        self.name = name
-        self.line = ApiLine(control_plane.url, ca=control_plane.ca)
-        self._token = control_plane.token
-        self._namespace = namespace
-        self._directory = directory
-
-    def start(self, stack: ExitStack) -> None:
-        stack.enter_context(self.line)
-        self._directory.mkdir()
-        kubeconfig = self._directory / "kubeconfig"
-        self.manager = GlobalManager(
-            kubeconfig=self.line.write_kubeconfig(kubeconfig, token=self._token),
-            system_namespace=self._namespace,
-            directory=self._directory,
+    def __init__(self, control_plane: ControlPlane, namespace: str, directory: Path) -> None:
+        super().__init__(
+            control_plane,
+            namespace,
+            directory,
             tokens={NODE: TOKEN},
-            flags=(
-                *("--replica-name", self.name, "--contact-grace-s", f"{GRACE_S:g}"),
-                *LEASE,
-                *SESSION,
-            ),
+            flags=("--contact-grace-s", f"{GRACE_S:g}", *LEASE, *SESSION),
         )
-        self.manager.launch()
-        stack.callback(self.manager.stop, signal.SIGKILL)
-
-    def reconciler_writes(self, since: float = 0.0) -> list[Request]:
-        """What passed its line, without what every replica may write: the key that they share,
-        its candidacy, its presence, and what its edges report.
-
-        Args:
-            since: only what it sent later, on the monotonic clock. What was on its way when the
-                line was cut arrives after the mending; the API server refuses what is out of date.
-        """
-        return [
-            write
-            for write in self.line.writes
-            if write.sent_at >= since
-            and not any(plural in write.path for plural in EVERYBODYS)
-            and b'"workers"' not in write.body
-        ]
-
-
-class World:
-    """Two replicas, one edge, one job in a namespace."""
-
-    def __init__(self, client: Client, namespace: str, replicas: tuple[Replica, Replica]) -> None:
-        self.client, self.namespace = client, namespace
-        self.replicas = replicas
         self.road = Road()
-
-    def leaders_lease(self) -> dict[str, Any]:
-        leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-        found = self.client.find(f"{leases}/edgeai-globalmanager") or {}
-        spec: dict[str, Any] = found.get("spec") or {}
-        return spec
-
-    def leader(self) -> Replica | None:
-        name, _, _ = str(self.leaders_lease().get("holderIdentity") or "").rpartition("_")
-        return next((each for each in self.replicas if each.name == name), None)
-
-    def roles(self) -> tuple[Replica, Replica]:
-        """(leader, follower)"""
-
-        def missing() -> str:
-            return "" if self.leader() else f"the Lease is {self.leaders_lease()}"
-
-        wait_until("a leader", missing, timeout_s=SETTLE_S)
-        leader = self.leader()
-        assert leader is not None
-        (follower,) = (each for each in self.replicas if each is not leader)
-        return leader, follower
-
-    def wait_for_leader(self, expected: Replica, *, timeout_s: float) -> None:
-        def missing() -> str:
-            return "" if self.leader() is expected else f"the Lease is {self.leaders_lease()}"
-
-        wait_until(f"{expected.name} leads", missing, timeout_s=timeout_s, poll_s=0.05)
 
     def send_edge_to(self, first: Replica, *others: Replica) -> None:
         self.road.lead_to(*(each.manager.edge_address for each in (first, *others)))
@@ -149,19 +76,21 @@ class World:
         return {each["name"]: each["uid"] for each in metadata if _owner(each) == name}
 
     def wait_for_children(self, name: str) -> None:
-        def missing() -> str:
+        def check() -> bool:
             found = self.children(name)
-            return "" if len(found) == 3 else f"there are {sorted(found)}"
+            assert len(found) == 3, f"there are {sorted(found)}"
+            return True
 
-        wait_until(f"what {name} needs", missing, timeout_s=SETTLE_S)
+        eventually(f"what {name} needs", check)
 
-    def wait_for_contact(self, job: Object, status: str, *, timeout_s: float = SETTLE_S) -> None:
-        def missing() -> str:
+    def wait_for_contact(self, job: Object, status: str, *, timeout_s: float = PATIENCE_S) -> None:
+        def check() -> bool:
             conditions = (self.client.get(path_of(job)).get("status") or {}).get("conditions", ())
             found = {each["type"]: each for each in conditions}.get("EdgeConnected", {})
-            return "" if found.get("status") == status else f"EdgeConnected is {found}"
+            assert found.get("status") == status, f"EdgeConnected is {found}"
+            return True
 
-        wait_until(f"EdgeConnected={status}", missing, timeout_s=timeout_s)
+        eventually(f"EdgeConnected={status}", check, timeout_s=timeout_s)
 
     def report(self, edge: Edge, job: Object, uploaded: int) -> None:
         secrets = f"/api/v1/namespaces/{self.namespace}/secrets/edgeai-worker-key"
@@ -170,11 +99,29 @@ class World:
         edge.report(WORKER, secret=secret, seen=10 * uploaded, uploaded=uploaded)
 
     def wait_for_count(self, job: Object, uploaded: int) -> None:
-        def missing() -> str:
+        def check() -> bool:
             found = (self.client.get(path_of(job)).get("status") or {}).get("uploadCount")
-            return "" if found == uploaded else f"uploadCount is {found}"
+            assert found == uploaded, f"uploadCount is {found}"
+            return True
 
-        wait_until(f"uploadCount {uploaded}", missing, timeout_s=SETTLE_S)
+        eventually(f"uploadCount {uploaded}", check)
+
+
+def reconciler_writes(replica: Replica, since: float = 0.0) -> list[Request]:
+    """What passed its line, without what every replica may write: the key that they share,
+    its candidacy, its presence, and what its edges report.
+
+    Args:
+        since: only what it sent later, on the monotonic clock. What was on its way when the
+            line was cut arrives after the mending; the API server refuses what is out of date.
+    """
+    return [
+        write
+        for write in replica.line.writes
+        if write.sent_at >= since
+        and not any(plural in write.path for plural in EVERYBODYS)
+        and b'"workers"' not in write.body
+    ]
 
 
 def _owner(metadata: Object) -> str:
@@ -183,26 +130,13 @@ def _owner(metadata: Object) -> str:
 
 @pytest.fixture
 def world(
-    crds: ControlPlane, client: Client, namespace: str, nodes: tuple[str, ...], tmp_path: Path
+    crds: ControlPlane, namespace: str, nodes: tuple[str, ...], tmp_path: Path
 ) -> Iterator[World]:
-    """Both are ready, one leads; the Models are there; no edge yet."""
+    """Both are ready, one leads; no edge yet."""
     assert NODE in nodes
-    first, second = (Replica(name, crds, namespace, tmp_path / name) for name in ("east", "west"))
-    for name in ("small", "big"):
-        client.create(model(name, namespace))
-    world = World(client, namespace, (first, second))
-    with ExitStack() as stack:
-        for replica in world.replicas:
-            replica.start(stack)
-        stack.enter_context(world.road)
-        try:
-            for replica in world.replicas:
-                replica.manager.wait_until_ready()
-            world.roles()
-            yield world
-        finally:
-            for replica in world.replicas:  # shown when the test failed
-                print(f"--- {replica.name}\n{replica.manager.logs()}")
+    world = World(crds, namespace, tmp_path)
+    with world.running(), world.road:
+        yield world
 
 
 @pytest.fixture
@@ -230,7 +164,7 @@ def test_both_serve_edges_and_rest_and_one_reconciles(world: World, edge: Edge) 
     world.wait_for_contact(job, "True")
     world.report(edge, job, uploaded=7)
     world.wait_for_count(job, 7)
-    assert follower.reconciler_writes() == []
+    assert reconciler_writes(follower) == []
     assert any(b'"workers"' in write.body for write in follower.line.writes)
     assert [connected_nodes(each) for each in world.replicas] == [[NODE], [NODE]]
     metrics = {each.name: each.manager.get("/metrics") for each in world.replicas}
@@ -239,7 +173,7 @@ def test_both_serve_edges_and_rest_and_one_reconciles(world: World, edge: Edge) 
 
     edge.stop(signal.SIGKILL)
     world.wait_for_contact(job, "False", timeout_s=GRACE_S + SILENCE_S + 5)
-    assert follower.reconciler_writes() == []
+    assert reconciler_writes(follower) == []
 
 
 def test_a_killed_leader_is_followed_within_the_lease(world: World, edge: Edge) -> None:
@@ -278,7 +212,7 @@ def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(world: World) -> 
     world.client.delete(f"/api/v1/namespaces/{world.namespace}/services/digits-cloud")
     world.wait_for_children("digits")
     wait_until_it_follows(leader)
-    assert leader.reconciler_writes(since=woken_at) == []
+    assert reconciler_writes(leader, since=woken_at) == []
     after = {name: world.children(name) for name in ("digits", *names)}
     assert {name: after[name] for name in names} == {name: before[name] for name in names}
     assert world.leader() is follower
@@ -306,7 +240,7 @@ def test_a_leader_that_is_cut_off_writes_nothing_more(world: World, edge: Edge) 
     world.wait_for_count(job, 4)
     world.wait_for_contact(job, "True")
     wait_until_it_follows(leader)
-    assert leader.reconciler_writes(since=follows_at) == []
+    assert reconciler_writes(leader, since=follows_at) == []
     assert world.children("digits") == before
     assert world.leader() is follower
 
@@ -350,8 +284,6 @@ def _end_of(write: Request) -> str:
 
 
 def wait_until_it_follows(replica: Replica) -> None:
-    def missing() -> str:
-        metrics = replica.manager.get("/metrics")
-        return "" if "edgeai_leading 0.0" in metrics else "it says that it leads"
-
-    wait_until(f"{replica.name} follows", missing, timeout_s=SETTLE_S)
+    eventually(
+        f"{replica.name} to follow", lambda: "edgeai_leading 0.0" in replica.manager.get("/metrics")
+    )
