@@ -19,7 +19,7 @@ from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
-from localcontroller.hooks.dataset import Datasets, Options
+from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
 from localcontroller.link.credentials import CredentialLost, Credentials
@@ -111,7 +111,7 @@ async def _run_with(
             group.create_task(link.run(), name="link"),
             group.create_task(watch_heartbeats(ledger, heartbeats), name="heartbeats"),
         ]
-        datasets = Datasets(ledger, _dataset_options(settings))
+        datasets = DatasetHook(ledger, _dataset_options(settings))
         tasks.append(group.create_task(datasets.run(), name="datasets"))
         if settings.pods_api:
             pods = _pod_watch(settings, ledger, heartbeats)
@@ -155,8 +155,8 @@ def _pod_watch(settings: Settings, ledger: Ledger, heartbeats: Heartbeats) -> Po
     return PodWatch(source, ledger, heartbeats, backoff)
 
 
-def _dataset_options(settings: Settings) -> Options:
-    return Options(
+def _dataset_options(settings: Settings) -> DatasetOptions:
+    return DatasetOptions(
         poll_s=settings.dataset_poll_s,
         data_root=settings.data_root,
         credentials_dir=settings.credentials_dir,

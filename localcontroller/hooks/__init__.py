@@ -1,1 +1,1 @@
-"""What a LocalController itself does for a task of some kinds: a file for each such kind."""
+"""Hooks: work that the LocalController itself does for the tasks of one kind, as for Datasets."""

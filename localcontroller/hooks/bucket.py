@@ -1,6 +1,6 @@
-"""An object, or all objects below a prefix, of an S3 bucket as the source of a Dataset.
+"""An object of an S3 bucket, or all objects below a prefix, as the source of a Dataset.
 
-The keys that it takes are read for each look, for keys are rotated.
+Each check reads the keys again, because keys are rotated.
 """
 
 import asyncio
@@ -20,39 +20,41 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from localcontroller.hooks.keys import KeyDirectory, Keys
+from localcontroller.hooks.keys import BucketKeyDirectory, BucketKeys
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
-    CONNECT_S,
     DIRECTORY,
-    SILENCE_S,
-    TOTAL_S,
+    DatasetTimeouts,
     SourceError,
-    Threads,
-    counter_for,
-    shown,
+    SourceThreads,
+    file_sample_counter,
+    redacted_url,
 )
 
 if TYPE_CHECKING:
-    from obstore import GetOptions  # neither is there at run time
+    from obstore import GetOptions  # obstore has these only for type checkers
     from obstore.store import S3Config
 
 RETRIES: Final = 2
-RETRY_S: Final = 30.0
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # as S3 once allowed them
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # and older names
 _MAX_PROBLEM_CHARS: Final = 300
 
 
 class BucketSource:
-    """Args: keys: of the Dataset's namespace and credentialName. Raises: SourceError"""
+    """A Dataset in an S3 bucket.
+
+    Args: namespace, credential: namespace and credentialName of the Dataset
+    Raises: SourceError
+    """
 
     def __init__(
         self,
         url: str,
         format_: str,
-        threads: Threads,
+        threads: SourceThreads,
+        timeouts: DatasetTimeouts,
         *,
-        keys: KeyDirectory,
+        keys: BucketKeyDirectory,
         namespace: str,
         credential: str,
     ) -> None:
@@ -60,16 +62,17 @@ class BucketSource:
         self._bucket, self._path = _parts(url)
         self._format = DIRECTORY if not format_ and url.endswith("/") else format_
         self._threads = threads
+        self._timeouts = timeouts
         self._read_keys = lambda: keys.read(namespace, credential)
         self._etag: str | None = None
 
-    async def look(self) -> int | None:
-        """See Source"""
+    async def count_if_changed(self) -> int | None:
+        """See DatasetSource."""
         keys = await self._keys()
-        where = f"spec.url: {shown(self._url)}"
+        where = f"spec.url: {redacted_url(self._url)}"
         try:
-            store = _store(self._bucket, keys)
-            async with asyncio.timeout(TOTAL_S):
+            store = _store(self._bucket, keys, self._timeouts)
+            async with asyncio.timeout(self._timeouts.total_s):
                 if self._format == DIRECTORY:
                     return await self._count_objects(store, where)
                 return await self._count_samples(store)
@@ -89,18 +92,18 @@ class BucketSource:
         except (BaseError, OSError, ValueError) as error:
             raise SourceError("Unavailable", f"{where}: {_problem(error, keys)}") from error
 
-    async def _keys(self) -> Keys:
+    async def _keys(self) -> BucketKeys:
         try:
-            async with asyncio.timeout(TOTAL_S):
+            async with asyncio.timeout(self._timeouts.total_s):
                 return await self._threads.run(self._url, self._read_keys)
         except TimeoutError as error:
-            text = f"spec.credentialName: its files cannot be read within {TOTAL_S:.0f} s"
-            raise SourceError("NoCredential", text) from error
+            text = f"its files cannot be read within {self._timeouts.total_s:g} s"
+            raise SourceError("NoCredential", f"spec.credentialName: {text}") from error
 
     async def _count_samples(self, store: S3Store) -> int:
-        counter = counter_for(self._format, self._url)
+        counter = file_sample_counter(self._format, self._url)
         options: GetOptions = {"if_none_match": self._etag} if self._etag else {}
-        async with asyncio.timeout(SILENCE_S):
+        async with asyncio.timeout(self._timeouts.silence_s):
             found = await obstore.get_async(store, self._path, options=options)
         stream = found.stream(min_chunk_size=CHUNK_BYTES)
         samples = await self._threads.count(self._url, _chunks(stream), counter)
@@ -110,18 +113,18 @@ class BucketSource:
     async def _count_objects(self, store: S3Store, where: str) -> int:
         objects, empty, pages = 0, "", aiter(obstore.list(store, self._path or None))
         while True:
-            async with asyncio.timeout(SILENCE_S):
+            async with asyncio.timeout(self._timeouts.silence_s):
                 page = await anext(pages, None)
             if page is None:
                 break
             below = (each for each in page if each["path"] != self._path)
-            for each in below:  # in the order of their keys
-                # The client takes the '/' from the key of a directory. It has no content, and
-                # what is in it comes next.
-                is_in_last = bool(empty) and each["path"].startswith(f"{empty}/")
-                objects += 1 - is_in_last
+            for each in below:  # ordered by key
+                # Some tools create an empty object "dir/" for a directory, and obstore removes its
+                # "/". Such an object does not count if the next object is below it.
+                is_in_empty = bool(empty) and each["path"].startswith(f"{empty}/")
+                objects += 1 - is_in_empty
                 empty = each["path"] if not each["size"] else ""
-        if not objects:  # S3 knows no empty directory
+        if not objects:  # S3 has no empty directories
             raise SourceError("NotFound", f"{where}: there is no object below it")
         return objects
 
@@ -131,10 +134,10 @@ def _parts(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     bucket = parts.netloc.rpartition("@")[2]
     if not _BUCKET.fullmatch(bucket):
-        raise SourceError("InvalidURL", f"spec.url: {shown(url)[:256]} names no bucket")
-    if "?" in url or "#" in url:  # for workers too, what follows is no part of the key
-        text = f"spec.url: {shown(url)[:256]} goes on with a '?' or '#'; no key may have one"
-        raise SourceError("InvalidURL", text)
+        raise SourceError("InvalidURL", f"spec.url: {redacted_url(url)[:256]} names no bucket")
+    if "?" in url or "#" in url:  # workers, too, would drop this part of the key
+        text = f"{redacted_url(url)[:256]} goes on with a '?' or '#'; no key may have one"
+        raise SourceError("InvalidURL", f"spec.url: {text}")
     return bucket, parts.path.strip("/")
 
 
@@ -144,20 +147,23 @@ async def _chunks(stream: "obstore.BytesStream") -> AsyncIterator[bytes]:
             yield data
 
 
-def _store(bucket: str, keys: Keys) -> S3Store:
+def _store(bucket: str, keys: BucketKeys, timeouts: DatasetTimeouts) -> S3Store:
     return S3Store(
         bucket,
         config=_config(keys),
         client_options={
             "allow_http": keys.endpoint.startswith("http://"),
-            "connect_timeout": timedelta(seconds=CONNECT_S),
-            "timeout": timedelta(seconds=TOTAL_S),
+            "connect_timeout": timedelta(seconds=timeouts.connect_s),
+            "timeout": timedelta(seconds=timeouts.total_s),
         },
-        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+        retry_config={
+            "max_retries": RETRIES,
+            "retry_timeout": timedelta(seconds=timeouts.bucket_retry_s),
+        },
     )
 
 
-def _config(keys: Keys) -> "S3Config":
+def _config(keys: BucketKeys) -> "S3Config":
     config: S3Config = {"region": keys.region, "virtual_hosted_style_request": False}
     if keys.endpoint:
         config["endpoint"] = keys.endpoint
@@ -166,8 +172,11 @@ def _config(keys: Keys) -> "S3Config":
     return {**config, "access_key_id": keys.access, "secret_access_key": keys.secret}
 
 
-def _problem(error: Exception, keys: Keys) -> str:
-    """What the client says, without what differs each time (durations, request ids) or is a key."""
+def _problem(error: Exception, keys: BucketKeys) -> str:
+    """The text of an error, without keys, durations and request ids.
+
+    Equal errors must have equal texts, because each new text is a new report.
+    """
     text = (str(error).splitlines() or [type(error).__name__])[0]
     text = text.rpartition(" - ")[2].partition("<")[0].rstrip(": ")
     for key in (keys.secret, keys.access):

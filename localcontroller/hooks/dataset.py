@@ -1,17 +1,17 @@
-"""Counts the samples of each Dataset that the node holds, and reports the number or the problem.
+"""The Dataset hook: counts the samples of each Dataset on this node, and reports the number.
 
-Started by `app`. A Dataset is looked at when it comes, and then once in a period; only a content
-that differs from the last one is read, and only what differs from the last report is one.
-The report is that of a worker with the Dataset's name, which the LocalController itself is: no
-secret gives the right to it. No fault of a source ends anything, and none keeps other Datasets
-waiting for long.
+Started by `app`. The hook checks a Dataset when the GlobalManager assigns it, and then once in each
+period. A check reads only changed content, and only a changed result makes a new report. The report
+is that of a worker with the Dataset's name. The LocalController itself is this worker: no secret
+gives the right to report as it. If a source fails, the report names the problem. Neither a failed
+nor a slow source stops the checks of the other Datasets.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -23,10 +23,17 @@ from common.ids import TaskKey, WorkerName, parse_task_key
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from localcontroller.hooks.files import NODE_ROOT, PathSource
-from localcontroller.hooks.keys import KeyDirectory
-from localcontroller.hooks.samples import NotUtf8
-from localcontroller.hooks.sources import Source, SourceError, Threads, format_of
-from localcontroller.hooks.web import WebSource, new_session
+from localcontroller.hooks.keys import BucketKeyDirectory
+from localcontroller.hooks.samples import Utf16Content
+from localcontroller.hooks.sources import (
+    DEFAULT_TIMEOUTS,
+    DatasetSource,
+    DatasetTimeouts,
+    SourceError,
+    SourceThreads,
+    dataset_format,
+)
+from localcontroller.hooks.web import WebSource, new_http_session
 from localcontroller.ledger.attempts import UPDATE_TIME, WorkerMessage
 from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
 from localcontroller.ledger.tables import NotGranted, TaskRow
@@ -36,61 +43,69 @@ log = get_logger(__name__)
 PLURAL: Final = "datasets"
 PHASE: Final = "counting"
 SAMPLES: Final = "numberOfSamples"
-MAX_LOOKS: Final = 4  # at a time
-PLACE_S: Final = 10.0  # after which a look is none of those any more and goes on beside them
-JITTER: Final = 0.1  # of the period, so that a node's Datasets do not move in step
-RETRY_S: Final = 5.0  # after the ledger could take, or give, nothing
+MAX_CHECKS: Final = 4  # at a time, not counting slow checks that gave back their slot
+JITTER: Final = 0.1  # share of the period; spreads the checks of a node's Datasets over time
 
-Pause = Callable[[float], Awaitable[None]]
+Pause = Callable[[float], Coroutine[Any, Any, None]]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a node's data is, and how often it is looked at."""
+class DatasetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the data of the node is, and how often the hook checks a Dataset."""
 
     poll_s: float = 60.0
+    """Period of the checks of one Dataset, seconds."""
     data_root: Path | None = None
-    """Where the node's root is for this process; None: it is this process's own."""
+    """The directory where this process sees the node's root; None: "/"."""
     credentials_dir: Path | None = None
+    """See BucketKeyDirectory."""
 
 
-class Spec(msgspec.Struct, frozen=True, rename="camel"):
-    """What a Dataset's assignment says."""
+class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The spec of a Dataset, from its assignment."""
 
     url: str
     format: str = ""
     credential_name: str = ""
 
 
-class Sources:
-    """Makes the source that a Dataset names."""
+class SourceFactory:
+    """Creates the source that the URL of a Dataset names."""
 
-    def __init__(self, options: Options, session: aiohttp.ClientSession, threads: Threads) -> None:
+    def __init__(
+        self,
+        options: DatasetOptions,
+        session: aiohttp.ClientSession,
+        threads: SourceThreads,
+        timeouts: DatasetTimeouts,
+    ) -> None:
         self._root = options.data_root or NODE_ROOT
-        self._keys = KeyDirectory(options.credentials_dir)
+        self._keys = BucketKeyDirectory(options.credentials_dir)
         self._session = session
         self._threads = threads
+        self._timeouts = timeouts
 
-    def of(self, namespace: str, spec: Spec) -> Source:
+    def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
         """Raises: SourceError"""
         try:
             scheme = urlsplit(spec.url).scheme
         except ValueError as error:
             raise SourceError("InvalidURL", f"spec.url: is no URL ({error})") from error
-        format_ = format_of(spec.format, spec.url)
+        format_ = dataset_format(spec.format, spec.url)
         match scheme:
             case "":
                 _check_path(spec.url)
-                return PathSource(self._root, spec.url, format_, self._threads)
+                return PathSource(self._root, spec.url, format_, self._threads, self._timeouts)
             case "http" | "https":
                 return WebSource(spec.url, format_, self._session, self._threads)
             case "s3":
-                # Only now, for its client takes 4 MiB.
+                # Imported on first use: the S3 client takes 4 MiB.
                 from localcontroller.hooks.bucket import BucketSource
 
                 return BucketSource(
                     spec.url,
                     format_,
                     self._threads,
+                    self._timeouts,
                     keys=self._keys,
                     namespace=namespace,
                     credential=spec.credential_name,
@@ -104,39 +119,52 @@ def _check_path(url: str) -> None:
         raise SourceError("InvalidURL", f"spec.url: {url[:256]!r} is no absolute path")
 
 
-class Datasets:
-    """Args: pause: how to wait for so many seconds"""
+class DatasetHook:
+    """Watches all Datasets of this node.
 
-    def __init__(self, ledger: Ledger, options: Options, *, pause: Pause = asyncio.sleep) -> None:
+    Args: pause: waits for the given seconds: a period between checks, or timeouts.slot_s
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        options: DatasetOptions,
+        *,
+        timeouts: DatasetTimeouts = DEFAULT_TIMEOUTS,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
         self._ledger = ledger
         self._options = options
+        self._timeouts = timeouts
         self._pause = pause
         self._watches: dict[TaskKey, tuple[wire.Held, asyncio.Task[None]]] = {}
-        self._looks = asyncio.Semaphore(MAX_LOOKS)
-        self._slow_looks = asyncio.Semaphore(MAX_LOOKS)
+        self._slots = asyncio.Semaphore(MAX_CHECKS)
+        self._slow_slots = asyncio.Semaphore(MAX_CHECKS)  # for Datasets whose last check was slow
 
     async def run(self) -> None:
-        """Until cancelled."""
-        threads = Threads(MAX_LOOKS, place_s=PLACE_S)
-        async with new_session() as session, TaskGroup() as group:
-            await self._follow(group, Sources(self._options, session, threads))
+        """Runs until cancelled."""
+        timeouts = self._timeouts
+        threads = SourceThreads(MAX_CHECKS, timeouts)
+        async with new_http_session(timeouts) as session, TaskGroup() as group:
+            factory = SourceFactory(self._options, session, threads, timeouts)
+            await self._follow_ledger(group, factory)
 
-    async def _follow(self, group: TaskGroup, sources: Sources) -> None:
-        """Watch exactly the Datasets that the node holds, as they are now."""
+    async def _follow_ledger(self, group: TaskGroup, factory: SourceFactory) -> None:
+        """Watch the Datasets that the ledger holds, and no others, whenever the ledger changes."""
         while True:
             view = self._ledger.view
             try:
                 tasks = await self._ledger.tasks(PLURAL)
             except Unavailable as error:
                 log.warning("cannot read tasks yet", reason=str(error))
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._timeouts.ledger_retry_s)
                 continue
-            self._watch_only(group, sources, tasks)
+            self._watch_only(group, factory, tasks)
             held = view.held
             while view.held is held:
                 view = await self._ledger.change_since(view)
 
-    def _watch_only(self, group: TaskGroup, sources: Sources, tasks: list[TaskRow]) -> None:
+    def _watch_only(self, group: TaskGroup, factory: SourceFactory, tasks: list[TaskRow]) -> None:
         wanted = {task.key: task for task in tasks}
         for key, (held, watch) in list(self._watches.items()):
             if key not in wanted or wanted[key].held != held:
@@ -144,87 +172,91 @@ class Datasets:
                 del self._watches[key]
         for key in wanted.keys() - self._watches.keys():
             task = wanted[key]
-            watch = group.create_task(self._watch(task, sources), name=f"dataset {key}")
+            watch = group.create_task(self._watch(task, factory), name=f"dataset {key}")
             self._watches[key] = (task.held, watch)
 
-    async def _watch(self, task: TaskRow, sources: Sources) -> None:
-        """Look, report, wait, again."""
-        dataset = Dataset(task, sources)
+    async def _watch(self, task: TaskRow, factory: SourceFactory) -> None:
+        """Check the Dataset and report the result, once in each period."""
+        dataset = HeldDataset(task, factory)
         while True:
-            await self._look(dataset)
+            await self._check(dataset)
             await self._report(dataset)
             spread = 1 + JITTER * (2 * random.random() - 1)
             await self._pause(self._options.poll_s * spread)
 
-    async def _look(self, dataset: "Dataset") -> None:
-        """Few begin at a time; one that takes long keeps no other from beginning.
+    async def _check(self, dataset: "HeldDataset") -> None:
+        """Check one Dataset. A check that takes longer than slot_s goes on without a slot.
 
-        Those of which that is known begin apart, so that only their like waits for them.
+        A Dataset whose last check was slow uses a slow slot, so that slow Datasets wait only for
+        other slow Datasets.
         """
-        places = self._slow_looks if dataset.is_slow else self._looks
-        async with TaskGroup() as group, places:
-            look = group.create_task(dataset.look(), name=f"look at {dataset.key}")
-            await asyncio.wait({look}, timeout=PLACE_S)
-            dataset.is_slow = not look.done()
+        slots = self._slow_slots if dataset.is_slow else self._slots
+        async with TaskGroup() as group, slots:
+            check = group.create_task(dataset.check(), name=f"check {dataset.key}")
+            pause = self._pause(self._timeouts.slot_s)
+            slot_end = group.create_task(pause, name=f"slot of {dataset.key}")
+            await asyncio.wait({check, slot_end}, return_when=asyncio.FIRST_COMPLETED)
+            slot_end.cancel()
+            dataset.is_slow = not check.done()
 
-    async def _report(self, dataset: "Dataset") -> None:
-        """Returns once the report is durable, or can never be.
+    async def _report(self, dataset: "HeldDataset") -> None:
+        """Record the result of the last check, until the ledger takes or refuses it.
 
-        Told after each look: the ledger writes nothing of what it knows, and it alone knows
-        whether the task has left the node meanwhile and come back.
+        Called after each check, also after one that changed nothing. The ledger writes only changed
+        results, and only the ledger knows whether the task has left the node and come back since.
         """
         while True:
             try:
                 await self._ledger.record(dataset.uid, dataset.worker, [dataset.message()])
                 return
             except NotGranted:
-                return  # withdrawn, or the GlobalManager is older than this process
+                return  # the task was withdrawn, or an older GlobalManager grants no such worker
             except EdgeAIError as error:
                 log.warning("cannot note samples yet", task=dataset.key, reason=str(error))
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._timeouts.ledger_retry_s)
 
 
-class Dataset:
-    """One Dataset as the node holds it: its source, and what is known of it."""
+class HeldDataset:
+    """One Dataset that this node holds: its source, and the result of its last check."""
 
-    def __init__(self, task: TaskRow, sources: Sources) -> None:
+    def __init__(self, task: TaskRow, factory: SourceFactory) -> None:
         self.key = task.key
         self.uid = task.uid
         self.worker = WorkerName(parse_task_key(task.key).name)
-        self.is_slow = False  # its last look took longer than its place was kept
+        self.is_slow = False  # the last check took longer than slot_s
         self._task = task
-        self._sources = sources
-        self._source: Source | None = None
+        self._factory = factory
+        self._source: DatasetSource | None = None
         self._samples = 0
         self._problem: SourceError | None = None
         self._logged: int | str | None = None
 
-    async def look(self) -> None:
-        """See how many samples there are, or why that cannot be told."""
+    async def check(self) -> None:
+        """Count the samples if the content has changed, or find out why they cannot be counted."""
         try:
             source = self._source = self._source or self._new_source()
-            samples = await source.look()
+            samples = await source.count_if_changed()
             self._samples = self._samples if samples is None else samples
             self._problem = None
         except SourceError as error:
             self._problem = error
-        except NotUtf8 as error:
+        except Utf16Content as error:
             self._problem = SourceError("Unreadable", f"spec.url: {error}")
-        except Exception as error:  # one Dataset's fault must not end the others
-            log.exception("dataset cannot be looked at", task=self.key)
+        except Exception as error:  # one failed Dataset must not end the checks of the others
+            log.exception("dataset check failed", task=self.key)
             self._problem = SourceError("InternalError", type(error).__name__)
         self._log()
 
-    def _new_source(self) -> Source:
+    def _new_source(self) -> DatasetSource:
         try:
             body: wire.AssignmentBody = wire.unpack(self._task.body, wire.AssignmentBody)
-            spec = msgspec.convert(body.spec, Spec)
+            spec = msgspec.convert(body.spec, DatasetSpec)
         except (ProtocolError, msgspec.ValidationError) as error:
             raise SourceError("InvalidSpec", f"spec: {error}") from error
-        return self._sources.of(body.namespace, spec)
+        return self._factory.create(body.namespace, spec)
 
     def message(self) -> WorkerMessage:
-        """What the last look says. Its updateTime alone is no news to the ledger."""
+        """The result of the last check. The ledger ignores a change of updateTime alone."""
         now = times.rfc3339(times.utc_now())
         details = {"generation": str(self._task.held.version), UPDATE_TIME: now}
         if self._problem is None:
@@ -237,7 +269,7 @@ class Dataset:
         )
 
     def _log(self) -> None:
-        """One line for each change."""
+        """Log the result of a check, if it differs from the result before."""
         outcome = self._samples if self._problem is None else self._problem.message
         if outcome == self._logged:
             return

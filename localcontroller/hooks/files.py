@@ -1,11 +1,11 @@
 """A file or a directory of the node as the source of a Dataset.
 
-The work is done in turns on a few threads, so that a huge file leaves room for others, and ends
-with the turn in which nobody waits for it any more. Only regular files are opened: a pipe or a
-device could be waited for without end.
+Reading runs in turns on a few threads, so that a huge file leaves threads for other Datasets. Only
+regular files are opened: reading a pipe or a device could block for ever.
 
-Links are followed as the node follows them, whose root may be a directory of this process. Who
-exchanges them meanwhile may get something else counted, but learns no more of it than a number.
+Symbolic links are resolved as on the node, although this process may see the node's root in another
+directory. A person who replaces a link at the right moment can make the LocalController count
+another file, but learns only the number of its samples.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from typing import Final, NamedTuple
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
     DIRECTORY,
-    TOTAL_S,
+    DatasetTimeouts,
     SourceError,
-    Threads,
-    counter_for,
+    SourceThreads,
+    file_sample_counter,
 )
 
-NODE_ROOT: Final = Path("/")  # unless the LocalController sees it elsewhere
-MAX_LINKS: Final = 40  # on the way to one file, as Linux has it
+NODE_ROOT: Final = Path("/")  # unless the setting data_root names another directory
+MAX_LINKS: Final = 40  # symbolic links on the way to one file, as in Linux
 
 _PROBLEMS: Final[dict[type[OSError], tuple[str, str]]] = {
     FileNotFoundError: ("NotFound", "does not exist on this node"),
@@ -37,8 +37,8 @@ _PROBLEMS: Final[dict[type[OSError], tuple[str, str]]] = {
 }
 
 
-class Mark(NamedTuple):
-    """Differs once a file was written to or replaced."""
+class FileFingerprint(NamedTuple):
+    """Changes when somebody writes to the file or replaces it."""
 
     device: int
     inode: int
@@ -47,36 +47,51 @@ class Mark(NamedTuple):
     changed_ns: int
 
 
-class Content(NamedTuple):
+class FileContent(NamedTuple):
+    """The result of reading a file or directory."""
+
     samples: int
-    mark: Mark | None = None
-    """By which it is known again; None: it never is."""
+    fingerprint: FileFingerprint | None = None
+    """None: a directory; its files are counted in each check."""
 
 
 class PathSource:
-    """Args: root: where the node's root is for this process; url: a path below it."""
+    """A file or directory on the node.
 
-    def __init__(self, root: Path, url: str, format_: str, threads: Threads) -> None:
+    Args:
+        root: the directory where this process sees the node's root
+        url: absolute path on the node
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        url: str,
+        format_: str,
+        threads: SourceThreads,
+        timeouts: DatasetTimeouts,
+    ) -> None:
         self._root = root
         self._url = url
         self._format = format_
         self._threads = threads
-        self._mark: Mark | None = None
+        self._timeouts = timeouts
+        self._fingerprint: FileFingerprint | None = None
 
-    async def look(self) -> int | None:
-        """See Source"""
+    async def count_if_changed(self) -> int | None:
+        """See DatasetSource."""
         try:
-            async with asyncio.timeout(TOTAL_S):
+            async with asyncio.timeout(self._timeouts.total_s):
                 content = await self._threads.in_turns(self._url, self._read())
         except TimeoutError as error:
-            text = f"spec.url: {self._url} cannot be read within {TOTAL_S:.0f} s"
+            text = f"spec.url: {self._url} cannot be read within {self._timeouts.total_s:g} s"
             raise SourceError("Unreadable", text) from error
         if content is None:
             return None
-        self._mark = content.mark
+        self._fingerprint = content.fingerprint
         return content.samples
 
-    def _read(self) -> Generator[None, None, Content | None]:
+    def _read(self) -> Generator[None, None, FileContent | None]:
         try:
             return (yield from self._read_changed())
         except OSError as error:
@@ -84,36 +99,37 @@ class PathSource:
             reason, text = _PROBLEMS.get(type(error), otherwise)
             raise SourceError(reason, f"spec.url: {self._url} {text}") from error
 
-    def _read_changed(self) -> Generator[None, None, Content | None]:
-        path = resolve(self._root, self._url)
+    def _read_changed(self) -> Generator[None, None, FileContent | None]:
+        path = resolve_on_node(self._root, self._url)
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
-            self._check_is_to_be_listed()
-            return Content((yield from count_files(path)))
+            self._check_format_of_directory()
+            return FileContent((yield from count_files(path)))
         if not stat.S_ISREG(found.st_mode):
             raise SourceError("Unreadable", f"spec.url: {self._url} is no file and no directory")
-        if _mark(found) == self._mark:
+        if _fingerprint(found) == self._fingerprint:
             return None
         return (yield from self._count_samples(path))
 
-    def _check_is_to_be_listed(self) -> None:
+    def _check_format_of_directory(self) -> None:
         if self._format not in (DIRECTORY, ""):
             raise SourceError(
                 "IsADirectory", f"spec.url: {self._url} is a directory; use format {DIRECTORY}"
             )
 
-    def _count_samples(self, path: Path) -> Generator[None, None, Content]:
-        counter = counter_for(self._format, self._url)
-        with open_at_once(path) as file:
-            mark = _mark(os.fstat(file.fileno()))  # what is written from now on has another one
+    def _count_samples(self, path: Path) -> Generator[None, None, FileContent]:
+        counter = file_sample_counter(self._format, self._url)
+        with open_without_waiting(path) as file:
+            # Taken before reading: a write during the reading changes the fingerprint.
+            fingerprint = _fingerprint(os.fstat(file.fileno()))
             while chunk := file.read(CHUNK_BYTES):
                 counter.feed(chunk)
                 yield
-        return Content(counter.samples, mark)
+        return FileContent(counter.samples, fingerprint)
 
 
-def resolve(root: Path, path: str) -> Path:
-    """Where the node's `path` is for this process: without links, and never above `root`.
+def resolve_on_node(root: Path, path: str) -> Path:
+    """The path where this process finds the node's `path`: without links, always below `root`.
 
     Raises: OSError
     """
@@ -139,14 +155,14 @@ def resolve(root: Path, path: str) -> Path:
 
 
 def count_files(root: Path) -> Generator[None, None, int]:
-    """Regular files in the directory and below; there is nothing that a mark could save.
+    """Count the regular files in a directory and its subdirectories. Yields for each entry.
 
-    A link in it is no file, and is not followed. Yields after each entry.
-    Raises: OSError if the root itself is gone, or a part may not be read
+    Symbolic links are neither counted nor followed.
+    Raises: OSError if `root` is gone, or a subdirectory may not be read
     """
     files, directories = 0, [os.fspath(root)]
     with os.scandir(root):
-        pass  # it is there
+        pass  # fails if `root` is gone
     while directories:
         for entry in _entries(directories.pop()):
             yield
@@ -157,16 +173,18 @@ def count_files(root: Path) -> Generator[None, None, int]:
 
 
 def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
-    """None of a directory that has gone away since it was listed."""
+    """The entries of a directory; none if the directory was deleted since it was listed."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as found:
         yield from found
 
 
-def open_at_once(path: Path) -> io.FileIO:
-    """A file that may have become a pipe since it was looked at, which nobody writes to."""
+def open_without_waiting(path: Path) -> io.FileIO:
+    """Open a file. Does not block, even if the file was replaced by a pipe without a writer."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     return open(fd, "rb", buffering=0)
 
 
-def _mark(found: os.stat_result) -> Mark:
-    return Mark(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def _fingerprint(found: os.stat_result) -> FileFingerprint:
+    return FileFingerprint(
+        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    )

@@ -1,8 +1,8 @@
-"""The keys with which Datasets in S3 are read: files that the operator puts on the node.
+"""Reads the keys for Datasets in S3 from files that the operator puts on the node.
 
-They are named as the keys of the Secret that workers get: ACCESS_KEY_ID, SECRET_ACCESS_KEY and,
-off AWS, S3_ENDPOINT_URL; with S3_REGION where that is not us-east-1. Without a credentialName, or
-with no more than an S3_ENDPOINT_URL, nothing is signed.
+The files have the names that the Secret of the workers uses: ACCESS_KEY_ID, SECRET_ACCESS_KEY,
+S3_ENDPOINT_URL (only for servers other than AWS) and S3_REGION (if not us-east-1). Requests are not
+signed if the Dataset has no credentialName, or if S3_ENDPOINT_URL is the only file.
 """
 
 from functools import partial
@@ -18,8 +18,8 @@ DEFAULT_REGION: Final = "us-east-1"
 MAX_KEY_BYTES: Final = 4096
 
 
-class Keys(msgspec.Struct, frozen=True):
-    """What a bucket wants to see; the empty ones: nothing, for a bucket that all may read."""
+class BucketKeys(msgspec.Struct, frozen=True):
+    """Keys and address of a bucket. Without `access` the requests are not signed."""
 
     access: str = ""
     secret: str = ""
@@ -30,20 +30,22 @@ class Keys(msgspec.Struct, frozen=True):
         return f"Keys(endpoint={self.endpoint!r}, region={self.region!r})"
 
 
-class KeyDirectory:
-    """Where keys are: `<root>/<namespace>/<credentialName>/<file>`. None: nowhere.
+class BucketKeyDirectory:
+    """The keys of this node: files `<root>/<namespace>/<credentialName>/<file>`.
 
-    Or `<root>/<namespace>.<credentialName>.<file>`, since a mounted Secret has no directories;
-    neither a namespace nor the name of a file has a dot.
+    Or `<root>/<namespace>.<credentialName>.<file>`, because a mounted Secret has no directories.
+    This name is unique: neither a namespace nor `<file>` contains a dot.
+
+    Args: root: None: this node has no keys
     """
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
 
-    def read(self, namespace: str, name: str) -> Keys:
-        """Raises: SourceError, which quotes nothing of a file"""
+    def read(self, namespace: str, name: str) -> BucketKeys:
+        """Raises: SourceError, which never quotes the content of a file"""
         if not name:
-            return Keys()
+            return BucketKeys()
         if not (is_subdomain(namespace) and is_subdomain(name)):
             raise SourceError("NoCredential", f"spec.credentialName: {name[:64]!r} is no name")
         if self._root is None:
@@ -52,23 +54,23 @@ class KeyDirectory:
                 f"spec.credentialName: this node holds no keys of {name}; "
                 "give its LocalController --credentials-dir",
             )
-        file = partial(_file, self._root, namespace, name)
-        endpoint = _key(file("S3_ENDPOINT_URL"), is_optional=True)
-        access = _key(file("ACCESS_KEY_ID"), is_optional=bool(endpoint))
-        return Keys(
+        file = partial(_key_file, self._root, namespace, name)
+        endpoint = _read_key(file("S3_ENDPOINT_URL"), is_optional=True)
+        access = _read_key(file("ACCESS_KEY_ID"), is_optional=bool(endpoint))
+        return BucketKeys(
             access=access,
-            secret=_key(file("SECRET_ACCESS_KEY"), is_optional=not access),
+            secret=_read_key(file("SECRET_ACCESS_KEY"), is_optional=not access),
             endpoint=endpoint if "://" in endpoint or not endpoint else f"https://{endpoint}",
-            region=_key(file("S3_REGION"), is_optional=True) or DEFAULT_REGION,
+            region=_read_key(file("S3_REGION"), is_optional=True) or DEFAULT_REGION,
         )
 
 
-def _file(root: Path, namespace: str, name: str, key: str) -> Path:
+def _key_file(root: Path, namespace: str, name: str, key: str) -> Path:
     flat = root / f"{namespace}.{name}.{key}"
     return flat if flat.exists() else root / namespace / name / key
 
 
-def _key(file: Path, *, is_optional: bool = False) -> str:
+def _read_key(file: Path, *, is_optional: bool = False) -> str:
     try:
         with file.open("rb") as opened:
             return opened.read(MAX_KEY_BYTES).decode("ascii").strip()
@@ -78,6 +80,6 @@ def _key(file: Path, *, is_optional: bool = False) -> str:
         problem = error.strerror
     except OSError as error:
         problem = error.strerror
-    except UnicodeDecodeError:  # not chained: it quotes what it could not decode
+    except UnicodeDecodeError:  # not chained: the error quotes the content
         problem = "it is not ASCII"
     raise SourceError("NoCredential", f"spec.credentialName: {file} on this node: {problem}")

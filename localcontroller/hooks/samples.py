@@ -1,10 +1,10 @@
-"""How many samples a stream of bytes has, by its format. Pure; memory does not grow with it.
+"""Counts the samples in the content of a Dataset, by its format. Pure; memory does not grow.
 
-Fed by the sources of a Dataset, chunk by chunk, on whichever thread they use. What a sample is
-follows the readers of the worker libraries:
+The sources of Datasets feed the content to a counter, chunk by chunk, on any thread. A sample is
+the same as for the readers of the worker libraries:
 
-    txt     a line, empty ones too
-    csv     a record (RFC 4180) after the header; lines without any text are none
+    txt     a line; an empty line, too
+    csv     a record (RFC 4180) after the header; a line without text is no record
     jsonl   a line with text
 """
 
@@ -15,51 +15,52 @@ from typing import Final, Protocol
 
 from common.errors import EdgeAIError
 
-CHUNK_BYTES: Final = 256 * 1024  # a good size to feed
+CHUNK_BYTES: Final = 256 * 1024  # size of the chunks that sources read
 
 _BOM: Final = b"\xef\xbb\xbf"
-_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # with which no UTF-8 begins
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # UTF-8 text never begins with these
 _LINE_WITH_TEXT: Final = re.compile(rb"[^\s][^\n]*")
-# But for those of fields that end, with no comma or newline before, as most do: nothing of such a
-# field can be mistaken, and the expression is ten times as fast as looking at each.
+# A quote that opens a field. Skips quoted fields without a comma or newline, as most are: they
+# cannot be taken for several fields, and skipping them is ten times as fast.
 _OPENING_QUOTE: Final = re.compile(rb'[,\r\n]"(?![^",\r\n]*"[,\r\n])')
 
 
-class NotUtf8(EdgeAIError):
-    """Bytes in which a newline is not the one that is looked for."""
+class Utf16Content(EdgeAIError):
+    """The content is UTF-16, where newlines are other bytes than in UTF-8."""
 
     def __init__(self) -> None:
         super().__init__("the content is UTF-16, which cannot be counted; convert it to UTF-8")
 
 
-class Counter(Protocol):
-    """`samples` of all that was fed; a last line needs no newline. `feed` raises: NotUtf8"""
+class SampleCounter(Protocol):
+    """Counts the samples of all chunks. The last line needs no newline."""
 
     @property
     def samples(self) -> int: ...
 
-    def feed(self, chunk: bytes) -> None: ...
+    def feed(self, chunk: bytes) -> None:
+        """Raises: Utf16Content"""
 
 
-class Lines:
-    """Lines as bufio.ScanLines and str.readlines see them: ended by LF, or by the end."""
+class LineCounter:
+    """Counts lines, as bufio.ScanLines and str.readlines do: LF or the end ends a line."""
 
     def __init__(self) -> None:
         self.samples = 0
-        self._is_within = False  # the newest line has not ended
+        self._is_in_line = False  # the last line has no newline yet
 
     def feed(self, chunk: bytes) -> None:
         if chunk:
-            self.samples += chunk.count(b"\n") + (chunk[-1:] != b"\n") - self._is_within
-            self._is_within = chunk[-1:] != b"\n"
+            self.samples += chunk.count(b"\n") + (chunk[-1:] != b"\n") - self._is_in_line
+            self._is_in_line = chunk[-1:] != b"\n"
 
 
-class LinesWithText:
-    """Lines that have more than white space."""
+class TextLineCounter:
+    """Counts lines that are not only white space."""
 
     def __init__(self) -> None:
         self.samples = 0
-        self._has_text = False  # the newest line, which has been counted then
+        self._has_text = False  # the last line has text and so was counted
 
     def feed(self, chunk: bytes) -> None:
         start = 0
@@ -68,21 +69,24 @@ class LinesWithText:
             if not start:
                 return
         self.samples += sum(1 for _ in _LINE_WITH_TEXT.finditer(chunk, start))
-        newest = max(chunk.rfind(b"\n") + 1, start)
-        self._has_text = self._is_text(chunk, newest) or (not newest and self._has_text)
+        last_line = max(chunk.rfind(b"\n") + 1, start)
+        self._has_text = self._is_text(chunk, last_line) or (not last_line and self._has_text)
 
     @staticmethod
     def _is_text(chunk: bytes, start: int) -> bool:
         return _LINE_WITH_TEXT.search(chunk, start) is not None
 
 
-class CsvRecords:
-    """Records after the first one. Only a quote that begins a field quotes, as in module csv."""
+class CsvRecordCounter:
+    """Counts the CSV records after the header.
+
+    As in module csv, a quote opens a quoted field only as the first character of the field.
+    """
 
     def __init__(self) -> None:
-        self._records = LinesWithText()
+        self._records = TextLineCounter()
         self._is_quoted = False
-        self._may_open = True  # a quote as the next byte begins, or goes on with, a quoted field
+        self._may_open = True  # a quote as the next byte begins or continues a quoted field
 
     @property
     def samples(self) -> int:
@@ -98,7 +102,7 @@ class CsvRecords:
         end = chunk.find(b'"', start)
         if end < 0:
             return len(chunk)
-        # Should another quote follow, the two stand for one and the field goes on.
+        # Two quotes in a row are one quote character, and the field goes on.
         self._is_quoted, self._may_open = False, True
         return end + 1
 
@@ -108,17 +112,18 @@ class CsvRecords:
             end = quote.end()
         self._is_quoted = end > 0
         plain = chunk[start : end or len(chunk)]
-        self._records.feed(plain)  # with the quote, which is text: an empty field is a record
+        # `plain` includes the opening quote: a record of one empty quoted field counts, too.
+        self._records.feed(plain)
         self._may_open = plain[-1:] in (b",", b"\r", b"\n")
         return start + len(plain)
 
 
-class WithoutMark:
-    """Leaves out the byte order mark that some editors put before UTF-8; refuses another one."""
+class SkipBom:
+    """Skips the byte order mark (BOM) that some editors write before UTF-8; refuses UTF-16."""
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: SampleCounter) -> None:
         self._counter = counter
-        self._start: bytes | None = b""  # None: the start is over
+        self._start: bytes | None = b""  # content that may be part of a BOM; None: after the start
 
     @property
     def samples(self) -> int:
@@ -129,20 +134,20 @@ class WithoutMark:
             self._counter.feed(chunk)
             return
         start = self._start + chunk
-        if any(mark.startswith(start) and mark != start for mark in (_BOM, *_UTF_16)):
+        if any(bom.startswith(start) and bom != start for bom in (_BOM, *_UTF_16)):
             self._start = start
             return
         if start.startswith(_UTF_16):
-            raise NotUtf8
+            raise Utf16Content
         self._start = None
         self._counter.feed(start.removeprefix(_BOM))
 
 
-COUNTERS: Final[Mapping[str, Callable[[], Counter]]] = MappingProxyType(
-    {"txt": Lines, "csv": CsvRecords, "jsonl": LinesWithText}
+COUNTERS: Final[Mapping[str, Callable[[], SampleCounter]]] = MappingProxyType(
+    {"txt": LineCounter, "csv": CsvRecordCounter, "jsonl": TextLineCounter}
 )
 
 
-def counter_of(format_: str) -> Counter:
+def sample_counter(format_: str) -> SampleCounter:
     """Args: format_: a key of COUNTERS"""
-    return WithoutMark(COUNTERS[format_]())
+    return SkipBom(COUNTERS[format_]())

@@ -1,8 +1,9 @@
-"""What the sources of a Dataset have in common: how they are looked at, and how they fail.
+"""What all sources of Datasets share: their interface, their errors, timeouts, and threads.
 
-A source is looked at again and again; it remembers by what mark (size and times, ETag) it knew
-the content, so that only another content is read. What it reads is counted on a few threads, for
-counting takes longer than the event loop may be kept waiting; so may storage, without end.
+A source is a file, an HTTP URL or an S3 URL. The Dataset hook checks each source again and again. A
+source remembers a fingerprint of its content (size and times, or ETag), and reads the content again
+only if the fingerprint has changed. Reading and counting run on a few threads, because counting
+takes too long for the event loop, and storage that is gone may block for ever.
 """
 
 import asyncio
@@ -17,78 +18,103 @@ from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from common.errors import EdgeAIError
-from localcontroller.hooks.samples import COUNTERS, Counter, counter_of
+from localcontroller.hooks.samples import COUNTERS, SampleCounter, sample_counter
 
 T = TypeVar("T")
 
 DIRECTORY: Final = "dir"
 FORMATS: Final = (*COUNTERS, DIRECTORY)
 ENDINGS: Final = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-CONNECT_S: Final = 10.0
-SILENCE_S: Final = 60.0  # without a byte of what is read
-TOTAL_S: Final = 3600.0  # for the whole of one source
-TURN_S: Final = 0.1  # on a thread while others wait for it
+TURN_S: Final = 0.1  # work of one source on a thread before other sources get the thread
+
+
+class DatasetTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of the waits of the Dataset hook, seconds."""
+
+    connect_s: float = 10.0
+    """For a connection to the server of a Dataset."""
+    silence_s: float = 60.0
+    """A server that sends no byte for so long has failed."""
+    total_s: float = 3600.0
+    """For one check of one source."""
+    bucket_retry_s: float = 30.0
+    """For all retries of one request to a bucket."""
+    slot_s: float = 10.0
+    """A check that takes longer gives its slot to another check, and goes on without a slot."""
+    ledger_retry_s: float = 5.0
+    """From a failed operation of the ledger to the next try."""
+
+
+DEFAULT_TIMEOUTS: Final = DatasetTimeouts()
 
 
 class SourceError(EdgeAIError):
-    """Why a source cannot be counted; `reason` is one word in CamelCase for programs."""
+    """The samples of a source cannot be counted. `reason` is one CamelCase word for programs."""
 
     def __init__(self, reason: str, message: str) -> None:
         self.reason, self.message = reason, message
         super().__init__(message)
 
 
-class Source(Protocol):
-    async def look(self) -> int | None:
-        """Samples; None: the content is that of the last look that succeeded.
+class DatasetSource(Protocol):
+    """Where the samples of one Dataset are."""
+
+    async def count_if_changed(self) -> int | None:
+        """Count the samples. None: the content has not changed since the last successful call.
 
         Raises: SourceError
         """
 
 
-class Threads:
-    """Runs what must not run on the event loop, for each URL one thing at a time.
+class SourceThreads:
+    """Runs the blocking work of the sources on threads, one call at a time for each URL.
 
-    What hangs, as storage that is gone does, cannot be ended. So it may keep its thread, but gives
-    back its place; what comes next for the URL waits for it; and the process ends without it.
+    A call on storage that is gone blocks and cannot be ended. Such a call keeps its thread, but
+    gives back its slot after `slot_s`. The next call for the same URL waits for it. The process can
+    end while such a call blocks.
 
-    Args: places: how many things run at a time; place_s: after which one runs beside them
+    Args: slots: how many calls run at a time, not counting calls that gave back their slot
     """
 
-    def __init__(self, places: int, *, place_s: float) -> None:
-        self._places = asyncio.Semaphore(places)
-        self._place_s = place_s
+    def __init__(self, slots: int, timeouts: DatasetTimeouts) -> None:
+        self._slots = asyncio.Semaphore(slots)
+        self._timeouts = timeouts
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by URL
 
     async def run(self, url: str, work: Callable[[], T]) -> T:
-        """What `work` returns or raises; it goes on when nobody waits for it any more."""
+        """Run `work` on a thread. It goes on if the caller is cancelled. Returns: its result"""
         lock = self._locks.setdefault(url, asyncio.Lock())
         await lock.acquire()
         future: Future[T] = Future()
         future.add_done_callback(partial(_release, lock, asyncio.get_running_loop()))
         done = asyncio.wrap_future(future)
         try:
-            async with self._places:
-                # A daemon, unlike those of an Executor, is not joined when the process ends.
+            async with self._slots:
+                # Not an Executor: the process would wait for its threads at the end.
                 args = (future, work)
                 threading.Thread(target=_fulfil, args=args, name="dataset", daemon=True).start()
-                await asyncio.wait({done}, timeout=self._place_s)
+                await asyncio.wait({done}, timeout=self._timeouts.slot_s)
             return await done
         finally:
-            done.cancel()  # what has not begun never will, and lets the lock go
+            done.cancel()  # work that has not begun never begins; this releases the lock
 
     async def in_turns(self, url: str, work: Generator[None, None, T]) -> T:
-        """What `work` returns. It may be left wherever it yields: for others, or for good."""
+        """Run the generator `work` in turns of TURN_S. Returns: what `work` returns.
+
+        After each yield other sources may get the thread, and a cancelled caller ends the work.
+        """
         while True:
             result = await self.run(url, partial(_turn, work))
             if result is not None:
                 return result[0]
 
-    async def count(self, url: str, chunks: AsyncIterator[bytes], counter: Counter) -> int:
-        """Samples of all `chunks`, fed one by one. Raises: what `chunks` raises; TimeoutError"""
+    async def count(self, url: str, chunks: AsyncIterator[bytes], counter: SampleCounter) -> int:
+        """Count the samples of all `chunks`. Raises: TimeoutError; the errors of `chunks`"""
         while True:
-            async with asyncio.timeout(SILENCE_S):
+            async with asyncio.timeout(self._timeouts.silence_s):
                 chunk = await anext(chunks, b"")
             if not chunk:
                 return counter.samples
@@ -96,23 +122,23 @@ class Threads:
 
 
 def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
-    """On the thread."""
+    """Runs on the thread."""
     if not future.set_running_or_notify_cancel():
         return
     try:
         future.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - whoever waits for it has to know
+    except BaseException as error:  # noqa: BLE001 - the caller gets the error
         future.set_exception(error)
 
 
 def _release(lock: asyncio.Lock, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
-    """From any thread."""
-    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+    """Runs on any thread."""
+    with contextlib.suppress(RuntimeError):  # the event loop has ended
         loop.call_soon_threadsafe(lock.release)
 
 
 def _turn(work: Generator[None, None, T]) -> tuple[T] | None:
-    """A part of the work; with the last one its result."""
+    """One turn of the work. Returns: None, or after the last turn the result in a tuple."""
     end_s = time.monotonic() + TURN_S
     while time.monotonic() < end_s:
         try:
@@ -122,9 +148,10 @@ def _turn(work: Generator[None, None, T]) -> tuple[T] | None:
     return None
 
 
-def format_of(declared: str, url: str) -> str:
-    """One of FORMATS: as declared, else by the end of the path; "" where that tells nothing.
+def dataset_format(declared: str, url: str) -> str:
+    """The declared format, or else the format that the file name implies; "": unknown.
 
+    Returns: one of FORMATS, or ""
     Raises: SourceError
     """
     name = declared.lower()
@@ -140,21 +167,23 @@ def format_of(declared: str, url: str) -> str:
     return name
 
 
-def counter_for(format_: str, url: str) -> Counter:
-    """A fresh counter for the content of a file. Raises: SourceError"""
+def file_sample_counter(format_: str, url: str) -> SampleCounter:
+    """A new counter for the content of one file. Raises: SourceError"""
     if not format_:
         raise SourceError(
             "UnknownFormat",
-            f"spec.format: is empty, and the name of {shown(url)} does not tell it; "
+            f"spec.format: is empty, and the name of {redacted_url(url)} does not tell it; "
             f"use one of {', '.join(FORMATS)}",
         )
     if format_ == DIRECTORY:
-        raise SourceError("NotADirectory", f"spec.format: is dir, and {shown(url)} is a file")
-    return counter_of(format_)
+        raise SourceError(
+            "NotADirectory", f"spec.format: is dir, and {redacted_url(url)} is a file"
+        )
+    return sample_counter(format_)
 
 
-def shown(url: str) -> str:
-    """A URL as it may stand in a message: without a password, and without what signs it."""
+def redacted_url(url: str) -> str:
+    """The URL for a message: without the user, the password, and the signature in its query."""
     parts = urlsplit(url)
     if not parts.scheme:
         return url

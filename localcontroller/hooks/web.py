@@ -1,7 +1,7 @@
 """A file behind an http or https URL as the source of a Dataset.
 
-One conditional GET for each look. A server that ignores the condition is told apart by the
-headers of its answer, whose body is then not read.
+Each check is one conditional GET. If the server ignores the condition, the headers of the answer
+show whether the content has changed; the body of unchanged content is not read.
 """
 
 import ssl
@@ -14,13 +14,11 @@ import aiohttp
 
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
-    CONNECT_S,
-    SILENCE_S,
-    TOTAL_S,
+    DatasetTimeouts,
     SourceError,
-    Threads,
-    counter_for,
-    shown,
+    SourceThreads,
+    file_sample_counter,
+    redacted_url,
 )
 
 MAX_REDIRECTS: Final = 5
@@ -28,33 +26,35 @@ _GONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
-class Mark(NamedTuple):
-    """What the server says of a content; empty where it says nothing."""
+class HttpFingerprint(NamedTuple):
+    """The headers that change with the content of the file; "": the server sent no such header."""
 
     etag: str
     modified: str
     length: str
 
 
-NOTHING_SAID: Final = Mark("", "", "")
+NO_FINGERPRINT: Final = HttpFingerprint("", "", "")
 
 
-def new_session() -> aiohttp.ClientSession:
-    """For all sources of this process; bounded in every wait."""
+def new_http_session(timeouts: DatasetTimeouts) -> aiohttp.ClientSession:
+    """The HTTP session of all WebSources."""
     return aiohttp.ClientSession(
         cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=TOTAL_S, sock_connect=CONNECT_S, sock_read=SILENCE_S),
-        trust_env=True,  # proxies
-        # What is sent as it is stored has a length by which a cut is noticed.
+        timeout=aiohttp.ClientTimeout(
+            total=timeouts.total_s, sock_connect=timeouts.connect_s, sock_read=timeouts.silence_s
+        ),
+        trust_env=True,  # use the proxies of the environment
+        # Uncompressed content has a Content-Length, which reveals a body that was cut off.
         headers={"Accept-Encoding": "identity"},
     )
 
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """With the CAs of the system, which take 1 MiB and so are loaded once they are needed.
+    """A TLS context with the CAs of the system. Loaded on first use, because they take 1 MiB.
 
-    aiohttp's own context has none of them in this process: see localcontroller.__main__.
+    aiohttp's own context has no CAs in this process: see localcontroller.__main__.
     """
     context = ssl.create_default_context()
     context.set_alpn_protocols(("http/1.1",))
@@ -62,18 +62,20 @@ def _tls() -> ssl.SSLContext:
 
 
 class WebSource:
+    """A Dataset behind an http or https URL."""
+
     def __init__(
-        self, url: str, format_: str, session: aiohttp.ClientSession, threads: Threads
+        self, url: str, format_: str, session: aiohttp.ClientSession, threads: SourceThreads
     ) -> None:
         self._url = url
         self._format = format_
         self._session = session
         self._threads = threads
-        self._mark = NOTHING_SAID
+        self._fingerprint = NO_FINGERPRINT
 
-    async def look(self) -> int | None:
-        """See Source"""
-        where = f"spec.url: {shown(self._url)}"
+    async def count_if_changed(self) -> int | None:
+        """See DatasetSource."""
+        where = f"spec.url: {redacted_url(self._url)}"
         try:
             return await self._get(where)
         except TimeoutError as error:
@@ -81,30 +83,31 @@ class WebSource:
         except aiohttp.ClientPayloadError as error:
             raise SourceError("Unavailable", f"{where}: ended before its end") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # Texts of aiohttp quote the URL, and so what signs it.
+            # The texts of aiohttp quote the URL with its signature, so they are not used.
             raise SourceError("Unavailable", f"{where}: {_problem(error)}") from error
 
     async def _get(self, where: str) -> int | None:
-        counter, conditions = counter_for(self._format, self._url), self._conditions()
+        counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
         async with self._session.get(
             self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=_tls()
         ) as response:
-            mark = _mark(response)
+            fingerprint = _fingerprint(response)
             if response.status == HTTPStatus.NOT_MODIFIED and conditions:
                 return None
-            _check(response.status, where)
-            if mark == self._mark != NOTHING_SAID:
+            _check_status(response.status, where)
+            if fingerprint == self._fingerprint != NO_FINGERPRINT:
                 response.close()
                 return None
             chunks = _chunks(response.content)
             samples = await self._threads.count(self._url, chunks, counter)
-        self._mark = mark
+        self._fingerprint = fingerprint
         return samples
 
     def _conditions(self) -> dict[str, str]:
-        if self._mark.etag:
-            return {"If-None-Match": self._mark.etag}
-        return {"If-Modified-Since": self._mark.modified} if self._mark.modified else {}
+        etag, modified, _ = self._fingerprint
+        if etag:
+            return {"If-None-Match": etag}
+        return {"If-Modified-Since": modified} if modified else {}
 
 
 async def _chunks(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
@@ -112,13 +115,13 @@ async def _chunks(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _mark(response: aiohttp.ClientResponse) -> Mark:
+def _fingerprint(response: aiohttp.ClientResponse) -> HttpFingerprint:
     headers = response.headers
     etag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
-    return Mark(etag, modified, headers.get("Content-Length", ""))
+    return HttpFingerprint(etag, modified, headers.get("Content-Length", ""))
 
 
-def _check(status: int, where: str) -> None:
+def _check_status(status: int, where: str) -> None:
     """Raises: SourceError"""
     answer = f"{where}: the server answers {status}"
     if status in _GONE:
@@ -130,6 +133,7 @@ def _check(status: int, where: str) -> None:
 
 
 def _problem(error: Exception) -> str:
+    """The text of an error, without the URL."""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return "no TLS with its server that this node trusts"

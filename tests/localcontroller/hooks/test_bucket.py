@@ -9,9 +9,9 @@ from xml.sax.saxutils import escape
 import pytest
 from aiohttp import web
 
-from localcontroller.hooks import bucket
-from localcontroller.hooks.dataset import Options
-from localcontroller.hooks.keys import Keys
+from localcontroller.hooks.dataset import DatasetOptions
+from localcontroller.hooks.keys import BucketKeys
+from localcontroller.hooks.sources import DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Server, serving
 from tests.localcontroller.hooks.world import World, watching
@@ -68,13 +68,13 @@ class Bucket:
         return web.Response(text=text, headers=headers)
 
 
-def keys(root: Path, server: Server, **files: str) -> Options:
+def keys(root: Path, server: Server, **files: str) -> DatasetOptions:
     directory = root / "default" / "s3-key"
     directory.mkdir(parents=True)
     given = {"ACCESS_KEY_ID": "AKID", "SECRET_ACCESS_KEY": SECRET, "S3_ENDPOINT_URL": server.url}
     for name, value in {**given, **files}.items():
         (directory / name).write_text(f"{value}\n")
-    return Options(credentials_dir=root)
+    return DatasetOptions(credentials_dir=root)
 
 
 async def hold(world: World, url: str, **fields: Any) -> None:
@@ -88,10 +88,10 @@ async def test_an_object_is_signed_for_and_sent_again_only_when_it_changed(
     async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
         await hold(world, "s3://b/faces/a.csv")
         assert await world.samples() == 2
-        await world.look_again()
+        await world.check_again()
         assert objects.bodies == 1
         objects.objects["faces/a.csv"] += "3\n"
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 3
 
 
@@ -154,7 +154,7 @@ async def test_an_object_that_is_not_modified_at_the_first_look(
         assert report.details["problem"] == "Unavailable"
         assert "answers 304" in report.reason
         server.answer = Bucket(a_txt="one\n")
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 1
 
 
@@ -200,7 +200,7 @@ async def test_an_object_that_is_not_there_heals(ledger: Ledger, tmp_path: Path)
         await hold(world, "s3://b/a.txt")
         assert await world.problem() == "NotFound"
         objects.objects["a.txt"] = "one\n"
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 1
 
 
@@ -224,7 +224,7 @@ async def test_rotated_keys_are_used_and_wrong_ones_never_quoted(
                 assert SECRET not in text
                 assert "OLD-KEY-ID" not in text
             (tmp_path / "default" / "s3-key" / "ACCESS_KEY_ID").write_text("AKID")
-            await world.look_again()
+            await world.check_again()
             assert await world.samples() == 1
 
 
@@ -236,7 +236,7 @@ async def test_no_server(ledger: Ledger, tmp_path: Path) -> None:
         report, before = await world.report(), ledger.view
         assert report.details["problem"] == "Unavailable"
         assert "error sending request" in report.reason
-        await world.look_again()
+        await world.check_again()
         assert ledger.view is before
 
 
@@ -251,16 +251,19 @@ async def test_a_server_that_refuses_is_reported_once(ledger: Ledger, tmp_path: 
         report, before = await world.report(), ledger.view
         assert report.details["problem"] == "Unavailable"
         assert "400 Bad Request" in report.reason
-        await world.look_again()
+        await world.check_again()
         assert ledger.view is before
 
 
 @pytest.mark.parametrize("url", ["s3://b/a.txt", "s3://b/faces/"])
 async def test_a_server_that_falls_silent_is_given_up(
-    url: str, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bucket, "SILENCE_S", 0.05)
-    async with serving(Bucket()) as server, watching(ledger, keys(tmp_path, server)) as world:
+    timeouts = DatasetTimeouts(silence_s=0.05)
+    async with (
+        serving(Bucket()) as server,
+        watching(ledger, keys(tmp_path, server), timeouts=timeouts) as world,
+    ):
 
         async def silent(_request: web.Request) -> web.StreamResponse:
             await server.released.wait()
@@ -288,12 +291,12 @@ async def test_what_is_cut_is_not_counted(url: str, ledger: Ledger, tmp_path: Pa
         await hold(world, url)
         assert await world.problem() == "Unavailable"
         server.answer = Bucket(a__b_txt="one\ntwo\n", a__c_txt="")
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 2
 
 
 async def test_keys_that_are_not_on_the_node(ledger: Ledger, tmp_path: Path) -> None:
-    async with watching(ledger, Options(credentials_dir=tmp_path)) as world:
+    async with watching(ledger, DatasetOptions(credentials_dir=tmp_path)) as world:
         await hold(world, "s3://b/a.txt")
         report = await world.report()
         assert report.details["problem"] == "NoCredential"
@@ -307,7 +310,7 @@ async def test_a_node_without_keys_says_what_to_do(ledger: Ledger) -> None:
 
 
 async def test_a_name_of_keys_cannot_lead_elsewhere(ledger: Ledger, tmp_path: Path) -> None:
-    async with watching(ledger, Options(credentials_dir=tmp_path)) as world:
+    async with watching(ledger, DatasetOptions(credentials_dir=tmp_path)) as world:
         await hold(world, "s3://b/a.txt", credentialName="../../etc")
         report = await world.report()
         assert report.details["problem"] == "NoCredential"
@@ -315,4 +318,4 @@ async def test_a_name_of_keys_cannot_lead_elsewhere(ledger: Ledger, tmp_path: Pa
 
 
 def test_keys_are_not_in_their_repr() -> None:
-    assert SECRET not in repr(Keys(access="AKID", secret=SECRET))
+    assert SECRET not in repr(BucketKeys(access="AKID", secret=SECRET))

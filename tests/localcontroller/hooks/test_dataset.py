@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,17 @@ from structlog.testing import capture_logs
 
 from common import wire
 from localcontroller.hooks import dataset, files
-from localcontroller.hooks.dataset import Options, Sources, Spec
+from localcontroller.hooks.dataset import DatasetOptions, DatasetSpec, SourceFactory
 from localcontroller.hooks.files import PathSource
-from localcontroller.hooks.sources import Source, Threads
+from localcontroller.hooks.sources import (
+    DEFAULT_TIMEOUTS,
+    DatasetSource,
+    DatasetTimeouts,
+    SourceThreads,
+)
 from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
-from tests.localcontroller.builders import until
 from tests.localcontroller.hooks.world import UID, assign, key, watching
+from tests.waiting import async_eventually
 
 
 async def test_a_dataset_that_comes_is_counted_and_reported(ledger: Ledger, data: Path) -> None:
@@ -37,7 +43,7 @@ async def test_a_changed_file_is_counted_again(ledger: Ledger, data: Path) -> No
     async with watching(ledger) as world:
         await world.hold(url=str(data))
         data.write_text("x,y\n1,2\n3,4\n5,6\n")
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 3
 
 
@@ -51,20 +57,22 @@ async def test_a_file_of_the_same_size_and_another_time_is_counted_again(
         os.utime(data, ns=(before.st_atime_ns, before.st_mtime_ns))
         after = data.stat()
         assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 4
 
 
 def source_of(file: Path, format_: str = "csv") -> PathSource:
-    return PathSource(files.NODE_ROOT, str(file), format_, Threads(1, place_s=1.0))
+    return PathSource(
+        files.NODE_ROOT, str(file), format_, SourceThreads(1, DEFAULT_TIMEOUTS), DEFAULT_TIMEOUTS
+    )
 
 
 async def test_a_file_that_did_not_change_is_not_read(data: Path) -> None:
     source = source_of(data)
-    assert await source.look() == 2
-    assert await source.look() is None
+    assert await source.count_if_changed() == 2
+    assert await source.count_if_changed() is None
     data.touch()
-    assert await source.look() == 2
+    assert await source.count_if_changed() == 2
 
 
 @pytest.mark.parametrize("field", ["st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"])
@@ -73,7 +81,7 @@ async def test_each_thing_that_tells_a_change_is_enough(
 ) -> None:
     """A disk changes few of them alone, so that one would cover for another that is not seen."""
     source, real = source_of(data), os.stat
-    assert await source.look() == 2
+    assert await source.count_if_changed() == 2
 
     def stat(*args: Any, **options: Any) -> SimpleNamespace:
         found = real(*args, **options)
@@ -81,7 +89,7 @@ async def test_each_thing_that_tells_a_change_is_enough(
         return SimpleNamespace(**{**fields, field: fields[field] + 1})
 
     monkeypatch.setattr(os, "stat", stat)
-    assert await source.look() == 2
+    assert await source.count_if_changed() == 2
 
 
 async def test_what_is_written_while_it_is_read_is_counted_by_the_next_look(
@@ -91,12 +99,12 @@ async def test_what_is_written_while_it_is_read_is_counted_by_the_next_look(
     file.touch()
     os.truncate(file, 2**28)  # more than one turn
     source = source_of(file, "txt")
-    look = asyncio.create_task(source.look(), name="look")
-    await until(lambda: position_in(file) > 0)
+    check = asyncio.create_task(source.count_if_changed(), name="check")
+    await async_eventually("a file that is being read", lambda: position_in(file))
     with file.open("r+b") as opened:
         opened.write(b"one\ntwo\nthree\n")
-    assert await look == 1  # the hole that it has seen
-    assert await source.look() == 4
+    assert await check == 1  # the hole that it has seen
+    assert await source.count_if_changed() == 4
 
 
 def position_in(file: Path) -> int:
@@ -122,8 +130,8 @@ async def test_a_settled_dataset_writes_nothing(
         before, written = ledger.view, disk(state_dir)
         assert any(name.startswith("ledger.db") for name in written)
         data.touch()  # so that it is read again, and has as many samples as before
-        await world.look_again()
-        await world.look_again()
+        await world.check_again()
+        await world.check_again()
         assert ledger.view is before
         assert disk(state_dir) == written
 
@@ -133,16 +141,16 @@ async def test_a_restart_reports_nothing_that_was_reported(ledger: Ledger, data:
         await world.hold(url=str(data))
     revision = ledger.view.revision
     async with watching(ledger) as world:
-        await world.look_again()
+        await world.check_again()
         assert ledger.view.revision == revision
 
 
 async def test_the_period_has_jitter(ledger: Ledger, data: Path) -> None:
-    async with watching(ledger, Options(poll_s=100.0)) as world:
+    async with watching(ledger, DatasetOptions(poll_s=100.0)) as world:
         await world.hold(url=str(data))
         for _ in range(20):
-            await world.look_again()
-        waited = world.period.waited_s
+            await world.check_again()
+        waited = world.pauses.periods_s
         assert all(90 <= each <= 110 for each in waited)
         assert max(waited) - min(waited) > 1
 
@@ -220,10 +228,10 @@ async def test_a_problem_heals_even_with_the_same_content(ledger: Ledger, data: 
     async with watching(ledger) as world:
         await world.hold(url=str(link))
         link.unlink()
-        await world.look_again()
+        await world.check_again()
         assert await world.problem() == "NotFound"
         link.symlink_to(data)
-        await world.look_again()
+        await world.check_again()
         assert await world.problem() is None
         assert await world.samples() == 2
 
@@ -233,7 +241,7 @@ async def test_a_problem_that_stays_is_reported_once(ledger: Ledger, data: Path)
     async with watching(ledger) as world:
         await world.hold(url=str(data))
         before = ledger.view
-        await world.look_again()
+        await world.check_again()
         assert ledger.view is before
 
 
@@ -253,17 +261,17 @@ async def test_utf_16_is_told(ledger: Ledger, data: Path) -> None:
 
 
 async def test_an_unforeseen_fault_of_a_source_is_a_problem_of_its_dataset(ledger: Ledger) -> None:
-    class Faulty(Sources):
+    class Faulty(SourceFactory):
         def __init__(self) -> None:
             pass
 
-        def of(self, namespace: str, spec: Spec) -> Source:
+        def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
             raise RuntimeError
 
     await ledger.apply([assign(url="/data/a.csv")])
     (task,) = await ledger.tasks(dataset.PLURAL)
-    faulty = dataset.Dataset(task, Faulty())
-    await faulty.look()
+    faulty = dataset.HeldDataset(task, Faulty())
+    await faulty.check()
     message = faulty.message()
     assert (message.details["problem"], message.reason) == ("InternalError", "RuntimeError")
 
@@ -276,19 +284,25 @@ async def test_a_report_that_is_not_granted_is_not_repeated(ledger: Ledger, data
     body = wire.AssignmentBody("default", "faces", {"url": str(data)}, {})
     async with watching(ledger) as world:
         await ledger.apply([wire.Assign(1, key(), UID, 1, wire.pack(body))])
-        await until(lambda: len(world.period.waited_s) == 1)
+        await world.until_checked(1)
         assert await world.owed() == []
-        await world.look_again()
+        await world.check_again()
+
+
+CANNOT_READ = "cannot read tasks yet"
+
+
+def events(logs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [line["event"] for line in logs]
 
 
 async def test_a_ledger_that_cannot_be_read_yet_is_read_again(
-    ledger: Ledger, data: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, data: Path, state_dir: Path
 ) -> None:
-    monkeypatch.setattr(dataset, "RETRY_S", 0.01)
     away = state_dir.rename(state_dir.with_name("away"))
     with capture_logs() as logs:
-        async with watching(ledger) as world:
-            await until(lambda: "cannot read tasks yet" in [line["event"] for line in logs])
+        async with watching(ledger, timeouts=DatasetTimeouts(ledger_retry_s=0.01)) as world:
+            await async_eventually("a read that fails", lambda: events(logs).count(CANNOT_READ))
             away.rename(state_dir)
             await world.hold(url=str(data))
             assert await world.samples() == 2
@@ -308,7 +322,7 @@ async def test_the_files_of_a_directory_are_counted(ledger: Ledger, tmp_path: Pa
         await world.hold(url=str(images))
         assert await world.samples() == 3
         (images / "cats" / "d.png").touch()
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 4
 
 
@@ -337,9 +351,9 @@ async def test_a_withdrawn_dataset_is_looked_at_no_more(ledger: Ledger, data: Pa
         await world.hold(url=str(data), name="other", uid="uid-o")
         await ledger.apply([wire.Withdraw(1, key(), UID)])
         data.write_text("x\n")
-        looks = len(world.period.waited_s)
-        await world.look_again()
-        assert len(world.period.waited_s) == looks + 1
+        checks = len(world.pauses.periods_s)
+        await world.check_again()
+        assert len(world.pauses.periods_s) == checks + 1
         (row,) = await ledger.workers()
         assert (row.name, row.worker.numbers) == ("other", {"numberOfSamples": 0})
 
@@ -353,7 +367,7 @@ async def test_a_dataset_that_leaves_and_returns_is_reported_again(
         back = assign(url=str(data))
         await ledger.apply([wire.Withdraw(1, key(), UID), back])
         assert await world.owed() == []
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 2
 
 

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from common import wire
-from localcontroller.hooks import bucket, dataset, files
-from localcontroller.hooks.dataset import MAX_LOOKS, Options
-from localcontroller.hooks.sources import Threads
+from localcontroller.hooks.dataset import MAX_CHECKS, DatasetOptions
+from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts, SourceThreads
 from localcontroller.ledger.ledger import Ledger
-from tests.localcontroller.builders import until
 from tests.localcontroller.hooks.world import assign, watching
 from tests.localcontroller.test_process import running
+from tests.waiting import async_eventually
 
 
 def in_s3(name: str = "faces") -> wire.Assign:
@@ -73,69 +72,60 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mount]:
     mount.is_back.set()
 
 
-async def test_looks_that_hang_keep_no_other_waiting(
-    ledger: Ledger, tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+async def test_checks_that_hang_keep_no_other_waiting(
+    ledger: Ledger, tmp_path: Path, keys: Path
 ) -> None:
-    monkeypatch.setattr(dataset, "PLACE_S", 0.05)
     (tmp_path / "a.txt").write_text("one\n")
-    async with watching(ledger, Options(credentials_dir=keys)) as world:
-        await ledger.apply([in_s3(f"hangs-{number}") for number in range(MAX_LOOKS)])
+    timeouts = DatasetTimeouts(slot_s=0.05)
+    async with watching(ledger, DatasetOptions(credentials_dir=keys), timeouts=timeouts) as world:
+        await ledger.apply([in_s3(f"hangs-{number}") for number in range(MAX_CHECKS)])
         await world.hold(url=str(tmp_path / "a.txt"))
         assert await world.samples() == 1
 
 
-async def test_what_hangs_is_not_asked_again_until_it_answers(
-    ledger: Ledger, mount: Mount, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with watching(ledger) as world:
-        with monkeypatch.context() as patch:
-            patch.setattr(files, "TOTAL_S", 0.1)
-            await world.hold(url=str(mount.file))
-            assert "cannot be read within" in (await world.report()).reason
-            told = ledger.view
-            await world.look_again()
-            await world.look_again()
+async def test_what_hangs_is_not_asked_again_until_it_answers(ledger: Ledger, mount: Mount) -> None:
+    async with watching(ledger, timeouts=DatasetTimeouts(total_s=0.3)) as world:
+        await world.hold(url=str(mount.file))
+        assert "cannot be read within" in (await world.report()).reason
+        told = ledger.view
+        await world.check_again()
+        await world.check_again()
         assert ledger.view is told
         assert mount.calls == 1
         mount.is_back.set()
-        await world.look_again()
+        await world.until_counted(2)
         assert await world.problem() is None
-        assert await world.samples() == 2
 
 
 async def test_a_dataset_that_is_made_again_does_not_ask_what_hangs_either(
-    ledger: Ledger, mount: Mount, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, mount: Mount
 ) -> None:
     elsewhere = mount.file.with_name("elsewhere.csv")
     elsewhere.write_text("x,y\n1,2\n")
-    async with watching(ledger) as world:
-        with monkeypatch.context() as patch:
-            patch.setattr(files, "TOTAL_S", 0.1)
-            await world.hold(url=str(mount.file))
-            await world.hold(url=str(mount.file), format="txt", version=2)
+    async with watching(ledger, timeouts=DatasetTimeouts(total_s=0.3)) as world:
+        await world.hold(url=str(mount.file))
+        await world.hold(url=str(mount.file), format="txt", version=2)
         report = await world.report()
         assert (report.status, report.details["generation"]) == ("lost", "2")
         assert mount.calls == 1
         await world.hold(url=str(elsewhere), version=3)
-        assert await world.samples() == 1
+        await world.until_counted(1)
 
 
-async def test_keys_that_hang_are_told(
-    ledger: Ledger, keys: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bucket, "TOTAL_S", 0.1)
-    async with watching(ledger, Options(credentials_dir=keys)) as world:
+async def test_keys_that_hang_are_told(ledger: Ledger, keys: Path) -> None:
+    options, timeouts = DatasetOptions(credentials_dir=keys), DatasetTimeouts(total_s=0.1)
+    async with watching(ledger, options, timeouts=timeouts) as world:
         await ledger.apply([in_s3()])
-        await until(world.period.waited_s.copy)
+        await world.until_checked(1)
         report = await world.report()
         assert report.details["problem"] == "NoCredential"
         assert report.reason.startswith("spec.credentialName: its files cannot be read within")
 
 
-async def test_who_waits_for_a_place_in_vain_is_in_nobodys_way(mount: Mount) -> None:
-    threads = Threads(1, place_s=60.0)
+async def test_who_waits_for_a_slot_in_vain_is_in_nobodys_way(mount: Mount) -> None:
+    threads = SourceThreads(1, DEFAULT_TIMEOUTS)
     hanging = asyncio.create_task(threads.run("hangs", mount.file.stat), name="hanging")
-    await until(lambda: mount.calls)
+    await async_eventually("a call that hangs", lambda: mount.calls)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await threads.run("other", os.getpid)
@@ -151,7 +141,7 @@ async def test_a_process_ends_while_a_look_hangs(state_dir: Path, keys: Path) ->
     await ledger.close()
     async with running(state_dir, "--credentials-dir", str(keys)) as controller:
         pipe = keys / "default" / "s3-key" / "ACCESS_KEY_ID"
-        writer = await until(lambda: writer_of(pipe))  # and now it is waited for what comes
+        writer = await async_eventually("a reader of the pipe", lambda: writer_of(pipe))
         try:
             assert await controller.end(signal.SIGTERM) == 0
         finally:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localcontroller.hooks import files
-from localcontroller.hooks.dataset import Options
+from localcontroller.hooks.dataset import DatasetOptions
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.world import watching
 
@@ -14,7 +14,7 @@ async def test_paths_are_below_the_root_of_the_node(ledger: Ledger, tmp_path: Pa
     file = tmp_path / "rootfs" / "data" / "a.txt"
     file.parent.mkdir(parents=True)
     file.write_text("one\n")
-    async with watching(ledger, Options(data_root=tmp_path / "rootfs")) as world:
+    async with watching(ledger, DatasetOptions(data_root=tmp_path / "rootfs")) as world:
         await world.hold(url="/data/a.txt")
         assert await world.samples() == 1
 
@@ -57,7 +57,7 @@ async def test_links_lead_where_they_lead_on_the_node(
     if is_on_the_way:
         (rootfs / "data" / "also").symlink_to("/data")
     url = "/data/also/link.txt" if is_on_the_way else "/data/link.txt"
-    async with watching(ledger, Options(data_root=rootfs)) as world:
+    async with watching(ledger, DatasetOptions(data_root=rootfs)) as world:
         await world.hold(url=url)
         problem = await world.problem()
         assert (await world.samples() if problem is None else problem) == expected
@@ -70,7 +70,7 @@ async def test_a_link_to_a_directory_leads_where_it_leads_on_the_node(
     target: str, expected: int | str, ledger: Ledger, rootfs: Path
 ) -> None:
     (rootfs / "data" / "link").symlink_to(target.format(outside=rootfs.parent))
-    async with watching(ledger, Options(data_root=rootfs)) as world:
+    async with watching(ledger, DatasetOptions(data_root=rootfs)) as world:
         await world.hold(url="/data/link", format="dir")
         problem = await world.problem()
         assert (await world.samples() if problem is None else problem) == expected
@@ -83,8 +83,8 @@ def test_as_many_links_are_followed_as_the_node_follows(tmp_path: Path) -> None:
         (tmp_path / f"{number + 1}").symlink_to(f"{number}")
     last, one_more = (f"{tmp_path}/{files.MAX_LINKS + extra}" for extra in (0, 1))
     assert Path(last).stat()
-    assert files.resolve(files.NODE_ROOT, last) == tmp_path / "0"
+    assert files.resolve_on_node(files.NODE_ROOT, last) == tmp_path / "0"
     with pytest.raises(OSError, match="Too many levels"):
         Path(one_more).stat()
     with pytest.raises(OSError, match="Too many levels"):
-        files.resolve(files.NODE_ROOT, one_more)
+        files.resolve_on_node(files.NODE_ROOT, one_more)

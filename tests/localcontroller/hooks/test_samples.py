@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from localcontroller.hooks.samples import CHUNK_BYTES, COUNTERS, NotUtf8, counter_of
+from localcontroller.hooks.samples import CHUNK_BYTES, COUNTERS, Utf16Content, sample_counter
 
 CASES = {
     "txt: nothing": ("txt", b"", 0),
@@ -47,7 +47,7 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def count(format_: str, chunks: Iterable[bytes]) -> int:
-    counter = counter_of(format_)
+    counter = sample_counter(format_)
     for chunk in chunks:
         counter.feed(chunk)
     return counter.samples
@@ -70,7 +70,7 @@ def test_samples(case: str, size: int) -> None:
 @pytest.mark.parametrize("format_", COUNTERS)
 def test_utf_16_is_refused(format_: str, mark: bytes, size: int) -> None:
     """Wrongly counted without a word, otherwise."""
-    with pytest.raises(NotUtf8, match="convert it to UTF-8"):
+    with pytest.raises(Utf16Content, match="convert it to UTF-8"):
         count(format_, cut(mark + "x\n1\n".encode("utf-16-le"), size))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from localcontroller.hooks import sources
+from localcontroller.hooks.sources import DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Answer, serving
 from tests.localcontroller.hooks.world import watching
@@ -43,11 +43,11 @@ async def test_a_file_is_sent_again_only_when_it_changed(case: str, ledger: Ledg
     async with serving(content) as server, watching(ledger) as world:
         await world.hold(url=f"{server.url}/a.csv")
         assert await world.samples() == 2
-        await world.look_again()
+        await world.check_again()
         assert (len(server.requests), content.bodies) == (2, 1)
         content.text += "3\n"
         content.headers = {name: f"{value} new" for name, value in content.headers.items()}
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 3
 
 
@@ -60,7 +60,7 @@ async def test_the_body_of_a_server_that_ignores_conditions_is_not_counted_again
         await world.hold(url=f"{server.url}/a.csv")
         content.text = "x\n987\n"  # as long, fewer samples, the same ETag
         before = ledger.view
-        await world.look_again()
+        await world.check_again()
         assert ledger.view is before
 
 
@@ -69,7 +69,7 @@ async def test_without_any_validator_another_length_is_another_content(ledger: L
     async with serving(content) as server, watching(ledger) as world:
         await world.hold(url=f"{server.url}/a.csv")
         content.text += "3\n"
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 3
 
 
@@ -86,7 +86,7 @@ async def test_a_stream_without_length_is_counted_each_time(ledger: Ledger) -> N
     async with serving(stream) as server, watching(ledger) as world:
         await world.hold(url=f"{server.url}/a.csv")
         lines.append(b"2\n")
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 2
 
 
@@ -132,7 +132,7 @@ async def test_a_problem_is_reported_and_heals(case: str, ledger: Ledger) -> Non
         assert report.reason.startswith(f"spec.url: {server.url}/a.csv")
         assert text in report.reason
         server.answer = Content()
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 2
 
 
@@ -148,7 +148,7 @@ async def test_what_was_cut_is_read_again_even_with_the_same_etag(ledger: Ledger
     async with serving(cut_with_etag) as server, watching(ledger) as world:
         await world.hold(url=f"{server.url}/a.csv")
         server.answer = Content(ETag='"v1"')
-        await world.look_again()
+        await world.check_again()
         assert await world.samples() == 2
 
 
@@ -163,11 +163,10 @@ async def test_nobody_listens(ledger: Ledger) -> None:
 
 
 async def test_a_server_that_falls_silent_is_given_up(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger,
 ) -> None:
-    monkeypatch.setattr(sources, "SILENCE_S", 0.05)
-
-    async with serving(status(200)) as server, watching(ledger) as world:
+    timeouts = DatasetTimeouts(silence_s=0.05)
+    async with serving(status(200)) as server, watching(ledger, timeouts=timeouts) as world:
 
         async def silent(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse(headers={"Content-Length": "1000"})

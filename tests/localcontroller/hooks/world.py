@@ -1,4 +1,4 @@
-"""A LocalController's datasets hook on a real ledger, whose period ends when a test says so."""
+"""The Dataset hook on a real ledger. The period between two checks ends when a test says so."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,11 @@ from typing import Any
 from common import wire
 from common.edge_session import Outgoing
 from common.ids import TaskKey, Uid, WorkerName
-from localcontroller.hooks.dataset import Datasets, Options
+from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
+from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
-from tests.localcontroller.builders import report_of, until
+from tests.localcontroller.builders import report_of
+from tests.waiting import async_eventually
 
 UID = Uid("uid-d")
 
@@ -25,37 +27,64 @@ def assign(*, name: str = "faces", uid: str = UID, version: int = 1, **spec: Any
     return wire.Assign(1, key(name), Uid(uid), version, wire.pack(body))
 
 
-class Period:
-    """Stands in for sleeping: ends for all that wait when told."""
+class Pauses:
+    """Stands in for sleeping. Periods end when a test calls `end_period`, slots after `slot_s`."""
 
-    def __init__(self) -> None:
-        self.waited_s: list[float] = []
-        self._end = asyncio.Event()
+    def __init__(self, timeouts: DatasetTimeouts) -> None:
+        self.periods_s: list[float] = []  # all periods that began; one begins after each check
+        self.slot_s = timeouts.slot_s  # a test may change it between checks
+        self._default_slot_s = timeouts.slot_s
+        self._period_end = asyncio.Event()
 
     async def __call__(self, delay_s: float) -> None:
-        self.waited_s.append(delay_s)
-        await self._end.wait()
+        if delay_s == self._default_slot_s:
+            await asyncio.sleep(self.slot_s)
+        else:
+            self.periods_s.append(delay_s)
+            await self._period_end.wait()
 
-    def end(self) -> None:
-        self._end.set()
-        self._end = asyncio.Event()
+    def end_period(self) -> None:
+        self._period_end.set()
+        self._period_end = asyncio.Event()
 
 
 class World:
-    def __init__(self, ledger: Ledger, period: Period) -> None:
+    def __init__(self, ledger: Ledger, pauses: Pauses) -> None:
         self.ledger = ledger
-        self.period = period
+        self.pauses = pauses
 
     async def hold(self, **fields: Any) -> None:
-        """A Dataset comes, and has been looked at."""
-        looks = len(self.period.waited_s)
+        """Assign a Dataset, and wait for the end of its first check."""
+        before = len(self.pauses.periods_s)
         assert await self.ledger.apply([assign(**fields)]) == [""]
-        await until(lambda: len(self.period.waited_s) > looks)
+        await self.until_checked(before + 1)
 
-    async def look_again(self) -> None:
-        looks = len(self.period.waited_s)
-        self.period.end()
-        await until(lambda: len(self.period.waited_s) > looks)
+    async def check_again(self) -> None:
+        before = len(self.pauses.periods_s)
+        self.pauses.end_period()
+        await self.until_checked(before + 1)
+
+    async def until_checked(self, count: int) -> None:
+        """Wait for the end of so many checks since the start."""
+
+        def check() -> bool:
+            ended = len(self.pauses.periods_s)
+            assert ended >= count, f"{ended} checks"
+            return True
+
+        await async_eventually(f"the end of check number {count}", check)
+
+    async def until_counted(self, samples: int) -> None:
+        """Check again until the report has so many samples."""
+
+        async def check() -> bool:
+            await self.check_again()
+            report = await self.report()
+            found = report.task_info.get("numberOfSamples")
+            assert (report.status, found) == ("running", samples), f"{report.status}: {found}"
+            return True
+
+        await async_eventually(f"{samples} samples", check)
 
     async def owed(self) -> list[Outgoing]:
         return await self.ledger.reports()
@@ -72,12 +101,17 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def watching(ledger: Ledger, options: Options | None = None) -> AsyncIterator[World]:
-    period = Period()
-    hook = Datasets(ledger, options or Options(), pause=period)
+async def watching(
+    ledger: Ledger,
+    options: DatasetOptions | None = None,
+    *,
+    timeouts: DatasetTimeouts = DEFAULT_TIMEOUTS,
+) -> AsyncIterator[World]:
+    pauses = Pauses(timeouts)
+    hook = DatasetHook(ledger, options or DatasetOptions(), timeouts=timeouts, pause=pauses)
     task = asyncio.create_task(hook.run(), name="datasets")
     try:
-        yield World(ledger, period)
+        yield World(ledger, pauses)
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
