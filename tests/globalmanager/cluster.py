@@ -31,6 +31,7 @@ from localcluster.objects.store import Store
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.waiting import async_eventually
 
 TOKEN = "token-of-a-test"
 CRDS = ResourceType(
@@ -154,6 +155,16 @@ class Manager:
 
     def phase(self, name: str) -> str:
         return str(self.status(name).get("phase", ""))
+
+    async def wait_for_phase(self, name: str, phase: str = "Ready") -> None:
+        """Until the engine's cache has it."""
+
+        def check() -> bool:
+            status = self.status(name)
+            assert status.get("phase") == phase, f"status is {status}"
+            return True
+
+        await async_eventually(f"phase {phase} of job {name}", check)
 
 
 def key_of(name: str, namespace: str = "default") -> TaskKey:

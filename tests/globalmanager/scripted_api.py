@@ -13,6 +13,8 @@ import msgspec
 import yaml
 from aiohttp import web
 
+from tests.waiting import async_eventually
+
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -34,6 +36,16 @@ class ScriptedApi:
     def paths(self, kind: str) -> list[web.Request]:
         """The requests of one kind: "list", "watch" or "other"."""
         return [request for request in self.seen if _kind(request) == kind]
+
+    async def wait_for(self, kind: str, count: int) -> None:
+        """Until there were so many requests of that kind, and no more."""
+
+        def check() -> bool:
+            seen = [request.path_qs for request in self.paths(kind)]
+            assert len(seen) == count, f"{len(seen)}: {seen}"
+            return True
+
+        await async_eventually(f"{count} {kind} requests", check)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append(request)

@@ -248,7 +248,7 @@ async def test_what_nodes_hold_of_a_job_stays_when_its_kind_fails_and_the_others
             "manager.edge.nodes_of('good') == ['n1']",
             lambda: manager.edge.nodes_of("good") == ["n1"],
         )
-        await async_eventually("the good job ready", lambda: manager.phase("good") == "Ready")
+        await manager.wait_for_phase("good")
         assert manager.edge.nodes_of("bad") == ["n1"]
         await user.change_spec("bad", bug="")
         await async_eventually(

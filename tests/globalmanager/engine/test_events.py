@@ -13,7 +13,6 @@ from globalmanager.kube.client import KubeClient
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.globalmanager.waiting import until
 from tests.waiting import async_eventually
 
 ABOUT = make("a", namespace="default")
@@ -109,7 +108,7 @@ async def test_a_refused_event_is_dropped_and_the_next_one_sent(
     async with running(scripted_client, lambda: dropped.append(None)) as recorder:
         for word in "abc":
             recorder.record(ABOUT, Event(Severity.NORMAL, "R", word))
-        await until(lambda: len(scripted.seen) == 3)
+        await scripted.wait_for("other", 3)
     assert len(dropped) == 2
 
 
@@ -120,7 +119,7 @@ async def test_an_event_is_sent_again_once_the_api_is_available(
     scripted.others = [scripted.failure(503, "ServiceUnavailable"), scripted.json({}, 201)]
     async with running(scripted_client, lambda: dropped.append(None)) as recorder:
         recorder.record(ABOUT, READY)
-        await until(lambda: len(scripted.seen) == 2)
+        await scripted.wait_for("other", 2)
     first, second = map(msgspec.json.decode, scripted.bodies)
     assert first["metadata"]["name"] == second["metadata"]["name"] == event_ref(ABOUT, READY).name
     assert dropped == []

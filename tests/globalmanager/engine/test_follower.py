@@ -39,7 +39,7 @@ async def test_who_begins_to_lead_does_what_was_left_undone(cluster: Cluster, us
         await async_eventually("manager.edge.nodes_of('a')", lambda: manager.edge.nodes_of("a"))
         fence.open_until(math.inf)
         manager.engine.leadership_changed(True)
-        await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+        await manager.wait_for_phase("a")
 
 
 async def test_who_was_deposed_writes_nothing_more_and_is_ready_to_lead_again(

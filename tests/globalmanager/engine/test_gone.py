@@ -23,7 +23,6 @@ from tests.globalmanager.engine.late_watch import LateWatch, serve_late_watch
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig
-from tests.globalmanager.waiting import until
 from tests.waiting import async_eventually
 
 A = ObjectRef(GADGETS, "default", "a")
@@ -45,7 +44,7 @@ async def late_manager(late: LateWatch, tmp_path: Path) -> AsyncIterator[Manager
 
 async def make_ready(manager: Manager, user: User, name: str = "a", **spec: str) -> Object:
     made = await user.create(GADGETS, gadget(name, node="n1", **spec))
-    await until(lambda: manager.phase(name) == "Ready")
+    await manager.wait_for_phase(name)
     return made
 
 
@@ -64,7 +63,9 @@ async def test_a_dead_jobs_children_are_not_made_again(
     late.flowing.clear()
     late.told.clear()
     await user.delete(GADGETS, "a")
-    await until(lambda: late_manager.edge.forgotten == [key_of("a")])
+    await async_eventually(
+        "the edge to be told to forget a", lambda: late_manager.edge.forgotten == [key_of("a")]
+    )
     await settle(late_manager)
     assert late.waiting > 0, "the watch was to be late"
     assert late.created == []
@@ -85,7 +86,9 @@ async def test_late_news_of_a_dead_job_do_not_bring_it_back(
     await user.change_spec("a", data="changed again")
     late.told.clear()
     await user.delete(GADGETS, "a")
-    await until(lambda: late_manager.edge.forgotten == [key_of("a")])
+    await async_eventually(
+        "the edge to be told to forget a", lambda: late_manager.edge.forgotten == [key_of("a")]
+    )
     seen: list[bool] = []
     store = late_manager.engine._store(GADGETS)
     store.subscribe(lambda _old, new: seen.append(new is not None))
@@ -103,7 +106,7 @@ async def test_a_job_that_lives_gets_its_deleted_child_again_though_its_watch_is
     before = await user.get(CONFIGMAPS, "a-config")
     await user.delete(CONFIGMAPS, "a-config")
     assert before is not None
-    await until(lambda: len(late.created) == 2)
+    await async_eventually("the child to be created again", lambda: len(late.created) == 2)
     await settle(late_manager)
     after = await user.get(CONFIGMAPS, "a-config")
     assert after is not None
@@ -116,12 +119,14 @@ async def test_a_job_that_is_being_deleted_gets_no_child_again_though_its_watch_
     """As with `kubectl delete --cascade=foreground`: the children go first."""
     held = {"name": "a", "namespace": "default", "finalizers": ["test.edgeai.io/held"]}
     await user.create(GADGETS, {**gadget("a"), "metadata": held})
-    await until(lambda: late_manager.phase("a") == "Ready")
+    await late_manager.wait_for_phase("a")
     late.flowing.clear()
     late.told.clear()
     await user.delete(GADGETS, "a")
     await user.delete(CONFIGMAPS, "a-config")
-    await until(lambda: ("get", "200") in late_manager.requests)
+    await async_eventually(
+        "a question to the API about the job", lambda: ("get", "200") in late_manager.requests
+    )
     await settle(late_manager)
     assert late.created == []
 
@@ -144,10 +149,12 @@ async def test_a_dead_jobs_beginning_that_is_told_late_makes_nothing(
         late.flowing.clear()
         await user.create(GADGETS, gadget("a", node="n1"))
         await user.delete(GADGETS, "a")
-        await until(lambda: late.waiting == 1)
+        await async_eventually("a line that waits", lambda: late.waiting == 1)
         late.one_by_one = True
         late.flowing.set()
-        await until(lambda: manager.edge.forgotten == [key_of("a")])
+        await async_eventually(
+            "the edge to be told to forget a", lambda: manager.edge.forgotten == [key_of("a")]
+        )
         assert late.waiting == 2, "the watch has told of the beginning only"
         assert late.created == []
 
@@ -161,8 +168,10 @@ async def test_who_takes_a_dead_jobs_name_gets_children_and_the_dead_one_none(
     await user.delete(GADGETS, "a")
     new = await user.create(GADGETS, gadget("a", node="n1", data="new"))
     uid = new["metadata"]["uid"]
-    await until(lambda: any(each.owner == uid for each in late.created))
-    await until(lambda: late_manager.phase("a") == "Ready")
+    await async_eventually(
+        "a child of the new job", lambda: any(each.owner == uid for each in late.created)
+    )
+    await late_manager.wait_for_phase("a")
     assert late.waiting > 0, "the watch was to be late"
     late.flowing.set()
     await settle(late_manager)
@@ -181,13 +190,15 @@ async def test_what_an_edge_reports_of_a_dead_job_withdraws_it(
     kubeconfig = write_kubeconfig(tmp_path / "follower-kubeconfig", late.url, TOKEN)
     async with run_manager(kubeconfig, fence=Fence()) as follower:
         made = await user.create(GADGETS, gadget("a", node="n1"))
-        await until(lambda: follower.edge.nodes_of("a") == ["n1"])
+        await async_eventually("an assignment of a", lambda: follower.edge.nodes_of("a") == ["n1"])
         late.flowing.clear()
         await user.delete(GADGETS, "a")
         uid = Uid(made["metadata"]["uid"])
         with pytest.raises(NotFound):
             await follower.engine.status_writer.update(A, uid, lambda _: {"workers": {"w": 1}})
-        await until(lambda: follower.edge.forgotten == [key_of("a")])
+        await async_eventually(
+            "the edge to be told to forget a", lambda: follower.edge.forgotten == [key_of("a")]
+        )
 
 
 async def test_jobs_that_come_and_go_leave_nothing_behind(
@@ -207,7 +218,9 @@ async def test_jobs_that_come_and_go_leave_nothing_behind(
     late.flowing.set()
     for number in range(90, 100):
         await user.delete(GADGETS, f"g{number}")
-    await until(lambda: len(late_manager.edge.desired) == 0)
+    await async_eventually(
+        "the end of every assignment", lambda: len(late_manager.edge.desired) == 0
+    )
 
     async def nothing_is_left() -> bool:
         return not (await user.client.list(CONFIGMAPS)).items

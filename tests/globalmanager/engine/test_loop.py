@@ -46,7 +46,7 @@ async def test_a_new_resource_gets_its_child_its_status_and_its_assignment(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     assert await data_of(user, "a") == "x"
     assert manager.edge.nodes_of("a") == ["n1"]
     stored = await user.get(GADGETS, "a")
@@ -70,7 +70,7 @@ async def test_a_settled_system_writes_nothing(manager: Manager, user: User) -> 
 
 async def test_a_changed_spec_reaches_child_and_node(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     await user.change_spec("a", data="y", node="n2")
     await async_eventually(
         "manager.status('a').get('observedGeneration') == 2",
@@ -87,9 +87,7 @@ async def test_what_the_api_refuses_is_told_once_and_tried_again(
     foreign = {"metadata": {"name": "a-config", "namespace": "default"}, "data": {"data": "mine"}}
     await user.create(CONFIGMAPS, foreign)
     await user.create(GADGETS, gadget("a"))
-    await async_eventually(
-        "manager.phase('a') == 'NameConflict'", lambda: manager.phase("a") == "NameConflict"
-    )
+    await manager.wait_for_phase("a", "NameConflict")
     refused = manager.requests.count(("create", "409"))
     await async_eventually(
         "manager.requests.count(('create', '409')) > refused + 2",
@@ -98,12 +96,12 @@ async def test_what_the_api_refuses_is_told_once_and_tried_again(
     assert [verb for verb, code in manager.writes if code == "200"] == ["patch"]
     assert await data_of(user, "a") == "mine"
     await user.delete(CONFIGMAPS, "a-config")
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
 
 
 async def test_a_deleted_child_comes_back(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("a"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     before = await user.get(CONFIGMAPS, "a-config")
     await user.delete(CONFIGMAPS, "a-config")
     await settle(manager)
@@ -115,7 +113,7 @@ async def test_a_deleted_child_comes_back(manager: Manager, user: User) -> None:
 
 async def test_a_child_that_was_tampered_with_is_mended(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("a", data="x"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     ref = ObjectRef(CONFIGMAPS, "default", "a-config")
     await user.client.merge_patch(ref, {"data": {"data": "tampered"}})
     await async_eventually(
@@ -128,7 +126,7 @@ async def test_a_deleted_resource_is_forgotten_and_its_child_goes(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     await user.delete(GADGETS, "a")
     await async_eventually(
         "manager.edge.forgotten == [key_of('a')]", lambda: manager.edge.forgotten == [key_of("a")]
@@ -142,7 +140,7 @@ async def test_a_resource_made_anew_under_its_name_gets_a_child_of_its_own(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="old"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     await user.delete(GADGETS, "a")
     again = await user.create(GADGETS, gadget("a", node="n1", data="new"))
     uid = again["metadata"]["uid"]
@@ -159,7 +157,7 @@ async def test_a_resource_made_anew_goes_on_as_soon_as_its_past_has_ended(
 ) -> None:
     """Its own next try would be a minute away."""
     await user.create(GADGETS, gadget("a"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     config = ObjectRef(CONFIGMAPS, "default", "a-config")
     await user.client.merge_patch(config, {"metadata": {"finalizers": ["test.edgeai.io/held"]}})
     await user.delete(GADGETS, "a")
@@ -173,7 +171,7 @@ async def test_a_resource_made_anew_goes_on_as_soon_as_its_past_has_ended(
         "manager.engine.by_uid(again['metadata']['uid']) is not None",
         lambda: manager.engine.by_uid(again["metadata"]["uid"]) is not None,
     )
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
 
 
 async def test_a_terminating_resource_creates_nothing(manager: Manager, user: User) -> None:
@@ -181,7 +179,7 @@ async def test_a_terminating_resource_creates_nothing(manager: Manager, user: Us
         GADGETS,
         {**gadget("a"), "metadata": {"name": "a", "namespace": "default", "finalizers": ["t/x"]}},
     )
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     await user.delete(GADGETS, "a")
     await settle(manager)
     await user.delete(CONFIGMAPS, "a-config")
@@ -196,18 +194,16 @@ async def test_a_resource_waits_for_what_it_refers_to_and_proceeds_when_it_appea
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", part="p"))
-    await async_eventually(
-        "manager.phase('a') == 'Waiting'", lambda: manager.phase("a") == "Waiting"
-    )
+    await manager.wait_for_phase("a", "Waiting")
     await user.create(PARTS, {"metadata": {"name": "p", "namespace": "default"}})
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
 
 
 async def test_contact_with_a_node_concerns_what_is_assigned_there(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     manager.edge.connect("n1")
     await async_eventually(
         "manager.status('a').get('connected') is True",
@@ -219,7 +215,7 @@ async def test_a_plan_that_asks_for_it_is_made_again_though_nothing_changed(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1", bug="restless"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     before = reconciles(manager)
     await async_eventually(
         "reconciles(manager) > before + 3", lambda: reconciles(manager) > before + 3
@@ -239,11 +235,11 @@ async def test_a_kind_that_fails_for_one_resource_does_not_harm_another(
 ) -> None:
     await user.create(GADGETS, gadget("bad", node="n1", bug="plan"))
     await user.create(GADGETS, gadget("good", node="n1"))
-    await async_eventually("the good job ready", lambda: manager.phase("good") == "Ready")
+    await manager.wait_for_phase("good")
     assert manager.phase("bad") == ""
     assert manager.edge.nodes_of("bad") == ["n1"]
     await user.change_spec("bad", bug="")
-    await async_eventually("the bad job ready", lambda: manager.phase("bad") == "Ready")
+    await manager.wait_for_phase("bad")
 
 
 async def test_the_node_learns_its_task_even_if_the_plan_cannot_be_carried_out(
@@ -258,18 +254,16 @@ async def test_the_node_learns_its_task_even_if_the_plan_cannot_be_carried_out(
     await async_eventually(
         "('create', '409') in manager.writes", lambda: ("create", "409") in manager.writes
     )
-    await async_eventually(
-        "manager.phase('a') == 'NameConflict'", lambda: manager.phase("a") == "NameConflict"
-    )
+    await manager.wait_for_phase("a", "NameConflict")
     await user.delete(CONFIGMAPS, "a-config")
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
 
 
 async def test_an_outage_of_the_api_is_survived(cluster: Cluster, user: User) -> None:
     settings = EngineSettings(informer=FAST, stale_after_s=0.1)
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a", node="n1"))
-        await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+        await manager.wait_for_phase("a")
         await cluster.stop()
         await async_eventually(
             "not manager.engine.health().ready", lambda: not manager.engine.health().ready
@@ -277,7 +271,7 @@ async def test_an_outage_of_the_api_is_survived(cluster: Cluster, user: User) ->
         await cluster.start()
         await user.create(GADGETS, gadget("b"))
         await user.delete(GADGETS, "a")
-        await async_eventually("job b ready", lambda: manager.phase("b") == "Ready")
+        await manager.wait_for_phase("b")
         await async_eventually(
             "manager.edge.nodes_of('a') == []", lambda: manager.edge.nodes_of("a") == []
         )
@@ -290,7 +284,7 @@ async def test_a_restart_finds_everything_done(
     manager: Manager, user: User, cluster: Cluster
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     await settle(manager)
     async with run_manager(cluster.kubeconfig) as restarted:
         await restarted.engine.initially_reconciled.wait()
@@ -306,7 +300,7 @@ async def test_success_forgets_the_failures_before_it(manager: Manager, user: Us
     await user.create(GADGETS, gadget("a", bug="plan"))
     await async_eventually("failures() > 0", lambda: failures() > 0)
     await user.change_spec("a", bug="")
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     await async_eventually("failures() == 0", lambda: failures() == 0)
 
 
@@ -388,7 +382,7 @@ async def test_a_missing_crd_is_named_with_its_remedy_and_found_once_installed(
         assert "gadgets.test.edgeai.io" in manager.engine.health().reasons[0]
         await user.install_crds()
         await user.create(GADGETS, gadget("a"))
-        await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+        await manager.wait_for_phase("a")
         assert manager.engine.health().ready
 
 
@@ -441,13 +435,13 @@ async def test_only_the_watched_namespace_is_served(cluster: Cluster, user: User
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a", namespace="other"))
         await user.create(GADGETS, gadget("b"))
-        await async_eventually("job b ready", lambda: manager.phase("b") == "Ready")
+        await manager.wait_for_phase("b")
         assert manager.engine.find(key_of("a", "other")) is None
 
 
 async def test_objects_are_found_by_key_uid_and_plural(manager: Manager, user: User) -> None:
     made = await user.create(GADGETS, gadget("a"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     uid = Uid(made["metadata"]["uid"])
     served = manager.engine.by_uid(uid)
     assert served is not None
@@ -473,7 +467,7 @@ async def test_nodes_are_known(manager: Manager, user: User) -> None:
 async def test_metrics_tell_what_was_done(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("good"))
     await user.create(GADGETS, gadget("bad", bug="plan"))
-    await async_eventually("the good job ready", lambda: manager.phase("good") == "Ready")
+    await manager.wait_for_phase("good")
     await settle(manager)
 
     def value(name: str, **labels: str) -> float:

@@ -198,7 +198,7 @@ async def test_a_scaler_that_belongs_to_another_job_is_left_to_it(
 ) -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": True}
     await user.create(GADGETS, gadget("a"))
-    await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     holder = await user.get(gadgets.CONFIGMAPS, "a-config")
     assert holder is not None
     other |= {"name": "a-config", "uid": holder["metadata"]["uid"]}

@@ -19,7 +19,6 @@ from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.globalmanager.waiting import until
 from tests.waiting import async_eventually
 
 SETTINGS = InformerSettings(watch_s=60.0, backoff_base_s=0.02, backoff_max_s=0.05)
@@ -93,7 +92,7 @@ async def test_a_list_goes_on_without_what_is_too_deep(
     good = msgspec.json.encode(make("good", version=4))
     scripted.lists = [scripted.text(page(deep("bad", 3), good, version=5).decode())]
     scripted.watches = [scripted.stream(event("ADDED", make("new", version=6)), then="hang")]
-    await until(lambda: running.names == ["good", "new"])
+    await async_eventually("a store of good and new", lambda: running.names == ["good", "new"])
     assert running.set_aside == ["bad"]
     assert running.informer.problem == ""
     assert len(scripted.paths("list")) == 1
@@ -114,7 +113,7 @@ async def test_a_watch_goes_on_after_what_cannot_be_read(
         ),
         scripted.stream(then="hang"),
     ]
-    await until(lambda: len(scripted.paths("watch")) == 2)
+    await scripted.wait_for("watch", 2)
     assert running.names == ["good"]
     assert running.set_aside == ["deep", "huge", "odd"]
     assert [object_.name for object_ in running.told] == ["deep", "odd", "huge"]
@@ -134,7 +133,7 @@ async def test_what_was_known_stays_until_it_can_be_read_again(
         scripted.stream(event("MODIFIED", odd("a", 6)), event("ERROR", {"code": 410})),
         scripted.hang(),
     ]
-    await until(lambda: len(scripted.paths("watch")) == 2)
+    await scripted.wait_for("watch", 2)
     assert running.set_aside == ["a"]
     assert running.changes == [(None, "3")]
     assert len(running.told) == 1, "a relist repeats nothing"
@@ -151,7 +150,7 @@ async def test_what_is_repaired_or_deleted_is_not_set_aside_any_more(
         scripted.stream(repair, line(b"DELETED", deep("b", 7)), event("DELETED", make("c"))),
         scripted.stream(then="hang"),
     ]
-    await until(lambda: len(scripted.paths("watch")) == 2)
+    await scripted.wait_for("watch", 2)
     assert running.set_aside == ["d"]
     assert running.names == ["a"]
     assert scripted.paths("watch")[1].query["resourceVersion"] == "1"
@@ -162,7 +161,7 @@ async def test_a_known_object_is_deleted_though_its_last_state_cannot_be_read(
 ) -> None:
     scripted.lists = [scripted.listing(make("a", version=3), version=5)]
     scripted.watches = [scripted.stream(line(b"DELETED", deep("a", 6)), then="hang")]
-    await until(lambda: running.changes == [(None, "3"), ("3", None)])
+    await async_eventually("the deletion", lambda: running.changes == [(None, "3"), ("3", None)])
 
 
 async def test_a_list_that_lacks_an_object_ends_that_it_is_set_aside(
@@ -170,7 +169,7 @@ async def test_a_list_that_lacks_an_object_ends_that_it_is_set_aside(
 ) -> None:
     scripted.lists = [scripted.listing(odd("a", 3), version=5), scripted.listing(version=9)]
     scripted.watches = [scripted.failure(410, "Expired"), scripted.stream(then="hang")]
-    await until(lambda: len(scripted.paths("watch")) == 2)
+    await scripted.wait_for("watch", 2)
     assert running.set_aside == []
 
 
@@ -185,7 +184,7 @@ async def test_a_successor_that_cannot_be_read_keeps_nothing_of_its_predecessor(
     ]
     news = event("ADDED", successor) if way == "watch" else event("ERROR", {"code": 410})
     scripted.watches = [scripted.stream(news), scripted.hang()]
-    await until(lambda: running.set_aside == ["a"])
+    await async_eventually("a to be set aside", lambda: running.set_aside == ["a"])
     assert running.changes == [(None, "3"), ("3", None)]
 
 
@@ -197,7 +196,7 @@ async def test_what_has_another_fault_is_told_again(
         scripted.stream(event("MODIFIED", odd("a", 6)), line(b"MODIFIED", deep("a", 7))),
         scripted.stream(then="hang"),
     ]
-    await until(lambda: len(scripted.paths("watch")) == 2)
+    await scripted.wait_for("watch", 2)
     assert ["labels" in object_.problem for object_ in running.told] == [True, False]
 
 
@@ -238,11 +237,11 @@ def set_aside(manager: Manager) -> float | None:
 
 async def test_others_are_reconciled_and_the_fault_is_told(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("bad", node="n1"))
-    await until(lambda: manager.phase("bad") == "Ready")
+    await manager.wait_for_phase("bad")
     await make_unreadable(user, "bad")
-    await until(lambda: set_aside(manager) == 1)
+    await async_eventually("one object that is set aside", lambda: set_aside(manager) == 1)
     await user.create(GADGETS, gadget("good", node="n1"))
-    await until(lambda: manager.phase("good") == "Ready")
+    await manager.wait_for_phase("good")
     health = manager.engine.health()
     assert health.ready
     assert any("default/bad is set aside: spec.data.a" in reason for reason in health.reasons)
@@ -255,18 +254,20 @@ async def test_what_runs_stays_and_nothing_new_is_made_until_it_can_be_read(
     manager: Manager, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
-    await until(lambda: manager.phase("a") == "Ready")
+    await manager.wait_for_phase("a")
     await make_unreadable(user, "a")
-    await until(lambda: set_aside(manager) == 1)
+    await async_eventually("one object that is set aside", lambda: set_aside(manager) == 1)
     assert manager.edge.nodes_of("a") == ["n1"]
     assert await user.get(CONFIGMAPS, "a-config") is not None
     await user.delete(CONFIGMAPS, "a-config")
     await user.create(GADGETS, gadget("b"))
-    await until(lambda: manager.phase("b") == "Ready")
+    await manager.wait_for_phase("b")
     assert await user.get(CONFIGMAPS, "a-config") is None
     await user.change_spec("a", data="flat")
-    await until(lambda: set_aside(manager) == 0)
-    await until(lambda: manager.status("a").get("observedGeneration") == 3)
+    await async_eventually("nothing to be set aside", lambda: set_aside(manager) == 0)
+    await async_eventually(
+        "generation 3 in the status", lambda: manager.status("a").get("observedGeneration") == 3
+    )
     assert await user.get(CONFIGMAPS, "a-config") is not None
 
 
@@ -275,10 +276,12 @@ async def test_a_manager_that_starts_beside_it_is_ready(cluster: Cluster, user: 
     await make_unreadable(user, "bad")
     await user.create(GADGETS, gadget("good", node="n1"))
     async with run_manager(cluster.kubeconfig) as manager:
-        await until(manager.engine.initially_reconciled.is_set)
-        await until(lambda: manager.phase("good") == "Ready")
+        await async_eventually(
+            "the first reconcile of each job", manager.engine.initially_reconciled.is_set
+        )
+        await manager.wait_for_phase("good")
         assert manager.engine.health().ready
         assert set_aside(manager) == 1
         await user.delete(GADGETS, "bad")
-        await until(lambda: set_aside(manager) == 0)
+        await async_eventually("nothing to be set aside", lambda: set_aside(manager) == 0)
         assert manager.engine.health().reasons == ()

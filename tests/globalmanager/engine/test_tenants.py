@@ -126,7 +126,7 @@ async def writer(cluster: Cluster, user: User) -> Writer:
 @pytest.fixture
 async def manager(cluster: Cluster, writer: Writer) -> AsyncIterator[Manager]:
     async with run_manager(cluster.kubeconfig, kinds=(KIND,)) as manager:
-        await async_eventually("job a ready", lambda: manager.phase("a") == "Ready")
+        await manager.wait_for_phase("a")
         yield manager
 
 

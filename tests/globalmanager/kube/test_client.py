@@ -17,7 +17,7 @@ from globalmanager.kube.lines import MAX_LINE_BYTES
 from globalmanager.kube.rate import Share
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
-from tests.globalmanager.waiting import until
+from tests.waiting import async_eventually
 
 REF = ObjectRef(PODS, "ns", "a")
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}}
@@ -299,7 +299,7 @@ async def test_a_new_line_ends_what_hangs_on_the_old_one(
     patient = scripted_client.apart(ClientSettings(deadline_s=60))
     watch = asyncio.create_task(lines_of(patient), name="watch")
     get = asyncio.create_task(patient.get(REF), name="get")
-    await until(lambda: len(scripted.seen) == 2)
+    await async_eventually("a watch and a get", lambda: len(scripted.seen) == 2)
     redialled = scripted_client.redialled
     await scripted_client.redial(deadline_s=60)
     for task in (watch, get):
@@ -333,7 +333,7 @@ async def test_a_server_that_cannot_answer_leaves_the_old_line(
     scripted.others = [scripted.failure(code, "Busy")]
     patient = scripted_client.apart(ClientSettings(deadline_s=60))
     watch = asyncio.create_task(lines_of(patient), name="watch")
-    await until(lambda: scripted.seen)
+    await async_eventually("a watch", lambda: scripted.seen)
     redialled = scripted_client.redialled
     with pytest.raises(Unavailable):
         await scripted_client.redial(deadline_s=60)
@@ -371,6 +371,6 @@ async def test_a_report_passes_a_queue_of_plans(
     async with TaskGroup() as tasks:
         for _ in range(30):
             tasks.create_task(ask(plans, "plan"), name="plan")
-        await until(lambda: len(answered) == 5)
+        await async_eventually("five answers", lambda: len(answered) == 5)
         tasks.create_task(ask(reports, "report"), name="report")
     assert answered.index("report") < 10
