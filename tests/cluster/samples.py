@@ -4,7 +4,7 @@ from typing import Any
 
 from edgeai.api import Object
 from tests.cluster.client import Client
-from tests.globalmanager.kinds.samples import spec
+from tests.globalmanager.kinds.samples import joint_inference_spec
 
 
 def model(name: str, namespace: str, *, group: str = "edgeai.io") -> Object:
@@ -28,5 +28,5 @@ def service(namespace: str, *, name: str = "digits", **changed: Any) -> Object:
         "apiVersion": "edgeai.io/v1alpha1",
         "kind": "JointInferenceService",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": spec(**changed),
+        "spec": joint_inference_spec(**changed),
     }

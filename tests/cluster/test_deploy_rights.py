@@ -26,7 +26,7 @@ from tests.cluster.programs import Program, free_port
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
 from tests.cluster.test_deploy import rendered
-from tests.globalmanager.kinds.samples import federated
+from tests.globalmanager.kinds.samples import federated_learning_spec
 from tests.waiting import eventually
 
 DEPLOY: Final = CHECKOUT / "deploy"
@@ -265,7 +265,7 @@ def one_of_each(namespace: str) -> Iterator[Object]:
 
 
 def federation(namespace: str, group: str, name: str) -> Object:
-    spec = federated(1)
+    spec = federated_learning_spec(1)
     spec["trainingWorkers"][0]["dataset"] = {"name": "pictures"}
     return {
         "apiVersion": f"{group}/v1alpha1",

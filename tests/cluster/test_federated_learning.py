@@ -12,7 +12,7 @@ from edgeai.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import model
-from tests.globalmanager.kinds.samples import federated
+from tests.globalmanager.kinds.samples import federated_learning_spec
 from tests.jobs import Job
 
 # The garbage collector looks for new types twice a minute.
@@ -28,7 +28,7 @@ class Federation(Job):
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
-        spec = federated()
+        spec = federated_learning_spec()
         spec["aggregationWorker"]["nodeName"] = "cloud0"
         manifest = {
             "apiVersion": "edgeai.io/v1alpha1",
@@ -107,7 +107,7 @@ def test_an_edit_replaces_the_worker_that_it_concerns(job: Federation, neighbour
     before = job.uids()
     container = {"name": "main", "image": "registry.test/worker:2"}
     changed = {"dataset": {"name": "data1"}, "template": {"spec": {"containers": [container]}}}
-    job.edit(trainingWorkers=[federated()["trainingWorkers"][0], changed])
+    job.edit(trainingWorkers=[federated_learning_spec()["trainingWorkers"][0], changed])
     job.wait_for_new(before, TRAIN_1)
     job.wait_for("observedGeneration", 2)
 

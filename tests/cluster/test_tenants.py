@@ -10,7 +10,7 @@ from tests.cluster.client import Client
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models, model, service
 from tests.cluster.test_federated_learning import dataset
-from tests.globalmanager.kinds.samples import federated
+from tests.globalmanager.kinds.samples import federated_learning_spec
 from tests.waiting import eventually
 
 SPY: Final = "edge1"
@@ -149,5 +149,5 @@ def federation(namespace: str) -> Object:
         "apiVersion": "edgeai.io/v1alpha1",
         "kind": "FederatedLearningJob",
         "metadata": {"name": "digits", "namespace": namespace},
-        "spec": federated(1),
+        "spec": federated_learning_spec(1),
     }

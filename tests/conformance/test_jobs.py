@@ -8,7 +8,7 @@ import yaml
 
 from tests.conformance.client import MERGE_PATCH, Object
 from tests.conformance.space import Space
-from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, spec
+from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, joint_inference_spec
 
 CHECKOUT: Final = Path(__file__).parents[2]
 EXAMPLE: Final = CHECKOUT / "examples" / "joint_inference" / "joint_inference.yaml"
@@ -22,7 +22,7 @@ def job(name: str = "digits", *, group: str = "edgeai.io") -> Object:
         "apiVersion": f"{group}/v1alpha1",
         "kind": "JointInferenceService",
         "metadata": {"name": name},
-        "spec": spec(),
+        "spec": joint_inference_spec(),
     }
 
 

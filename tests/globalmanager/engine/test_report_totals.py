@@ -18,7 +18,7 @@ from globalmanager.kube.errors import NotFound
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.builders import report
 from tests.globalmanager.cluster import CRDS, Cluster, User
-from tests.globalmanager.kinds.samples import EDGEAI, spec
+from tests.globalmanager.kinds.samples import EDGEAI, joint_inference_spec
 
 REF: Final = ObjectRef(EDGEAI, "default", "digits")
 UPLOADED: Final = {"edge-a": 1, "edge-b": 20, "edge-c": 300}
@@ -58,7 +58,7 @@ class Field:
 async def field(bare_cluster: Cluster, user: User) -> AsyncIterator[Field]:
     await user.create(CRDS, crd(KIND, EDGEAI))
     metadata = {"name": REF.name, "namespace": REF.namespace}
-    made = await user.create(EDGEAI, {"metadata": metadata, "spec": spec()})
+    made = await user.create(EDGEAI, {"metadata": metadata, "spec": joint_inference_spec()})
     requests: list[str] = []
     async with await KubeClient.from_kubeconfig(
         bare_cluster.kubeconfig, on_request=lambda verb, _code, _s: requests.append(verb)

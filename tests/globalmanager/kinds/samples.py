@@ -106,37 +106,39 @@ spec:
 """
 
 
-def proposal() -> World:
+def proposal_service() -> World:
     """The proposal's sample, with all that it refers to."""
     world = World(KIND, from_yaml(PROPOSAL), EDGEAI)
     world.model("small-model", "/models/small.pb").model("big-model", "/models/big.pb")
     return world.nodes("edge0", "solar-corona-cloud")
 
 
-def sedna_style() -> World:
+def sedna_service() -> World:
     """A Sedna manifest: one model on the node, one in a bucket."""
     world = World(KIND, from_yaml(SEDNA_STYLE), SEDNA)
     world.model("bird-small", "/models/bird/small.pb")
     return world.model("bird-big", "s3://birds/big.pb", credentialName="s3-key").nodes("edge0")
 
 
-def worker(model: str, **fields: Any) -> dict[str, Any]:
+def worker_spec(model: str, **fields: Any) -> dict[str, Any]:
     container = {"name": "main", "image": f"registry.test/{model}:1"}
     template = {"spec": {"containers": [container]}}
     return {"model": {"name": model}, "template": template, **fields}
 
 
-def spec(*, edge: Any = None, cloud: Any = None) -> dict[str, Any]:
+def joint_inference_spec(*, edge: Any = None, cloud: Any = None) -> dict[str, Any]:
     """Two workers, the edge one on edge0, with these fields changed."""
     return {
-        "edgeWorker": {**worker("small", nodeName="edge0"), **(edge or {})},
-        "cloudWorker": {**worker("big"), **(cloud or {})},
+        "edgeWorker": {**worker_spec("small", nodeName="edge0"), **(edge or {})},
+        "cloudWorker": {**worker_spec("big"), **(cloud or {})},
     }
 
 
-def digits(given: Any = None, *, type_: ResourceType = EDGEAI, name: str = "digits") -> World:
+def small_service(
+    given: Any = None, *, type_: ResourceType = EDGEAI, name: str = "digits"
+) -> World:
     """A small service `digits` with all that it refers to."""
-    world = World(KIND, job(name, spec() if given is None else given), type_)
+    world = World(KIND, job(name, joint_inference_spec() if given is None else given), type_)
     return world.model("small").model("big").nodes("edge0", "edge1")
 
 
@@ -185,7 +187,7 @@ spec:
 """
 
 
-def federated(trainers: int = 2, **fields: Any) -> dict[str, Any]:
+def federated_learning_spec(trainers: int = 2, **fields: Any) -> dict[str, Any]:
     """Spec of a job whose trainer N is on the node of Dataset dataN."""
     container = {"name": "main", "image": "registry.test/worker:1"}
     template = {"spec": {"containers": [container]}}
@@ -198,15 +200,17 @@ def federated(trainers: int = 2, **fields: Any) -> dict[str, Any]:
     }
 
 
-def federation(trainers: int = 2, **fields: Any) -> World:
+def federated_job(trainers: int = 2, **fields: Any) -> World:
     """A job, with all that it refers to."""
-    world = World(FEDERATED, job("digits", federated(trainers, **fields))).model("small")
+    world = World(FEDERATED, job("digits", federated_learning_spec(trainers, **fields))).model(
+        "small"
+    )
     for number in range(trainers):
         world.dataset(f"data{number}", f"edge{number}").nodes(f"edge{number}")
     return world
 
 
-def sedna_federated() -> World:
+def sedna_federated_job() -> World:
     world = World(FEDERATED, from_yaml(SEDNA_FEDERATED), FEDERATED.resources[1])
     world.model("surface-defect-detection-model", "/model/latest.h5").nodes(
         "cloud0", "edge1", "edge2"

@@ -1,5 +1,6 @@
 """FederatedLearningJob: which objects are created, and when."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -7,13 +8,17 @@ import pytest
 from globalmanager.contract import Action, Adopt, Delete, Object, PatchStatus
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
-from tests.globalmanager.builders import World, at, job
-from tests.globalmanager.kinds.samples import federated, federation, sedna_federated
+from tests.globalmanager.builders import NOW, World, at, job
+from tests.globalmanager.kinds.samples import (
+    federated_job,
+    federated_learning_spec,
+    sedna_federated_job,
+)
 
-ALL = ["digits-aggregation", "digits-train-0", "digits-train-1"]
+POD_NAMES = ["digits-aggregation", "digits-train-0", "digits-train-1"]
 
 
-def pods(world: World) -> list[str]:
+def pod_names(world: World) -> list[str]:
     return [name.removeprefix("Pod/") for name in world.names() if name.startswith("Pod/")]
 
 
@@ -30,24 +35,23 @@ def env(world: World, name: str) -> dict[str, str]:
     }
 
 
-def acts(world: World, now: Any = None) -> list[str]:
-    """The next plan's actions, as "Create digits-train-0"."""
-    plan = world.plan() if now is None else world.plan(now)
-    return [f"{type(action).__name__} {name_of(action)}" for action in plan.actions]
+def planned_actions(world: World, now: datetime = NOW) -> list[str]:
+    """The actions of the next plan, for example "Create digits-train-0"."""
+    return [f"{type(action).__name__} {object_name(action)}" for action in world.plan(now).actions]
 
 
-def name_of(action: Action) -> str:
+def object_name(action: Action) -> str:
     if isinstance(action, Delete | PatchStatus | Adopt):
         return action.ref.name
     name: str = action.object["metadata"]["name"]
     return name
 
 
-# ---- what is made -------------------------------------------------------------------------------
+# ---- created objects ----------------------------------------------------------------------------
 
 
 def test_sednas_sample_becomes_a_service_and_three_pods() -> None:
-    world = sedna_federated().settle()
+    world = sedna_federated_job().settle()
     assert world.names() == [
         "Pod/surface-defect-detection-aggregation",
         "Pod/surface-defect-detection-train-0",
@@ -55,14 +59,14 @@ def test_sednas_sample_becomes_a_service_and_three_pods() -> None:
         "Service/surface-defect-detection-aggregation",
     ]
     assert pod_spec(world, "surface-defect-detection-train-1")["nodeName"] == "edge2"
-    restarts = {pod_spec(world, name)["restartPolicy"] for name in pods(world)}
+    restarts = {pod_spec(world, name)["restartPolicy"] for name in pod_names(world)}
     assert restarts == {"OnFailure"}
     service = world.child("Service", "surface-defect-detection-aggregation")
     assert [port["port"] for port in service["spec"]["ports"]] == [7363]
 
 
 def test_the_environment_of_sednas_aggregator() -> None:
-    given = env(sedna_federated().settle(), "surface-defect-detection-aggregation")
+    given = env(sedna_federated_job().settle(), "surface-defect-detection-aggregation")
     assert len(given.pop("JOB_SECRET")) == 64
     assert given == {
         "NAMESPACE": "default",
@@ -81,7 +85,7 @@ def test_the_environment_of_sednas_aggregator() -> None:
 
 def test_a_model_may_be_a_directory_of_the_root() -> None:
     """Sedna's examples name a directory; the aggregator keeps the rounds in it."""
-    world = federation().model("small", "/model").settle()
+    world = federated_job().model("small", "/model").settle()
     given = env(world, "digits-aggregation")
     assert given["MODEL_URL"] == "/home/data/model"
     assert given["FEDERATION_STATE_DIR"] == "/home/data/model/.edgeai-uid-1"
@@ -90,7 +94,7 @@ def test_a_model_may_be_a_directory_of_the_root() -> None:
 
 
 def test_the_environment_of_sednas_trainer() -> None:
-    world = sedna_federated().settle()
+    world = sedna_federated_job().settle()
     given = env(world, "surface-defect-detection-train-0")
     assert given.pop("LC_SERVER").startswith("http://$(HOST_IP):9100/w/")
     assert (
@@ -115,14 +119,14 @@ def test_the_environment_of_sednas_trainer() -> None:
 
 
 def test_each_trainer_has_a_secret_of_its_own() -> None:
-    world = federation().settle()
-    servers = {env(world, name)["LC_SERVER"] for name in ALL[1:]}
+    world = federated_job().settle()
+    servers = {env(world, name)["LC_SERVER"] for name in POD_NAMES[1:]}
     assert len(servers) == 2
 
 
-def test_weights_through_a_bucket() -> None:
+def test_workers_that_exchange_weights_through_a_bucket_get_its_keys() -> None:
     s3 = {"aggDataPath": "s3://bucket/weights", "credentialName": "keys"}
-    world = federation(transmitter={"s3": s3}).settle()
+    world = federated_job(transmitter={"s3": s3}).settle()
     (container,) = pod_spec(world, "digits-train-0")["containers"]
     given = {item["name"]: item for item in container["env"]}
     assert given["TRANSMITTER"]["value"] == "s3"
@@ -130,27 +134,27 @@ def test_weights_through_a_bucket() -> None:
     assert given["ACCESS_KEY_ID"]["valueFrom"]["secretKeyRef"]["name"] == "keys"
 
 
-def test_a_trainer_follows_its_dataset() -> None:
-    world = federation().settle()
-    assert [pod_spec(world, name).get("nodeName") for name in ALL] == [None, "edge0", "edge1"]
+def test_a_trainer_runs_on_the_node_of_its_dataset() -> None:
+    world = federated_job().settle()
+    assert [pod_spec(world, name).get("nodeName") for name in POD_NAMES] == [None, "edge0", "edge1"]
 
 
-def test_a_result_for_a_bucket_is_left_to_the_worker() -> None:
-    world = federation().model("small", "s3://bucket/model").settle()
+def test_the_worker_itself_writes_a_result_into_a_bucket() -> None:
+    world = federated_job().model("small", "s3://bucket/model").settle()
     assert env(world, "digits-aggregation")["MODEL_URL"] == "s3://bucket/model"
     assert env(world, "digits-aggregation")["FEDERATION_STATE_DIR"].startswith("/var/lib/")
     assert "initContainers" not in pod_spec(world, "digits-aggregation")
 
 
 def test_a_settled_job_plans_nothing() -> None:
-    world = federation().settle()
+    world = federated_job().settle()
     world.pods_become("Running")
     world.settle()
     plan = world.plan()
     assert (plan.actions, plan.status, plan.events) == ((), None, ())
 
 
-# ---- what is waited for -------------------------------------------------------------------------
+# ---- waiting ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,26 +165,26 @@ def test_a_settled_job_plans_nothing() -> None:
     ],
 )
 def test_a_job_waits_for_missing_objects_by_name(kind: str, name: str, reason: str) -> None:
-    world = federation().without(kind, name)
+    world = federated_job().without(kind, name)
     world.settle()
     assert world.names() == []
     resolved = world.condition("ResolvedRefs")
     assert (resolved["status"], resolved["reason"]) == ("False", reason)
     assert f"{kind} default/{name}" in resolved["message"]
     world.model("small").dataset("data1", "edge1").settle()
-    assert pods(world) == ALL
+    assert pod_names(world) == POD_NAMES
 
 
-def test_a_dataset_on_another_node_than_its_worker_is_told() -> None:
-    spec = federated()
+def test_a_dataset_on_another_node_than_its_trainer_is_reported() -> None:
+    spec = federated_learning_spec()
     spec["trainingWorkers"][1]["nodeName"] = "edge7"
-    world = federation(trainingWorkers=spec["trainingWorkers"]).nodes("edge7")
+    world = federated_job(trainingWorkers=spec["trainingWorkers"]).nodes("edge7")
     world.settle()
     resolved = world.condition("ResolvedRefs")
     assert resolved["reason"] == "DatasetElsewhere"
     assert "data1" in resolved["message"]
     assert "edge7" in resolved["message"]
-    assert pods(world) == []
+    assert pod_names(world) == []
 
 
 SHARED_NODE = (
@@ -191,33 +195,35 @@ SHARED_NODE = (
 
 
 @pytest.mark.parametrize("named", [(), (0,), (1,)], ids=["by none", "by the first", "by the other"])
-def test_two_datasets_on_one_node_are_told_until_one_is_corrected(named: tuple[int, ...]) -> None:
+def test_two_datasets_on_one_node_are_reported_until_one_is_corrected(
+    named: tuple[int, ...],
+) -> None:
     """Either worker may name its node itself; when both do, the spec alone is refused."""
-    workers = federated()["trainingWorkers"]
+    workers = federated_learning_spec()["trainingWorkers"]
     for index in named:
         workers[index]["nodeName"] = "edge0"
-    world = federation(trainingWorkers=workers).dataset("data1", "edge0").settle()
+    world = federated_job(trainingWorkers=workers).dataset("data1", "edge0").settle()
     resolved = world.condition("ResolvedRefs")
     assert (resolved["status"], resolved["reason"]) == ("False", "NodeUsedTwice")
     assert resolved["message"] == SHARED_NODE
-    assert pods(world) == []
+    assert pod_names(world) == []
     for index in named:
         workers[index]["nodeName"] = f"edge{index}"
-    world.change(federated(trainingWorkers=workers))
+    world.change(federated_learning_spec(trainingWorkers=workers))
     world.dataset("data1", "edge1").settle()
     assert world.condition("ResolvedRefs")["status"] == "True"
-    assert pods(world) == ALL
+    assert pod_names(world) == POD_NAMES
 
 
-def test_one_dataset_for_two_workers_is_told() -> None:
-    workers = federated()["trainingWorkers"]
-    world = federation(trainingWorkers=[workers[0], workers[0]])
+def test_one_dataset_for_two_trainers_is_reported() -> None:
+    workers = federated_learning_spec()["trainingWorkers"]
+    world = federated_job(trainingWorkers=[workers[0], workers[0]])
     world.settle()
     assert world.condition("ResolvedRefs")["reason"] == "NodeUsedTwice"
 
 
-def test_a_dataset_that_moves_to_anothers_node_leaves_the_running_workers_alone() -> None:
-    world = federation().settle()
+def test_running_trainers_stay_when_a_dataset_moves_to_the_node_of_another() -> None:
+    world = federated_job().settle()
     world.pods_become("Running").settle()
     plan = world.dataset("data1", "edge0").plan()
     assert plan.actions == ()
@@ -227,11 +233,11 @@ def test_a_dataset_that_moves_to_anothers_node_leaves_the_running_workers_alone(
     assert world.status["phase"] == "Training"
     world.dataset("data1", "edge1").settle()
     assert world.condition("ResolvedRefs")["status"] == "True"
-    assert pods(world) == ALL
+    assert pod_names(world) == POD_NAMES
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"trainingWorkers": []}, "spec.trainingWorkers"),
         ({"transmitter": {}}, "spec.transmitter: has neither ws nor s3"),
@@ -256,79 +262,80 @@ def test_a_dataset_that_moves_to_anothers_node_leaves_the_running_workers_alone(
         (
             {
                 "trainingWorkers": [
-                    {**worker, "nodeName": "edge0"} for worker in federated()["trainingWorkers"]
+                    {**worker, "nodeName": "edge0"}
+                    for worker in federated_learning_spec()["trainingWorkers"]
                 ]
             },
             "spec.trainingWorkers[1].nodeName: 'edge0' is the node of spec.trainingWorkers[0]",
         ),
     ],
 )
-def test_a_spec_that_cannot_run_is_refused_by_field(fields: Any, says: str) -> None:
-    world = federation(**fields)
+def test_a_spec_that_cannot_run_is_refused_by_field(fields: Any, message: str) -> None:
+    world = federated_job(**fields)
     world.settle()
     accepted = world.condition("Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
-    assert accepted["message"].startswith(says)
+    assert accepted["message"].startswith(message)
     assert world.status["phase"] == "Invalid"
-    assert pods(world) == []
+    assert pod_names(world) == []
 
 
 # ---- healing ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_delete_pod(name: str) -> None:
-    """A deleted pod is created again each time; the other pods are left alone."""
-    world = federation().settle()
+@pytest.mark.parametrize("name", POD_NAMES)
+def test_a_deleted_pod_is_created_again(name: str) -> None:
+    """The pod is created again each time; the other pods stay unchanged."""
+    world = federated_job().settle()
     world.pods_become("Running").settle()
     for _ in range(3):
         world.gone("Pod", name)
-        assert acts(world) == [f"Create {name}"]
+        assert planned_actions(world) == [f"Create {name}"]
         world.settle()
         world.pods_become("Running").settle()
 
 
-def test_a_pod_that_is_being_deleted_is_waited_for() -> None:
-    world = federation().settle()
+def test_no_pod_is_created_while_its_predecessor_is_being_deleted() -> None:
+    world = federated_job().settle()
     world.pods_become("Running")
     pod = world.child("Pod", "digits-train-0")
     pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-    assert acts(world) == []
+    assert planned_actions(world) == []
 
 
-def test_a_finished_worker_is_not_run_again_when_its_pod_is_collected() -> None:
-    world = federation().settle()
+def test_a_finished_trainer_does_not_run_again_when_its_pod_is_deleted() -> None:
+    world = federated_job().settle()
     world.pods_become("Running").pods_become("Succeeded", "digits-train-0").settle()
     world.gone("Pod", "digits-train-0")
-    assert acts(world) == []
+    assert planned_actions(world) == []
     assert world.status["finished"] == ["digits-train-0"]
 
 
-def test_a_pod_that_was_evicted_is_replaced_but_not_in_a_hot_loop() -> None:
-    world = federation().settle()
+def test_an_evicted_pod_is_replaced_after_a_pause() -> None:
+    world = federated_job().settle()
     world.pods_become("Running").pods_become("Failed", "digits-train-1", reason="Evicted")
-    young = world.plan(at(1))
-    assert young.actions == ()
-    assert young.requeue_after_s == REPLACED_AFTER_S - 1
-    assert acts(world, at(REPLACED_AFTER_S)) == ["Delete digits-train-1"]
+    plan = world.plan(at(1))
+    assert plan.actions == ()
+    assert plan.requeue_after_s == REPLACED_AFTER_S - 1
+    assert planned_actions(world, at(REPLACED_AFTER_S)) == ["Delete digits-train-1"]
     world.apply(world.plan(at(REPLACED_AFTER_S)))
-    assert acts(world) == ["Create digits-train-1"]
+    assert planned_actions(world) == ["Create digits-train-1"]
 
 
-def test_a_failed_pod_that_is_on_its_way_out_is_not_deleted_again() -> None:
-    world = federation().settle()
+def test_a_failed_pod_that_is_being_deleted_is_not_deleted_again() -> None:
+    world = federated_job().settle()
     world.pods_become("Running").pods_become("Failed", "digits-train-1", reason="Evicted")
     pod = world.child("Pod", "digits-train-1")
     pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-    assert acts(world, at(REPLACED_AFTER_S)) == []
+    assert planned_actions(world, at(REPLACED_AFTER_S)) == []
 
 
-def test_a_pod_whose_node_is_gone_is_not_made_elsewhere() -> None:
-    spec = federated()
+def test_a_pod_whose_node_is_gone_is_not_created_on_another_node() -> None:
+    spec = federated_learning_spec()
     spec["trainingWorkers"][0]["nodeName"] = "edge0"
-    world = federation(trainingWorkers=spec["trainingWorkers"]).settle()
+    world = federated_job(trainingWorkers=spec["trainingWorkers"]).settle()
     world.gone("Pod", "digits-train-0").without("Node", "edge0")
-    assert acts(world) == []
+    assert planned_actions(world) == []
     world.settle()
     assert world.condition("ResolvedRefs")["reason"] == "NodeNotFound"
 
@@ -336,11 +343,11 @@ def test_a_pod_whose_node_is_gone_is_not_made_elsewhere() -> None:
 # ---- following the spec -------------------------------------------------------------------------
 
 
-def test_update_job() -> None:
-    """Only the worker that the change concerns is replaced, once its old pod is gone."""
-    world = federation().settle()
+def test_a_changed_template_replaces_only_its_trainer() -> None:
+    """The new pod is created once the old pod is gone."""
+    world = federated_job().settle()
     world.pods_become("Running").settle()
-    changed = federated()
+    changed = federated_learning_spec()
     changed["trainingWorkers"][1]["template"] = {
         "spec": {
             "containers": [
@@ -353,42 +360,42 @@ def test_update_job() -> None:
         }
     }
     world.change(changed)
-    assert acts(world) == ["Delete digits-train-1"]
+    assert planned_actions(world) == ["Delete digits-train-1"]
     world.apply(world.plan())
-    assert acts(world) == ["Create digits-train-1"]
+    assert planned_actions(world) == ["Create digits-train-1"]
     world.settle()
     assert env(world, "digits-train-1")["batch_size"] == "16"
     assert world.status["observedGeneration"] == 2
 
 
-def test_a_trainer_more_and_a_trainer_less() -> None:
-    world = federation().settle()
-    world.change(federated(1))
-    assert "Delete digits-train-1" in acts(world)
+def test_a_trainer_that_the_spec_no_longer_has_is_deleted() -> None:
+    world = federated_job().settle()
+    world.change(federated_learning_spec(1))
+    assert "Delete digits-train-1" in planned_actions(world)
 
 
-def test_a_changed_dataset_concerns_its_trainer_alone() -> None:
-    world = federation().settle()
+def test_a_changed_dataset_replaces_only_its_trainer() -> None:
+    world = federated_job().settle()
     world.dataset("data0", "edge0", "/data/other.csv")
-    assert acts(world) == ["Delete digits-train-0"]
+    assert planned_actions(world) == ["Delete digits-train-0"]
 
 
-def test_an_invalid_change_leaves_the_running_workers_alone() -> None:
-    world = federation().settle()
+def test_running_workers_stay_when_an_edit_makes_the_spec_invalid() -> None:
+    world = federated_job().settle()
     world.pods_become("Running").settle()
     world.change({"trainingWorkers": []})
     plan = world.plan()
     assert plan.actions == ()
     world.apply(plan)
     assert world.status["phase"] == "Invalid"
-    assert pods(world) == ALL
+    assert pod_names(world) == POD_NAMES
 
 
 # ---- assignments --------------------------------------------------------------------------------
 
 
-def test_each_node_holds_the_trainers_that_may_be_there() -> None:
-    world = sedna_federated().settle()
+def test_the_assignment_of_a_node_names_the_trainers_of_the_node() -> None:
+    world = sedna_federated_job().settle()
     held = KIND.assignments(world.observed())
     assert {node: list(each.body.workers) for node, each in held.items()} == {
         "edge1": ["surface-defect-detection-train-0"],
@@ -397,7 +404,7 @@ def test_each_node_holds_the_trainers_that_may_be_there() -> None:
 
 
 def test_running_trainers_may_report_while_the_spec_is_not_accepted() -> None:
-    world = sedna_federated().settle()
+    world = sedna_federated_job().settle()
     world.change({})
     world.pod("train", "edge1", name="surface-defect-detection-train-0")
     held = KIND.assignments(world.observed())
@@ -407,23 +414,25 @@ def test_running_trainers_may_report_while_the_spec_is_not_accepted() -> None:
 
 
 def test_a_job_that_is_being_deleted_plans_nothing() -> None:
-    world = federation().settle().delete()
+    world = federated_job().settle().delete()
     assert world.plan().actions == ()
     assert KIND.assignments(world.observed()) == {}
 
 
-def test_two_jobs_share_no_name() -> None:
-    one = federation().settle()
-    other = World(KIND, job("other", federated(), uid="uid-2")).model("small")
+def test_the_children_of_two_jobs_have_different_names() -> None:
+    one = federated_job().settle()
+    other = World(KIND, job("other", federated_learning_spec(), uid="uid-2")).model("small")
     other.dataset("data0", "edge0").dataset("data1", "edge1").settle()
     assert not set(one.names()) & set(other.names())
 
 
-def test_no_worker_of_another_job_knows_the_secret() -> None:
-    """A participant shows with the secret that it belongs to the job."""
-    one = federation().settle()
-    other = World(KIND, job("other", federated(), uid="uid-2")).model("small")
+def test_two_jobs_have_different_secrets() -> None:
+    """The job's secret proves that a trainer belongs to the job."""
+    one = federated_job().settle()
+    other = World(KIND, job("other", federated_learning_spec(), uid="uid-2")).model("small")
     other.dataset("data0", "edge0").dataset("data1", "edge1").settle()
-    secrets = [{env(world, name)["JOB_SECRET"] for name in pods(world)} for world in (one, other)]
+    secrets = [
+        {env(world, name)["JOB_SECRET"] for name in pod_names(world)} for world in (one, other)
+    ]
     assert [len(each) for each in secrets] == [1, 1]
     assert secrets[0] != secrets[1]

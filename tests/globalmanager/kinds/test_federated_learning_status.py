@@ -1,4 +1,4 @@
-"""FederatedLearningJob: how a job ends, and what its status makes of the trainers' reports."""
+"""FederatedLearningJob: the end of a job, and the trainers' reports in its status."""
 
 from typing import Any
 
@@ -10,14 +10,18 @@ from common.wire import WorkerStatus
 from globalmanager.contract import Create, Refusal, Severity
 from globalmanager.kinds.federatedlearningjob.main import LEFT_WAITING_S, REPLACED_AFTER_S
 from tests.globalmanager.builders import NOW, World, at, report
-from tests.globalmanager.kinds.samples import federated, federation
-from tests.globalmanager.kinds.test_federated_learning_plan import ALL, acts, pods
+from tests.globalmanager.kinds.samples import federated_job, federated_learning_spec
+from tests.globalmanager.kinds.test_federated_learning_plan import (
+    POD_NAMES,
+    planned_actions,
+    pod_names,
+)
 
 # ---- the end ------------------------------------------------------------------------------------
 
 
 def test_a_job_is_complete_when_every_worker_has_succeeded() -> None:
-    world = federation().settle()
+    world = federated_job().settle()
     world.pods_become("Running").settle()
     assert world.status["phase"] == "Training"
     world.pods_become("Succeeded").settle()
@@ -27,8 +31,8 @@ def test_a_job_is_complete_when_every_worker_has_succeeded() -> None:
     assert (world.status["active"], world.status["succeeded"]) == (0, 3)
 
 
-def test_a_good_end_is_no_warning() -> None:
-    world = federation().settle()
+def test_the_event_of_a_successful_job_is_no_warning() -> None:
+    world = federated_job().settle()
     world.pods_become("Running").settle()
     (event,) = world.pods_become("Succeeded").plan().events
     assert (event.severity, event.reason) == (Severity.NORMAL, "Succeeded")
@@ -36,14 +40,14 @@ def test_a_good_end_is_no_warning() -> None:
 
 @pytest.mark.parametrize("change", ["pods are collected", "spec is edited", "model is gone"])
 def test_a_complete_job_stays_complete(change: str) -> None:
-    world = federation().settle()
+    world = federated_job().settle()
     world.pods_become("Succeeded").settle()
     conditions = world.status["conditions"]
     if change == "pods are collected":
-        for name in ALL:
+        for name in POD_NAMES:
             world.gone("Pod", name)
     elif change == "spec is edited":
-        world.change(federated(3))
+        world.change(federated_learning_spec(3))
     else:
         world.without("Model", "small")
     world.settle()
@@ -53,45 +57,45 @@ def test_a_complete_job_stays_complete(change: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["deleted", "evicted"])
-def test_a_trainer_that_is_lost_after_the_aggregators_end_has_nothing_to_come_back_for(
+def test_a_trainer_lost_after_the_aggregator_succeeded_is_not_created_again(
     end: str,
 ) -> None:
     """A new trainer would wait for ever for an aggregator that has ended."""
-    world = federation().settle()
+    world = federated_job().settle()
     world.pods_become("Running").pods_become("Succeeded", "digits-aggregation", "digits-train-0")
     world.settle()
-    assert world.status["phase"] == "Training"  # the other is still at work
+    assert world.status["phase"] == "Training"  # trainer 1 still runs
     if end == "deleted":
         world.gone("Pod", "digits-train-1")
     else:
         world.pods_become("Failed", "digits-train-1", reason="Evicted")
-    assert acts(world) == []
+    assert planned_actions(world) == []
     world.settle()
     assert world.status["phase"] == "Succeeded"
     complete = world.condition("Complete")
     assert complete["message"].endswith("ended before they had the result: digits-train-1")
 
 
-def test_a_trainer_that_is_lost_before_the_aggregators_end_is_made_again() -> None:
-    world = federation().settle()
+def test_a_trainer_lost_before_the_aggregator_succeeded_is_created_again() -> None:
+    world = federated_job().settle()
     world.pods_become("Running").pods_become("Succeeded", "digits-train-0").settle()
     world.gone("Pod", "digits-train-1")
-    assert acts(world) == ["Create digits-train-1"]
+    assert planned_actions(world) == ["Create digits-train-1"]
 
 
-def left_waiting() -> World:
+def job_with_a_waiting_trainer() -> World:
     """The aggregator has succeeded at NOW; trainer 1 still runs."""
-    world = federation().contact("edge0").contact("edge1").settle()
+    world = federated_job().contact("edge0").contact("edge1").settle()
     world.pods_become("Running").pods_become("Succeeded", "digits-aggregation", "digits-train-0")
     return world.settle()
 
 
-def test_a_trainer_that_still_waits_long_after_the_aggregators_end_is_ended() -> None:
+def test_a_trainer_that_waits_long_after_the_aggregator_succeeded_is_deleted() -> None:
     """For example, a trainer that restarted after the end reaches no aggregator."""
-    world = left_waiting()
+    world = job_with_a_waiting_trainer()
     assert world.plan(at(1)).requeue_after_s == LEFT_WAITING_S - 1
-    assert acts(world, at(LEFT_WAITING_S - 1)) == []
-    assert acts(world, at(LEFT_WAITING_S)) == ["Delete digits-train-1"]
+    assert planned_actions(world, at(LEFT_WAITING_S - 1)) == []
+    assert planned_actions(world, at(LEFT_WAITING_S)) == ["Delete digits-train-1"]
     assert world.plan(at(LEFT_WAITING_S)).requeue_after_s is None
     world.settle(at(LEFT_WAITING_S))
     assert world.status["phase"] == "Succeeded"
@@ -101,36 +105,36 @@ def test_a_trainer_that_still_waits_long_after_the_aggregators_end_is_ended() ->
 @pytest.mark.parametrize(
     "change", ["aggregator is collected", "model is gone", "spec is edited", "spec is invalid"]
 )
-def test_a_trainer_left_waiting_is_ended_whatever_else_happens(change: str) -> None:
-    world = left_waiting()
+def test_a_waiting_trainer_is_deleted_whatever_else_changes(change: str) -> None:
+    world = job_with_a_waiting_trainer()
     if change == "aggregator is collected":
         world.gone("Pod", "digits-aggregation")
     elif change == "model is gone":
         world.without("Model", "small")
     else:
-        world.change(federated(3) if change == "spec is edited" else {})
+        world.change(federated_learning_spec(3) if change == "spec is edited" else {})
     world.settle(at(1))
-    assert acts(world, at(LEFT_WAITING_S)) == ["Delete digits-train-1"]
+    assert planned_actions(world, at(LEFT_WAITING_S)) == ["Delete digits-train-1"]
     world.settle(at(LEFT_WAITING_S))
     assert world.status["phase"] == "Succeeded"
-    says_who = "digits-train-1" in world.condition("Complete")["message"]
-    assert says_who is (change != "spec is invalid")  # then nobody knows who took part
+    names_trainer = "digits-train-1" in world.condition("Complete")["message"]
+    assert names_trainer is (change != "spec is invalid")  # which names no trainer
 
 
 def test_a_trainer_that_ends_in_time_has_the_result() -> None:
-    world = left_waiting()
+    world = job_with_a_waiting_trainer()
     world.pods_become("Succeeded", "digits-train-1")
     assert world.plan(at(1)).requeue_after_s is None
     world.settle(at(1))
     assert world.condition("Complete")["message"] == "every worker has succeeded"
 
 
-def test_a_deadline_of_a_pod_fails_the_job_and_ends_the_others() -> None:
-    world = federation().settle()
+def test_a_pod_that_exceeds_its_deadline_fails_the_job() -> None:
+    world = federated_job().settle()
     world.pods_become("Running").pods_become(
         "Failed", "digits-train-0", reason="DeadlineExceeded", message="was active too long"
     )
-    assert acts(world) == ["Delete digits-aggregation", "Delete digits-train-1"]
+    assert planned_actions(world) == ["Delete digits-aggregation", "Delete digits-train-1"]
     world.settle()
     failed = world.condition("Failed")
     assert failed["status"] == "True"
@@ -138,14 +142,14 @@ def test_a_deadline_of_a_pod_fails_the_job_and_ends_the_others() -> None:
     assert world.status["phase"] == "Failed"
 
 
-# ---- what trainers tell -------------------------------------------------------------------------
+# ---- reports of trainers ------------------------------------------------------------------------
 
 
-def test_a_trainer_that_failed_is_as_its_next_process_says() -> None:
+def test_the_status_of_a_trainer_comes_from_its_newest_attempt() -> None:
     """Each process is an attempt; a late report of the first attempt changes nothing."""
-    world = federation().settle()
+    world = federated_job().settle()
     name = "digits-train-0"
-    said: tuple[tuple[int, WorkerStatus, int], ...] = (
+    sent: tuple[tuple[int, WorkerStatus, int], ...] = (
         (1, "running", 4),
         (1, "failed", 4),
         (2, "running", 5),
@@ -155,7 +159,7 @@ def test_a_trainer_that_failed_is_as_its_next_process_says() -> None:
     )
     reports = [
         report(worker=name, attempt=attempt, status=status, counts={"currentRound": round_})
-        for attempt, status, round_ in said
+        for attempt, status, round_ in sent
     ]
     seen = []
     for each in reports:
@@ -173,17 +177,18 @@ def test_a_trainer_that_failed_is_as_its_next_process_says() -> None:
     assert world.settle().status["round"] == 6
 
 
-def told(worker: str, round_: int, samples: int, **metrics: float) -> Any:
+def trainer_report(worker: str, round_: int, samples: int, **metrics: float) -> Any:
+    """A report of a trainer about a round of five, on so many samples."""
     counts = {"currentRound": round_, "rounds": 5, "sampleCount": samples}
     named = {f"metrics.{key}": value for key, value in metrics.items()}
     return report(worker=worker, counts={**counts, **named})
 
 
-def test_round_and_metrics_are_made_of_what_all_trainers_told() -> None:
-    world = federation().settle()
+def test_round_and_metrics_are_computed_from_all_trainers_reports() -> None:
+    world = federated_job().settle()
     world.pods_become("Running")
-    world.receive(told("digits-train-0", 3, 100, accuracy=0.5))
-    world.receive(told("digits-train-1", 4, 300, accuracy=0.9, loss=1.0))
+    world.receive(trainer_report("digits-train-0", 3, 100, accuracy=0.5))
+    world.receive(trainer_report("digits-train-1", 4, 300, accuracy=0.9, loss=1.0))
     world.settle()
     assert (world.status["round"], world.status["rounds"]) == (4, 5)
     metrics = {metric["key"]: metric["value"] for metric in world.status["metrics"]}
@@ -191,9 +196,9 @@ def test_round_and_metrics_are_made_of_what_all_trainers_told() -> None:
     assert world.condition("Training")["message"] == "round 4"
 
 
-def test_the_model_tells_how_far_it_is() -> None:
-    world = federation().settle()
-    world.receive(told("digits-train-0", 3, 100, accuracy=0.5))
+def test_the_status_of_the_model_has_round_and_metrics() -> None:
+    world = federated_job().settle()
+    world.receive(trainer_report("digits-train-0", 3, 100, accuracy=0.5))
     world.settle()
     status = world.other("Model", "small")["status"]
     metrics = {metric["key"]: metric["value"] for metric in status["metrics"]}
@@ -202,110 +207,110 @@ def test_the_model_tells_how_far_it_is() -> None:
     assert world.plan(at(5)).actions == ()
 
 
-def model_of(world: World) -> dict[str, str]:
+def model_metrics(world: World) -> dict[str, str]:
     """Metrics of the Model that the job makes."""
     metrics = world.other("Model", "small").get("status", {}).get("metrics", [])
     return {metric["key"]: metric["value"] for metric in metrics}
 
 
-def test_the_model_is_told_in_the_plan_that_ends_the_job_too() -> None:
-    world = federation().settle()
-    world.receive(told("digits-train-0", 5, 100))
+def test_the_plan_that_ends_the_job_also_updates_the_model() -> None:
+    world = federated_job().settle()
+    world.receive(trainer_report("digits-train-0", 5, 100))
     world.pods_become("Succeeded")
     world.apply(world.plan())
-    assert (world.status["phase"], model_of(world)) == ("Succeeded", {"round": "5"})
+    assert (world.status["phase"], model_metrics(world)) == ("Succeeded", {"round": "5"})
 
 
-def test_the_last_reports_count_though_they_come_after_the_end() -> None:
+def test_reports_that_arrive_after_the_end_of_the_job_count() -> None:
     """The edge was out of contact when its trainer ended."""
-    world = federation().settle()
-    world.receive(told("digits-train-0", 4, 100, accuracy=0.5))
+    world = federated_job().settle()
+    world.receive(trainer_report("digits-train-0", 4, 100, accuracy=0.5))
     world.pods_become("Succeeded").settle()
-    world.receive(told("digits-train-0", 5, 100, accuracy=0.9))
+    world.receive(trainer_report("digits-train-0", 5, 100, accuracy=0.9))
     world.settle()
     assert (world.status["round"], world.status["phase"]) == (5, "Succeeded")
     assert world.status["metrics"] == [{"key": "accuracy", "value": "0.9"}]
-    assert model_of(world) == {"round": "5", "accuracy": "0.9"}
+    assert model_metrics(world) == {"round": "5", "accuracy": "0.9"}
 
 
-def test_a_trainer_that_an_edit_has_left_out_counts_no_more() -> None:
-    world = federation().settle()
-    world.receive(told("digits-train-0", 2, 100, accuracy=0.9))
-    world.receive(told("digits-train-1", 9, 900, accuracy=0.1))
+def test_the_reports_of_a_removed_trainer_do_not_count() -> None:
+    world = federated_job().settle()
+    world.receive(trainer_report("digits-train-0", 2, 100, accuracy=0.9))
+    world.receive(trainer_report("digits-train-1", 9, 900, accuracy=0.1))
     world.settle()
-    world.change(federated(1)).settle()
+    world.change(federated_learning_spec(1)).settle()
     assert sorted(world.status["workers"]) == ["digits-train-0"]
     assert world.status["round"] == 2
     assert world.status["metrics"] == [{"key": "accuracy", "value": "0.9"}]
-    world.receive(told("digits-train-1", 10, 900))  # on its way when the edit came
+    world.receive(trainer_report("digits-train-1", 10, 900))  # sent before the edit
     assert world.settle().status["round"] == 2
     assert sorted(world.status["workers"]) == ["digits-train-0"]
 
 
 @pytest.mark.parametrize("pod", ["there", "collected"])
-def test_a_trainer_that_was_done_when_an_edit_left_it_out_counts_no_more(pod: str) -> None:
-    world = federation().settle()
+def test_a_removed_trainer_that_had_succeeded_does_not_count(pod: str) -> None:
+    world = federated_job().settle()
     world.pods_become("Running").pods_become("Succeeded", "digits-train-1").settle()
     assert world.status["succeeded"] == 1
     if pod == "collected":
         world.gone("Pod", "digits-train-1").settle()
-    world.change(federated(1)).settle()
+    world.change(federated_learning_spec(1)).settle()
     assert (world.status["succeeded"], world.status["finished"]) == (0, [])
-    assert pods(world) == ["digits-aggregation", "digits-train-0"]
+    assert pod_names(world) == ["digits-aggregation", "digits-train-0"]
 
 
-def test_an_invalid_edit_leaves_what_the_trainers_told() -> None:
-    world = federation().settle()
-    world.receive(told("digits-train-1", 9, 900))
+def test_an_invalid_edit_keeps_the_reported_round() -> None:
+    world = federated_job().settle()
+    world.receive(trainer_report("digits-train-1", 9, 900))
     world.change({}).settle()
     assert (world.status["phase"], world.status["round"]) == ("Invalid", 9)
 
 
-def another(name: str, created: str) -> dict[str, str]:
+def trained_by(name: str, created: str) -> dict[str, str]:
     return {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": created}
 
 
 @pytest.mark.parametrize(
-    ("created", "says"),
+    ("created", "message"),
     [("2026-01-02T03:04:06Z", "the rounds of job later"), ("2026-01-02T03:04:04Z", "carried out")],
     ids=["made later", "made earlier"],
 )
-def test_of_two_jobs_that_make_one_model_the_newer_tells_it(created: str, says: str) -> None:
+def test_the_newer_of_two_jobs_with_one_model_writes_its_status(created: str, message: str) -> None:
     """Otherwise both jobs would write in turn as long as they run."""
-    world = federation().settle()
+    world = federated_job().settle()
     world.object["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
-    other = another("later", created)
+    other = trained_by("later", created)
     metrics = [{"key": "round", "value": "7"}]
     world.other("Model", "small")["status"] = {"metrics": metrics, "trainedBy": other}
-    world.receive(told("digits-train-0", 3, 100))
+    world.receive(trainer_report("digits-train-0", 3, 100))
     world.settle()
     is_later = created > "2026-01-02T03:04:05Z"
-    assert model_of(world) == {"round": "7" if is_later else "3"}
-    assert says in world.condition("Accepted")["message"]
+    assert model_metrics(world) == {"round": "7" if is_later else "3"}
+    assert message in world.condition("Accepted")["message"]
 
 
-def test_samples_of_none_make_no_metric() -> None:
-    world = federation().settle()
-    world.receive(told("digits-train-0", 3, 0, accuracy=0.5))
+def test_a_report_about_no_samples_makes_no_metric() -> None:
+    world = federated_job().settle()
+    world.receive(trainer_report("digits-train-0", 3, 0, accuracy=0.5))
     assert world.settle().status["metrics"] == []
 
 
-# ---- whether it trains --------------------------------------------------------------------------
+# ---- the condition Training ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", ["its node is gone", "the spec has one more"])
 def test_a_job_without_one_of_its_trainers_does_not_train(missing: str) -> None:
-    world = federation().settle()
+    world = federated_job().settle()
     world.pods_become("Running").settle()
     assert world.condition("Training")["status"] == "True"
     if missing == "its node is gone":
-        workers = federated()["trainingWorkers"]
+        workers = federated_learning_spec()["trainingWorkers"]
         workers[1]["nodeName"] = "edge1"
-        world.change(federated(trainingWorkers=workers)).settle()
+        world.change(federated_learning_spec(trainingWorkers=workers)).settle()
         world.pods_become("Running").settle()
         world.gone("Pod", "digits-train-1").without("Node", "edge1")
     else:
-        world.change(federated(3))
+        world.change(federated_learning_spec(3))
     world.settle()
     training = world.condition("Training")
     assert (training["status"], training["reason"]) == ("False", "Starting")
@@ -313,14 +318,14 @@ def test_a_job_without_one_of_its_trainers_does_not_train(missing: str) -> None:
 
 
 def test_a_pod_that_is_being_deleted_does_not_train() -> None:
-    world = federation().settle()
+    world = federated_job().settle()
     world.pods_become("Running")
     world.child("Pod", "digits-train-1")["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
     assert world.settle().condition("Training")["status"] == "False"
 
 
-def test_a_pending_trainer_keeps_the_job_from_its_end() -> None:
-    world = federation().settle()
+def test_a_job_with_a_pending_trainer_is_not_complete() -> None:
+    world = federated_job().settle()
     world.pods_become("Succeeded", "digits-aggregation", "digits-train-0")
     world.pods_become("Pending", "digits-train-1").settle()
     assert world.condition("Complete") == {}
@@ -328,14 +333,14 @@ def test_a_pending_trainer_keeps_the_job_from_its_end() -> None:
 
 def test_a_pod_that_runs_after_the_end_is_deleted() -> None:
     """A manager that had not seen the end may have created such a pod."""
-    world = federation().settle()
+    world = federated_job().settle()
     world.pods_become("Succeeded").settle()
     world.pods_become("Running", "digits-train-1")
-    assert acts(world) == ["Delete digits-train-1"]
+    assert planned_actions(world) == ["Delete digits-train-1"]
 
 
 def test_the_oldest_failed_pod_is_replaced_first() -> None:
-    world = federation().contact("edge0").contact("edge1").settle()
+    world = federated_job().contact("edge0").contact("edge1").settle()
     world.pods_become("Failed", "digits-train-0", "digits-train-1", reason="Evicted")
     younger = world.child("Pod", "digits-train-1")["metadata"]
     younger["creationTimestamp"] = rfc3339(at(10))
@@ -344,8 +349,8 @@ def test_the_oldest_failed_pod_is_replaced_first() -> None:
 
 @pytest.mark.parametrize("reason", ["NameConflict", "Waiting"])
 def test_the_status_says_why_workers_are_not_created(reason: str) -> None:
-    """The reason Waiting (for pods of an earlier job of that name) makes no event."""
-    world = federation()
+    """A job that waits for the pods of an earlier job of its name makes no event."""
+    world = federated_job()
     refused = msgspec.structs.replace(world.observed(), refusal=Refusal(reason, "is taken"))
     plan = world.kind.plan(refused, NOW)
     world.apply(msgspec.structs.replace(plan, stages=()))
@@ -356,8 +361,8 @@ def test_the_status_says_why_workers_are_not_created(reason: str) -> None:
 
 
 def test_a_trainer_that_starts_again_reports_its_new_round() -> None:
-    world = federation().settle()
-    world.receive(told("digits-train-0", 3, 100))
+    world = federated_job().settle()
+    world.receive(trainer_report("digits-train-0", 3, 100))
     begun = report(worker="digits-train-0", ledger_id="another", counts={"currentRound": 1})
     world.receive(begun)
     world.settle()

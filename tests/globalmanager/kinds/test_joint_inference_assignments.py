@@ -6,27 +6,27 @@ from common.ids import NodeName
 from globalmanager.contract import Assignment
 from globalmanager.rules.secrets import secret_hash
 from tests.globalmanager.builders import World
-from tests.globalmanager.kinds.samples import digits, sedna_style, spec
+from tests.globalmanager.kinds.samples import joint_inference_spec, sedna_service, small_service
 
 EDGE0 = NodeName("edge0")
 
 
-def told(world: World) -> dict[NodeName, Assignment]:
+def assignments(world: World) -> dict[NodeName, Assignment]:
     return dict(world.kind.assignments(world.observed()))
 
 
-def nodes(world: World) -> list[NodeName]:
-    return list(told(world))
+def assigned_nodes(world: World) -> list[NodeName]:
+    return list(assignments(world))
 
 
-def without_node() -> dict[str, Any]:
-    given = spec()
+def spec_without_node() -> dict[str, Any]:
+    given = joint_inference_spec()
     del given["edgeWorker"]["nodeName"]
     return given
 
 
 def test_the_edge_workers_node_gets_the_assignment() -> None:
-    assignment = told(sedna_style())[EDGE0]
+    assignment = assignments(sedna_service())[EDGE0]
     assert assignment.key == "jointinferenceservices.sedna.io/default/bird-watch"
     assert (assignment.uid, assignment.version) == ("uid-1", 1)
     parameters = [
@@ -43,12 +43,12 @@ def test_the_edge_workers_node_gets_the_assignment() -> None:
 
 
 def test_the_grant_is_the_hash_of_the_secret_in_the_pod() -> None:
-    world = digits().settle()
+    world = small_service().settle()
     (container,) = world.child("Deployment", "digits-deployment-edge")["spec"]["template"]["spec"][
         "containers"
     ]
     server = next(item["value"] for item in container["env"] if item["name"] == "LC_SERVER")
-    grant = told(world)[EDGE0].body.workers
+    grant = assignments(world)[EDGE0].body.workers
     hash_ = secret_hash(server.rpartition("/")[2])
     assert {name: entry.secret_hash for name, entry in grant.items()} == {
         "digits-edge": hash_,
@@ -58,44 +58,44 @@ def test_the_grant_is_the_hash_of_the_secret_in_the_pod() -> None:
 
 def test_an_assignment_changes_only_with_its_version() -> None:
     """An unchanged version is not sent again, so the assignment must not depend on single pods."""
-    world = digits().settle().pod("edge", "edge0", worker="digits-edge")
-    world.change(without_node())
-    before = told(world)[EDGE0]
+    world = small_service().settle().pod("edge", "edge0", worker="digits-edge")
+    world.change(spec_without_node())
+    before = assignments(world)[EDGE0]
     world.settle().pod("edge", "edge0")
-    assert told(world)[EDGE0] == before
+    assert assignments(world)[EDGE0] == before
     assert "digits-edge-edge0" in before.body.workers
 
 
-def test_an_assignment_needs_only_the_service_itself() -> None:
-    world = digits().without("Model", "small").without("Node", "edge0")
-    assert nodes(world) == ["edge0"]
+def test_an_assignment_does_not_wait_for_models_or_nodes() -> None:
+    world = small_service().without("Model", "small").without("Node", "edge0")
+    assert assigned_nodes(world) == ["edge0"]
 
 
 def test_the_version_is_the_generation() -> None:
-    assert told(digits().change(spec()))[EDGE0].version == 2
+    assert assignments(small_service().change(joint_inference_spec()))[EDGE0].version == 2
 
 
 def test_without_a_named_node_the_nodes_of_the_pods_get_assignments() -> None:
-    world = digits(without_node()).pod("edge", "edge0").pod("edge", "edge1").pod("edge")
+    world = small_service(spec_without_node()).pod("edge", "edge0").pod("edge", "edge1").pod("edge")
     world.pod("cloud", "cloud0").pod("edge", "edge7", phase="Failed")
-    assert nodes(world) == ["edge0", "edge1"]
+    assert assigned_nodes(world) == ["edge0", "edge1"]
 
 
-def test_a_worker_that_lives_on_the_old_node_may_report_to_its_end() -> None:
-    world = digits().settle().pod("edge", "edge0", worker="digits-edge")
-    world.change(spec(edge={"nodeName": "edge1"})).settle()
-    assert nodes(world) == ["edge0", "edge1"]
+def test_a_worker_on_the_former_node_may_report_until_it_ends() -> None:
+    world = small_service().settle().pod("edge", "edge0", worker="digits-edge")
+    world.change(joint_inference_spec(edge={"nodeName": "edge1"})).settle()
+    assert assigned_nodes(world) == ["edge0", "edge1"]
     world.pods.clear()
-    assert nodes(world) == ["edge1"]
+    assert assigned_nodes(world) == ["edge1"]
 
 
 def test_an_invalid_change_keeps_the_grants_of_running_workers() -> None:
-    fixed = digits().settle()
-    before = told(fixed)[EDGE0].body.workers
-    assert told(fixed.change({"edgeWorker": 5}))[EDGE0].body.workers == before
-    free = digits(without_node()).settle().pod("edge", "edge1")
-    assert nodes(free.change("garbage")) == ["edge1"]
+    pinned = small_service().settle()
+    before = assignments(pinned)[EDGE0].body.workers
+    assert assignments(pinned.change({"edgeWorker": 5}))[EDGE0].body.workers == before
+    unpinned = small_service(spec_without_node()).settle().pod("edge", "edge1")
+    assert assigned_nodes(unpinned.change("garbage")) == ["edge1"]
 
 
 def test_an_invalid_service_that_never_ran_has_no_assignment() -> None:
-    assert told(digits(given="garbage")) == {}
+    assert assignments(small_service(given="garbage")) == {}

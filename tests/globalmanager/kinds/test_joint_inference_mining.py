@@ -1,4 +1,4 @@
-"""The manager's list of mining algorithms, against the worker SDK that runs them."""
+"""The manager and the worker SDK know the same algorithms of hard-example mining."""
 
 import pytest
 
@@ -18,6 +18,6 @@ def test_the_manager_knows_each_algorithm_and_parameter_of_the_sdk(name: str) ->
     assert mining.unknown_parameters(given) == ""
 
 
-def test_a_parameter_that_nobody_knows_is_told() -> None:
-    said = mining.unknown_parameters(Mining("Random", [parameter("sead")]))
-    assert said == "Random does not know 'sead' (it knows: random_ratio, seed); passed on as is"
+def test_an_unknown_parameter_of_an_algorithm_is_reported() -> None:
+    message = mining.unknown_parameters(Mining("Random", [parameter("sead")]))
+    assert message == "Random does not know 'sead' (it knows: random_ratio, seed); passed on as is"

@@ -8,7 +8,13 @@ import pytest
 
 from globalmanager.contract import Create, Object, Plan, Replace, ref_of
 from tests.globalmanager.builders import NOW, World, at
-from tests.globalmanager.kinds.samples import digits, proposal, sedna_style, spec, worker
+from tests.globalmanager.kinds.samples import (
+    joint_inference_spec,
+    proposal_service,
+    sedna_service,
+    small_service,
+    worker_spec,
+)
 
 HPA = {"minReplicas": 2, "maxReplicas": 5}
 
@@ -32,7 +38,7 @@ def env(world: World, role: str) -> list[tuple[str, str]]:
 
 
 def test_the_proposals_sample_becomes_two_deployments_and_a_service() -> None:
-    world = proposal().settle()
+    world = proposal_service().settle()
     assert world.names() == [
         "Deployment/helmet-detection-demo-deployment-cloud",
         "Deployment/helmet-detection-demo-deployment-edge",
@@ -46,7 +52,7 @@ def test_the_proposals_sample_becomes_two_deployments_and_a_service() -> None:
 
 
 def test_the_environment_of_the_proposals_edge_worker() -> None:
-    names = dict(env(proposal().settle(), "edge"))
+    names = dict(env(proposal_service().settle(), "edge"))
     assert names["LC_SERVER"].startswith("http://$(HOST_IP):9100/w/")
     del names["LC_SERVER"]
     assert list(names.items()) == [
@@ -65,12 +71,12 @@ def test_the_environment_of_the_proposals_edge_worker() -> None:
 
 
 def test_the_host_ip_comes_before_the_variable_that_uses_it() -> None:
-    names = [name for name, _ in env(proposal().settle(), "edge")]
+    names = [name for name, _ in env(proposal_service().settle(), "edge")]
     assert names.index("HOST_IP") < names.index("LC_SERVER")
 
 
 def test_a_sedna_manifest_becomes_the_same_objects_in_its_own_group() -> None:
-    world = sedna_style().settle()
+    world = sedna_service().settle()
     assert world.names() == [
         "Deployment/bird-watch-deployment-cloud",
         "Deployment/bird-watch-deployment-edge",
@@ -82,7 +88,7 @@ def test_a_sedna_manifest_becomes_the_same_objects_in_its_own_group() -> None:
 
 
 def test_the_environment_of_sednas_cloud_worker() -> None:
-    assert env(sedna_style().settle(), "cloud") == [
+    assert env(sedna_service().settle(), "cloud") == [
         ("NAMESPACE", "default"),
         ("SERVICE_NAME", "bird-watch"),
         ("WORKER_NAME", "bird-watch-cloud"),
@@ -92,8 +98,8 @@ def test_the_environment_of_sednas_cloud_worker() -> None:
     ]
 
 
-def test_mining_parameters_travel_as_a_json_list() -> None:
-    names = dict(env(sedna_style().settle(), "edge"))
+def test_mining_parameters_are_a_json_list_in_the_environment() -> None:
+    names = dict(env(sedna_service().settle(), "edge"))
     assert names["HEM_PARAMETERS"] == (
         '[{"key": "threshold_img", "value": "0.9"}, {"key": "threshold_box", "value": "0.9"}]'
     )
@@ -101,7 +107,7 @@ def test_mining_parameters_travel_as_a_json_list() -> None:
 
 
 def test_a_sedna_template_keeps_its_pod_settings() -> None:
-    edge = pod_spec(sedna_style().settle(), "edge")
+    edge = pod_spec(sedna_service().settle(), "edge")
     assert edge["hostNetwork"] is True
     assert edge["tolerations"] == [{"operator": "Exists"}]
     assert edge["restartPolicy"] == "Always"
@@ -109,13 +115,13 @@ def test_a_sedna_template_keeps_its_pod_settings() -> None:
 
 
 def test_a_model_in_a_bucket_is_fetched_with_its_secret() -> None:
-    (fetch,) = pod_spec(sedna_style().settle(), "cloud")["initContainers"]
+    (fetch,) = pod_spec(sedna_service().settle(), "cloud")["initContainers"]
     assert fetch["args"] == ["s3://birds/big.pb", "/downloads/birds"]
     assert fetch["envFrom"] == [{"secretRef": {"name": "s3-key"}}]
 
 
 def test_the_service_finds_the_cloud_pods() -> None:
-    world = digits().settle()
+    world = small_service().settle()
     service = world.child("Service", "digits-cloud")["spec"]
     labels = world.child("Deployment", "digits-deployment-cloud")["spec"]["template"]["metadata"]
     assert service["selector"].items() <= labels["labels"].items()
@@ -123,7 +129,7 @@ def test_the_service_finds_the_cloud_pods() -> None:
 
 
 def test_a_deployment_selects_its_own_pods_only() -> None:
-    world = digits().settle()
+    world = small_service().settle()
     for role, other in (("edge", "cloud"), ("cloud", "edge")):
         name = f"digits-deployment-{role}"
         selector = world.child("Deployment", name)["spec"]["selector"]["matchLabels"]
@@ -133,10 +139,10 @@ def test_a_deployment_selects_its_own_pods_only() -> None:
             assert (selector.items() <= labels.items()) == (candidate == role)
 
 
-def test_without_a_node_each_pod_is_named_after_its_own() -> None:
-    given = spec()
-    given["edgeWorker"] = worker("small")
-    names = env(digits(given).settle(), "edge")
+def test_a_worker_without_a_node_is_named_after_the_node_of_its_pod() -> None:
+    given = joint_inference_spec()
+    given["edgeWorker"] = worker_spec("small")
+    names = env(small_service(given).settle(), "edge")
     assert ("NODE_NAME", "spec.nodeName") in names
     assert dict(names)["WORKER_NAME"] == "digits-edge-$(NODE_NAME)"
     assert [name for name, _ in names].index("NODE_NAME") < [name for name, _ in names].index(
@@ -144,15 +150,17 @@ def test_without_a_node_each_pod_is_named_after_its_own() -> None:
     )
 
 
-def test_without_mining_the_workers_code_decides() -> None:
-    assert not [name for name, _ in env(digits().settle(), "edge") if name.startswith("HEM_")]
+def test_a_spec_without_mining_sets_no_mining_variables() -> None:
+    assert not [
+        name for name, _ in env(small_service().settle(), "edge") if name.startswith("HEM_")
+    ]
 
 
 # ---- autoscaling --------------------------------------------------------------------------------
 
 
 def test_an_autoscaled_deployment_leaves_replicas_to_the_autoscaler() -> None:
-    world = digits(spec(cloud={"hpa": HPA}))
+    world = small_service(joint_inference_spec(cloud={"hpa": HPA}))
     created = [action.object for action in world.plan().actions if isinstance(action, Create)]
     replicas = {child["metadata"]["name"]: child["spec"].get("replicas") for child in created}
     assert replicas["digits-deployment-cloud"] is None
@@ -169,12 +177,14 @@ def test_an_autoscaled_deployment_leaves_replicas_to_the_autoscaler() -> None:
     }
 
 
-def test_the_autoscalers_number_survives_a_new_image_and_ends_with_it() -> None:
-    world = digits(spec(cloud={"hpa": HPA})).settle()
+def test_the_autoscalers_replicas_stay_until_the_autoscaler_is_removed() -> None:
+    world = small_service(joint_inference_spec(cloud={"hpa": HPA})).settle()
     world.child("Deployment", "digits-deployment-cloud")["spec"]["replicas"] = 4
-    world.change(spec(cloud={"hpa": HPA, "template": worker("new")["template"]})).settle()
+    world.change(
+        joint_inference_spec(cloud={"hpa": HPA, "template": worker_spec("new")["template"]})
+    ).settle()
     assert world.child("Deployment", "digits-deployment-cloud")["spec"]["replicas"] == 4
-    world.change(spec()).settle()
+    world.change(joint_inference_spec()).settle()
     assert world.child("Deployment", "digits-deployment-cloud")["spec"]["replicas"] == 1
     assert not [name for name in world.names() if name.startswith("Horizontal")]
 
@@ -185,10 +195,10 @@ def test_the_autoscalers_number_survives_a_new_image_and_ends_with_it() -> None:
 @pytest.mark.parametrize(
     ("start", "kind", "name"),
     [
-        pytest.param(digits, "Model", "small", id="edge model"),
-        pytest.param(digits, "Model", "big", id="cloud model"),
-        pytest.param(digits, "Node", "edge0", id="edge node"),
-        pytest.param(proposal, "Node", "solar-corona-cloud", id="cloud node"),
+        pytest.param(small_service, "Model", "small", id="edge model"),
+        pytest.param(small_service, "Model", "big", id="cloud model"),
+        pytest.param(small_service, "Node", "edge0", id="edge node"),
+        pytest.param(proposal_service, "Node", "solar-corona-cloud", id="cloud node"),
     ],
 )
 def test_a_service_waits_for_a_missing_object_and_names_it(
@@ -206,14 +216,16 @@ def test_a_service_waits_for_a_missing_object_and_names_it(
     assert len(world.settle().names()) == 3
 
 
-def test_everything_missing_is_named_at_once() -> None:
-    world = digits().without("Model", "small").without("Model", "big").without("Node", "edge0")
+def test_one_message_names_all_missing_objects() -> None:
+    world = (
+        small_service().without("Model", "small").without("Model", "big").without("Node", "edge0")
+    )
     message = world.settle().condition("ResolvedRefs")["message"]
     assert all(name in message for name in ("default/small", "default/big", "Node edge0"))
 
 
-def test_it_waits_for_an_image_of_the_framework() -> None:
-    world = proposal()
+def test_a_service_waits_for_an_image_of_its_framework() -> None:
+    world = proposal_service()
     images, world.settings = world.settings, type(world.settings)(root_key=b"k")
     resolved = world.settle().condition("ResolvedRefs")
     assert resolved["reason"] == "FrameworkImageNotConfigured"
@@ -223,23 +235,23 @@ def test_it_waits_for_an_image_of_the_framework() -> None:
     assert len(world.settle().names()) == 3
 
 
-def test_it_waits_for_a_model_whose_url_is_no_good() -> None:
-    world = digits().model("small", "ftp://x/y").settle()
+def test_a_service_waits_while_the_url_of_a_model_is_invalid() -> None:
+    world = small_service().model("small", "ftp://x/y").settle()
     resolved = world.condition("ResolvedRefs")
     assert resolved["reason"] == "ModelInvalid"
     assert "spec.url" in resolved["message"]
     assert world.names() == []
 
 
-def test_models_of_the_other_group_do_not_count() -> None:
-    world = sedna_style()
+def test_a_service_refers_to_models_of_its_own_group() -> None:
+    world = sedna_service()
     refs = world.kind.references(world.observed())
     assert {ref.type.group for ref in refs} == {"sedna.io", ""}
 
 
 @pytest.mark.parametrize(("kind", "name"), [("Model", "small"), ("Node", "edge0")])
-def test_running_workers_are_left_alone_when_a_reference_vanishes(kind: str, name: str) -> None:
-    world = digits().settle().available("edge", "cloud")
+def test_running_workers_stay_when_a_reference_is_deleted(kind: str, name: str) -> None:
+    world = small_service().settle().available("edge", "cloud")
     before = dict(world.children)
     world.without(kind, name).settle()
     assert world.children == before
@@ -250,54 +262,62 @@ def test_running_workers_are_left_alone_when_a_reference_vanishes(kind: str, nam
 # ---- invalid specs ------------------------------------------------------------------------------
 
 
-def mined(name: str, **parameters: str) -> dict[str, Any]:
+def mining_spec(name: str, **parameters: str) -> dict[str, Any]:
     pairs = [{"key": key, "value": value} for key, value in parameters.items()]
-    return spec(edge={"hardExampleMining": {"name": name, "parameters": pairs}})
+    return joint_inference_spec(edge={"hardExampleMining": {"name": name, "parameters": pairs}})
 
 
 BOTH = {"hardExampleMining": {"name": "IBT"}, "hardExampleAlgorithm": {"name": "IBT"}}
 INVALID = [
     pytest.param(None, "spec: has the wrong form", id="no spec"),
     pytest.param([], "spec: has the wrong form", id="list"),
-    pytest.param({"edgeWorker": worker("m")}, "spec.cloudWorker: is missing", id="one worker"),
+    pytest.param({"edgeWorker": worker_spec("m")}, "spec.cloudWorker: is missing", id="one worker"),
     pytest.param(
-        spec(edge={"model": {"name": ""}}), "spec.edgeWorker.model.name: has the", id="empty name"
+        joint_inference_spec(edge={"model": {"name": ""}}),
+        "spec.edgeWorker.model.name: has the",
+        id="empty name",
     ),
     pytest.param(
-        spec(cloud={"model": {"name": "../x"}}), "spec.cloudWorker.model.name: ", id="bad name"
+        joint_inference_spec(cloud={"model": {"name": "../x"}}),
+        "spec.cloudWorker.model.name: ",
+        id="bad name",
     ),
     pytest.param(
-        spec(cloud={"template": None}), "spec.cloudWorker: has no container", id="no form"
+        joint_inference_spec(cloud={"template": None}),
+        "spec.cloudWorker: has no container",
+        id="no form",
     ),
     pytest.param(
-        spec(edge={"template": {"spec": {"containers": []}}}),
+        joint_inference_spec(edge={"template": {"spec": {"containers": []}}}),
         "spec.edgeWorker.template.spec.containers: ",
         id="no container",
     ),
     pytest.param(
-        mined("Guess"),
+        mining_spec("Guess"),
         "spec.edgeWorker.hardExampleMining.name: 'Guess' is no known algorithm; use one of "
         "BertRouter, CloudOnly, CrossEntropy, EdgeOnly, IBT, Random, Threshold",
         id="unknown algorithm",
     ),
     pytest.param(
-        mined("Threshold", threshold="abc"),
+        mining_spec("Threshold", threshold="abc"),
         "spec.edgeWorker.hardExampleMining.parameters[0].value: 'abc' is no number",
         id="threshold is text",
     ),
     pytest.param(
-        mined("Random", seed="0.5"),
+        mining_spec("Random", seed="0.5"),
         "spec.edgeWorker.hardExampleMining.parameters[0].value: '0.5' is no whole number",
         id="seed is a fraction",
     ),
     pytest.param(
-        mined("IBT", threshold_img="0.5", threshold_box="nan"),
+        mining_spec("IBT", threshold_img="0.5", threshold_box="nan"),
         "spec.edgeWorker.hardExampleMining.parameters[1].value: 'nan' is no number",
         id="threshold is not finite",
     ),
-    pytest.param(spec(edge=BOTH), "spec.edgeWorker.hardExampleAlgorithm: ", id="mining twice"),
     pytest.param(
-        spec(cloud={"hpa": {"minReplicas": 3, "maxReplicas": 2}}),
+        joint_inference_spec(edge=BOTH), "spec.edgeWorker.hardExampleAlgorithm: ", id="mining twice"
+    ),
+    pytest.param(
+        joint_inference_spec(cloud={"hpa": {"minReplicas": 3, "maxReplicas": 2}}),
         "spec.cloudWorker.hpa: has the wrong form (minReplicas is greater",
         id="autoscaling limits",
     ),
@@ -305,8 +325,8 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("given", "message"), INVALID)
-def test_an_invalid_spec_is_reported_and_creates_nothing(given: Any, message: str) -> None:
-    world = digits()
+def test_an_invalid_spec_is_reported_and_creates_no_child(given: Any, message: str) -> None:
+    world = small_service()
     world.object = {**world.object, "spec": given}
     world.settle()
     accepted = world.condition("Accepted")
@@ -318,26 +338,26 @@ def test_an_invalid_spec_is_reported_and_creates_nothing(given: Any, message: st
 
 
 @pytest.mark.parametrize(("given", "message"), INVALID)
-def test_an_invalid_change_leaves_running_workers_alone(given: Any, message: str) -> None:
-    world = digits().settle().available("edge", "cloud")
+def test_running_workers_stay_when_an_edit_makes_the_spec_invalid(given: Any, message: str) -> None:
+    world = small_service().settle().available("edge", "cloud")
     before = dict(world.children)
     world.change(given).settle()
     assert world.children == before
     assert world.condition("Running")["status"] == "True"
     assert world.condition("Accepted")["observedGeneration"] == 2
-    world.change(spec()).settle()
+    world.change(joint_inference_spec()).settle()
     assert world.condition("Accepted")["status"] == "True"
 
 
 @pytest.mark.parametrize("name", ["a" * 58, "1digits", "a.b"])
-def test_a_name_that_makes_no_service_is_told(name: str) -> None:
-    world = digits(name=name).settle()
+def test_a_name_that_no_kubernetes_service_may_have_is_refused(name: str) -> None:
+    world = small_service(name=name).settle()
     assert world.condition("Accepted")["message"].startswith("metadata.name: ")
     assert world.names() == []
 
 
 def test_an_unknown_mining_parameter_is_passed_on_and_mentioned() -> None:
-    world = digits(mined("IBT", treshold_img="0.9")).settle()
+    world = small_service(mining_spec("IBT", treshold_img="0.9")).settle()
     accepted = world.condition("Accepted")
     assert accepted["status"] == "True"
     assert "does not know 'treshold_img'" in accepted["message"]
@@ -346,7 +366,9 @@ def test_an_unknown_mining_parameter_is_passed_on_and_mentioned() -> None:
 
 def test_a_template_that_overrides_the_worker_api_is_obeyed_with_a_warning() -> None:
     container = {"name": "c", "image": "i:1", "env": [{"name": "LC_SERVER", "value": "http://x"}]}
-    world = digits(spec(edge={"template": {"spec": {"containers": [container]}}})).settle()
+    world = small_service(
+        joint_inference_spec(edge={"template": {"spec": {"containers": [container]}}})
+    ).settle()
     accepted = world.condition("Accepted")
     assert accepted["status"] == "True"
     assert "edgeWorker.template sets LC_SERVER" in accepted["message"]
@@ -356,9 +378,9 @@ def test_a_template_that_overrides_the_worker_api_is_obeyed_with_a_warning() -> 
 # ---- following the spec -------------------------------------------------------------------------
 
 
-def tuned(**values: str) -> dict[str, Any]:
-    """Spec whose workers, by role, are given the parameter `key1`."""
-    given = spec()
+def spec_with_key1(**values: str) -> dict[str, Any]:
+    """A spec with the variable `key1` in the workers of these roles: role -> value."""
+    given = joint_inference_spec()
     for role, value in values.items():
         (container,) = given[f"{role}Worker"]["template"]["spec"]["containers"]
         container["env"] = [{"name": "key1", "value": value}]
@@ -366,11 +388,15 @@ def tuned(**values: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("role", "other"), [("edge", "cloud"), ("cloud", "edge")])
-def test_update_service(role: str, other: str) -> None:
-    """The Deployment that the change concerns is updated in place, and nothing else is touched."""
-    world = digits(tuned(edge="value1", cloud="value1")).settle().available("edge", "cloud")
+def test_a_changed_template_replaces_only_its_deployment(role: str, other: str) -> None:
+    """The Deployment keeps its uid; the other children stay unchanged."""
+    world = (
+        small_service(spec_with_key1(edge="value1", cloud="value1"))
+        .settle()
+        .available("edge", "cloud")
+    )
     before = dict(world.children)
-    world.change(tuned(**{role: "value2", other: "value1"}))
+    world.change(spec_with_key1(**{role: "value2", other: "value1"}))
     plan = world.plan()
     (action,) = plan.actions
     assert isinstance(action, Replace)
@@ -393,10 +419,10 @@ def test_update_service(role: str, other: str) -> None:
         pytest.param("big", {"url": "s3://models/new.onnx"}, "cloud", id="bucket of the cloud"),
     ],
 )
-def test_a_changed_model_concerns_the_worker_that_uses_it(
+def test_a_changed_model_replaces_only_the_deployment_that_uses_it(
     model: str, change: dict[str, str], role: str
 ) -> None:
-    world = digits().settle()
+    world = small_service().settle()
     old = dict(env(world, role))["MODEL_URL"]
     (action,) = world.model(model, **change).plan().actions
     assert isinstance(action, Replace)
@@ -408,20 +434,30 @@ def test_a_changed_model_concerns_the_worker_that_uses_it(
 # ---- convergence --------------------------------------------------------------------------------
 
 CHANGES = [
-    pytest.param(spec(), spec(cloud={"hpa": HPA}), id="autoscaler comes"),
-    pytest.param(spec(edge={"hpa": HPA}, cloud={"hpa": HPA}), spec(), id="autoscalers go"),
-    pytest.param(spec(), spec(edge={"nodeName": "edge1"}), id="edge moves"),
-    pytest.param(spec(), mined("Random", random_ratio="0.3"), id="mining comes"),
+    pytest.param(
+        joint_inference_spec(), joint_inference_spec(cloud={"hpa": HPA}), id="autoscaler added"
+    ),
+    pytest.param(
+        joint_inference_spec(edge={"hpa": HPA}, cloud={"hpa": HPA}),
+        joint_inference_spec(),
+        id="autoscalers removed",
+    ),
+    pytest.param(
+        joint_inference_spec(), joint_inference_spec(edge={"nodeName": "edge1"}), id="edge moves"
+    ),
+    pytest.param(
+        joint_inference_spec(), mining_spec("Random", random_ratio="0.3"), id="mining added"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGES)
-def test_every_interrupted_plan_ends_where_the_whole_one_ends(old: Any, new: Any) -> None:
-    whole = digits(old).settle().change(new).settle()
-    creation, change = digits(old).plan(), digits(old).settle().change(new).plan()
+def test_an_interrupted_plan_ends_in_the_state_of_a_complete_plan(old: Any, new: Any) -> None:
+    whole = small_service(old).settle().change(new).settle()
+    creation, change = small_service(old).plan(), small_service(old).settle().change(new).plan()
     prefixes = itertools.product(range(len(creation.actions) + 1), range(len(change.actions) + 1))
     for first, second in prefixes:
-        world = digits(old)
+        world = small_service(old)
         world.apply(creation, actions=first).change(new)
         world.apply(world.plan(), actions=second).settle()
         assert world.names() == whole.names()
@@ -431,12 +467,12 @@ def test_every_interrupted_plan_ends_where_the_whole_one_ends(old: Any, new: Any
 
 
 def test_a_settled_service_plans_nothing() -> None:
-    world = digits().contact("edge0").settle().available("edge", "cloud").settle()
+    world = small_service().contact("edge0").settle().available("edge", "cloud").settle()
     assert world.plan(at(3600)) == Plan()
 
 
 def test_a_deleted_child_is_created_again() -> None:
-    world = digits().settle()
+    world = small_service().settle()
     lost = next(ref for ref in world.children if ref.name == "digits-deployment-edge")
     del world.children[lost]
     (action,) = world.plan().actions
@@ -444,14 +480,14 @@ def test_a_deleted_child_is_created_again() -> None:
     assert action.object["metadata"]["name"] == "digits-deployment-edge"
 
 
-def test_a_service_being_deleted_is_left_to_the_garbage_collector() -> None:
-    world = digits().settle().delete()
+def test_a_service_that_is_being_deleted_has_an_empty_plan() -> None:
+    world = small_service().settle().delete()
     world.children.clear()
     assert world.plan() == Plan()
     assert world.kind.assignments(world.observed()) == {}
 
 
 def test_the_plan_does_not_depend_on_the_order_of_the_spec() -> None:
-    given = mined("IBT", threshold_img="0.5")
+    given = mining_spec("IBT", threshold_img="0.5")
     turned = {key: dict(reversed(given[key].items())) for key in reversed(given)}
-    assert digits(given).plan(NOW).actions == digits(turned).plan(NOW).actions
+    assert small_service(given).plan(NOW).actions == small_service(turned).plan(NOW).actions

@@ -7,7 +7,7 @@ import pytest
 
 from globalmanager.contract import Refusal, Severity
 from tests.globalmanager.builders import World, at, report
-from tests.globalmanager.kinds.samples import digits, spec
+from tests.globalmanager.kinds.samples import joint_inference_spec, small_service
 
 CRASHING: dict[str, Any] = {
     "containerStatuses": [
@@ -50,15 +50,15 @@ EXITED: dict[str, Any] = {
 EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "disk pressure"}
 
 
-def running() -> World:
-    return digits().contact("edge0").settle().available("edge", "cloud").settle()
+def running_service() -> World:
+    return small_service().contact("edge0").settle().available("edge", "cloud").settle()
 
 
 # ---- Running ------------------------------------------------------------------------------------
 
 
 def test_a_service_runs_once_both_deployments_are_available() -> None:
-    world = digits().settle()
+    world = small_service().settle()
     for up, truth, phase in (
         ((), "False", "Pending"),
         (("cloud",), "False", "Pending"),
@@ -70,9 +70,9 @@ def test_a_service_runs_once_both_deployments_are_available() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "phase", "told"),
+    ("state", "reason", "phase", "message"),
     [
-        pytest.param(CREATING, "Starting", "Pending", "edge worker", id="coming up"),
+        pytest.param(CREATING, "Starting", "Pending", "edge worker", id="starting"),
         pytest.param(
             CRASHING,
             "CrashLoopBackOff",
@@ -81,30 +81,30 @@ def test_a_service_runs_once_both_deployments_are_available() -> None:
             "137: OOMKilled)",
             id="crashing",
         ),
-        pytest.param(UNSCHEDULABLE, "Unschedulable", "Pending", "0/3 nodes", id="no place"),
+        pytest.param(UNSCHEDULABLE, "Unschedulable", "Pending", "0/3 nodes", id="unschedulable"),
         pytest.param(NO_INIT_IMAGE, "ImagePullBackOff", "Failed", "storage-init", id="no image"),
         pytest.param(EXITED, "Error", "Failed", "exit code 2: no such model", id="ended"),
         pytest.param(EVICTED, "Evicted", "Failed", "disk pressure", id="evicted"),
     ],
 )
 def test_the_status_says_why_a_worker_does_not_run(
-    state: dict[str, Any], reason: str, phase: str, told: str
+    state: dict[str, Any], reason: str, phase: str, message: str
 ) -> None:
-    world = digits().settle().available("cloud").pod("edge", "edge0", **state).settle()
+    world = small_service().settle().available("cloud").pod("edge", "edge0", **state).settle()
     condition = world.condition("Running")
     assert (condition["status"], condition["reason"]) == ("False", reason)
     assert "edge worker" in condition["message"]
-    assert told in condition["message"]
+    assert message in condition["message"]
     assert world.status["phase"] == phase
 
 
 def test_a_lasting_fault_comes_before_a_pending_fault() -> None:
-    world = digits().settle().pod("edge", **UNSCHEDULABLE).pod("edge", "edge0", **CRASHING)
+    world = small_service().settle().pod("edge", **UNSCHEDULABLE).pod("edge", "edge0", **CRASHING)
     assert world.settle().condition("Running")["reason"] == "CrashLoopBackOff"
 
 
-def test_a_fault_of_a_worker_that_serves_is_not_why_the_other_is_missing() -> None:
-    world = digits().settle().available("cloud").pod("cloud", **CRASHING).settle()
+def test_a_crashing_pod_of_an_available_worker_does_not_explain_the_other() -> None:
+    world = small_service().settle().available("cloud").pod("cloud", **CRASHING).settle()
     assert world.condition("Running")["reason"] == "Starting"
     assert world.status["phase"] == "Pending"
 
@@ -114,8 +114,8 @@ def crashing_after(delay: str) -> dict[str, Any]:
     return {"containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]}
 
 
-def test_a_growing_delay_does_not_change_the_message() -> None:
-    world = digits().settle().pod("edge", "edge0", **crashing_after("10s")).settle()
+def test_a_growing_back_off_delay_does_not_change_the_message() -> None:
+    world = small_service().settle().pod("edge", "edge0", **crashing_after("10s")).settle()
     assert "back-off restarting failed" in world.condition("Running")["message"]
     world.pods.clear()
     assert world.pod("edge", "edge0", **crashing_after("1m20s")).plan(at(1)).status is None
@@ -124,8 +124,8 @@ def test_a_growing_delay_does_not_change_the_message() -> None:
 REFUSAL = Refusal("NameConflict", "services default/digits-cloud exists already")
 
 
-def test_a_refusal_of_the_api_is_the_reason_that_nothing_runs() -> None:
-    world = digits()
+def test_the_condition_running_has_the_reason_of_an_api_refusal() -> None:
+    world = small_service()
     observed = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
     plan = world.kind.plan(observed, at(0))
     world.apply(msgspec.structs.replace(plan, stages=()))
@@ -134,13 +134,14 @@ def test_a_refusal_of_the_api_is_the_reason_that_nothing_runs() -> None:
     assert condition["message"] == REFUSAL.message
     assert world.status["phase"] == "Failed"
     assert "NameConflict" in [event.reason for event in plan.events]
-    again = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
-    told = world.kind.plan(again, at(1))
-    assert (told.status, "NameConflict" in [event.reason for event in told.events]) == (None, False)
+    observed_again = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
+    second = world.kind.plan(observed_again, at(1))
+    assert second.status is None
+    assert "NameConflict" not in [event.reason for event in second.events]
 
 
-def test_waiting_for_an_old_child_to_end_is_no_failure() -> None:
-    world = digits()
+def test_a_service_that_waits_for_a_terminating_child_is_pending() -> None:
+    world = small_service()
     refusal = Refusal("Waiting", "an earlier deployment is still being deleted")
     plan = world.kind.plan(msgspec.structs.replace(world.observed(), refusal=refusal), at(0))
     world.apply(msgspec.structs.replace(plan, stages=()))
@@ -149,7 +150,7 @@ def test_waiting_for_an_old_child_to_end_is_no_failure() -> None:
 
 
 def test_a_refusal_is_shown_for_a_running_service_too() -> None:
-    world = running()
+    world = running_service()
     observed = msgspec.structs.replace(world.observed(), refusal=REFUSAL)
     world.apply(world.kind.plan(observed, at(0)))
     condition = world.condition("Running")
@@ -158,16 +159,16 @@ def test_a_refusal_is_shown_for_a_running_service_too() -> None:
     assert world.status["phase"] == "Running"
 
 
-def test_a_failure_is_never_final() -> None:
-    world = digits().settle().pod("edge", "edge0", **CRASHING).settle()
+def test_a_failed_service_runs_once_its_workers_are_available() -> None:
+    world = small_service().settle().pod("edge", "edge0", **CRASHING).settle()
     assert world.status["phase"] == "Failed"
     world.pods.clear()
     world.available("edge", "cloud").settle()
     assert world.status["phase"] == "Running"
 
 
-def test_a_readiness_blip_changes_running_only() -> None:
-    world = running()
+def test_a_short_loss_of_readiness_changes_only_the_condition_running() -> None:
+    world = running_service()
     before = world.status
     world.available("cloud").settle(at(60))
     assert world.condition("Running")["reason"] == "Starting"
@@ -177,21 +178,21 @@ def test_a_readiness_blip_changes_running_only() -> None:
     assert after == {**before, "conditions": []}
 
 
-def test_a_stuck_rollout_is_shown_though_the_old_workers_serve() -> None:
-    world = running().pod("edge", "edge0", **CRASHING).settle()
+def test_a_stuck_rollout_is_shown_while_the_old_workers_run() -> None:
+    world = running_service().pod("edge", "edge0", **CRASHING).settle()
     condition = world.condition("Running")
     assert condition["status"] == "True"
     assert "but edge worker: pod edge-0" in condition["message"]
 
 
-def test_a_pod_on_its_way_out_is_no_fault() -> None:
-    world = digits().settle().pod("edge", "edge0", **CRASHING)
+def test_a_crashing_pod_that_is_being_deleted_is_not_reported() -> None:
+    world = small_service().settle().pod("edge", "edge0", **CRASHING)
     world.pods[0]["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
     assert world.settle().condition("Running")["reason"] == "Starting"
 
 
 def test_a_change_of_running_makes_an_event() -> None:
-    world = digits().contact("edge0").settle().available("edge", "cloud")
+    world = small_service().contact("edge0").settle().available("edge", "cloud")
     (up,) = world.plan().events
     assert (up.severity, up.reason) == (Severity.NORMAL, "WorkersAvailable")
     (down,) = world.settle().available("cloud").pod("edge", "edge0", **CRASHING).plan().events
@@ -202,25 +203,27 @@ def test_a_change_of_running_makes_an_event() -> None:
 
 
 def test_pods_are_counted() -> None:
-    world = digits().settle().pod("edge", "edge0").pod("cloud").pod("cloud", phase="Failed")
+    world = small_service().settle().pod("edge", "edge0").pod("cloud").pod("cloud", phase="Failed")
     world.pod("cloud", phase="Succeeded").settle()
     assert (world.status["active"], world.status["failed"]) == (2, 1)
 
 
 def test_start_time_is_set_once() -> None:
-    world = digits().settle()
+    world = small_service().settle()
     assert world.status["startTime"] == "2026-01-02T03:04:05Z"
-    world.change(spec(edge={"nodeName": "edge1"})).settle(at(60)).change(None).settle(at(90))
+    world.change(joint_inference_spec(edge={"nodeName": "edge1"})).settle(at(60)).change(
+        None
+    ).settle(at(90))
     assert world.status["startTime"] == "2026-01-02T03:04:05Z"
 
 
 def test_before_the_first_report_there_are_no_metrics() -> None:
-    status = digits().settle().status
+    status = small_service().settle().status
     assert (status["uploadCount"], status["metrics"]) == (0, [])
 
 
 def test_samples_are_added_up_over_workers() -> None:
-    world = digits().settle()
+    world = small_service().settle()
     counts = {"seen": 30, "hard": 6, "uploaded": 5, "answeredByCloud": 4, "fallbacks": 2}
     world.receive(report(worker="digits-edge-a", counts=counts))
     world.receive(report(worker="digits-edge-b", counts=counts))
@@ -237,29 +240,29 @@ def test_samples_are_added_up_over_workers() -> None:
 
 
 def test_a_repeated_report_counts_once() -> None:
-    world = digits().settle()
+    world = small_service().settle()
     for _ in range(3):
         world.receive(report(counts={"uploaded": 5}))
     assert world.settle().status["uploadCount"] == 5
 
 
-def test_the_reconciler_leaves_the_edges_part_alone() -> None:
-    world = digits().settle()
+def test_a_plan_does_not_write_the_reported_part_of_the_status() -> None:
+    world = small_service().settle()
     world.receive(report(counts={"seen": 1}))
     plan = world.available("edge", "cloud").plan()
     assert plan.status is not None
     assert "workers" not in plan.status
 
 
-def test_a_report_brings_the_totals_along_so_that_the_reconciler_writes_nothing() -> None:
-    world = running()
+def test_a_report_updates_the_totals_so_that_the_plan_writes_nothing() -> None:
+    world = running_service()
     world.receive(report(counts={"seen": 4, "uploaded": 1}))
     assert world.status["uploadCount"] == 1
     assert world.plan().status is None
 
 
-def test_totals_that_are_wrong_are_put_right_by_the_reconciler() -> None:
-    world = running()
+def test_a_plan_corrects_wrong_totals() -> None:
+    world = running_service()
     world.receive(report(counts={"uploaded": 5}))
     world.status["uploadCount"] = 3
     assert world.settle().status["uploadCount"] == 5
@@ -269,7 +272,7 @@ def test_totals_that_are_wrong_are_put_right_by_the_reconciler() -> None:
 
 
 def test_lost_contact_is_shown_in_time_and_causes_nothing_else() -> None:
-    world = running().contact("edge0", connected=False, since=at(100))
+    world = running_service().contact("edge0", connected=False, since=at(100))
     plan = world.plan(at(110))
     assert (plan.status, plan.actions, plan.requeue_after_s) == (None, (), 30)
     plan = world.plan(at(140))
@@ -282,15 +285,15 @@ def test_lost_contact_is_shown_in_time_and_causes_nothing_else() -> None:
 
 
 def test_regained_contact_is_shown() -> None:
-    world = running().contact("edge0", connected=False).settle(at(100))
+    world = running_service().contact("edge0", connected=False).settle(at(100))
     world.contact("edge0", since=at(200)).settle(at(200))
     assert world.condition("EdgeConnected")["status"] == "True"
 
 
-def test_without_a_node_there_is_nothing_to_be_in_contact_with() -> None:
-    given = spec()
+def test_a_service_without_nodes_has_no_condition_about_contact() -> None:
+    given = joint_inference_spec()
     del given["edgeWorker"]["nodeName"]
-    world = digits(given).settle()
+    world = small_service(given).settle()
     assert world.condition("EdgeConnected") == {}
     assert "edgeNodes" not in world.status
     world.pod("edge", "edge1").contact("edge1").settle()

@@ -43,11 +43,11 @@ def test_a_corrected_model_is_accepted() -> None:
     assert world.condition("Accepted")["observedGeneration"] == 2
 
 
-def test_no_edge_holds_or_reports_a_model() -> None:
+def test_a_model_has_no_assignment_and_no_reports() -> None:
     world = model(url="/models/a")
     assert world.kind.assignments(world.observed()) == {}
     assert world.receive(report()) is None
 
 
-def test_a_model_being_deleted_is_left_alone() -> None:
+def test_a_model_that_is_being_deleted_has_an_empty_plan() -> None:
     assert model(url="nowhere").delete().plan() == Plan()

@@ -13,7 +13,7 @@ def test_every_folder_is_a_kind() -> None:
     assert {kind.singular for kind in KINDS} == folders
 
 
-def test_each_kind_is_served_in_both_groups() -> None:
+def test_joint_inference_is_served_in_both_groups() -> None:
     joint = next(kind for kind in KINDS if kind.name == "JointInferenceService")
     assert [type_.api_version for type_ in joint.types] == [
         "edgeai.io/v1alpha1",

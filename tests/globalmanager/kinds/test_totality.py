@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 from tests.globalmanager.builders import NOW, World, job, report
-from tests.globalmanager.kinds.samples import federated, spec
+from tests.globalmanager.kinds.samples import federated_learning_spec, joint_inference_spec
 
 WORDS = st.sampled_from(
     ["", "edge0", "small", "IBT", "/models/a", "s3://b/k", "http://[", "..", "a" * 300, "\x00"]
@@ -23,14 +23,16 @@ JSON = st.recursive(
     ),
     max_leaves=8,
 )
-GOOD: dict[str, Any] = {
-    "JointInferenceService": spec(
+VALID_SPECS: dict[str, Any] = {
+    "JointInferenceService": joint_inference_spec(
         edge={
             "hardExampleMining": {"name": "IBT", "parameters": [{"key": "a", "value": "1"}]},
             "hpa": {"maxReplicas": 2},
         }
     ),
-    "FederatedLearningJob": federated(transmitter={"ws": {}}, pretrainedModel={"name": "big"}),
+    "FederatedLearningJob": federated_learning_spec(
+        transmitter={"ws": {}}, pretrainedModel={"name": "big"}
+    ),
     "Dataset": {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0"},
     "Model": {"url": "/models/a", "device_soc_versions": ["x"]},
 }
@@ -57,7 +59,8 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-def exercise(kind: Kind, object_: Any) -> None:
+def call_every_function(kind: Kind, object_: Any) -> None:
+    """Read, plan, assignments and fold of the kind, in each version of its resources."""
     for type_ in kind.types:
         world = World(kind, object_, type_).model("small").model("big").nodes("edge0")
         world.dataset("data0", "edge0").dataset("data1", "edge1")
@@ -71,17 +74,19 @@ def exercise(kind: Kind, object_: Any) -> None:
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
 @settings(deadline=None)
 @given(garbage=JSON)
-def test_any_spec(kind: Kind, garbage: Any) -> None:
-    exercise(kind, job(spec=garbage))
+def test_no_kind_raises_for_any_spec(kind: Kind, garbage: Any) -> None:
+    call_every_function(kind, job(spec=garbage))
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
 @settings(deadline=None)
 @given(data=st.data())
-def test_a_good_spec_with_one_value_replaced_by_garbage(kind: Kind, data: st.DataObject) -> None:
-    good = GOOD.get(kind.name, {})
-    path = data.draw(st.sampled_from(list(paths(good))))
-    exercise(kind, job(spec=replaced(good, path, data.draw(JSON))))
+def test_no_kind_raises_for_a_valid_spec_with_one_wrong_value(
+    kind: Kind, data: st.DataObject
+) -> None:
+    valid = VALID_SPECS.get(kind.name, {})
+    path = data.draw(st.sampled_from(list(paths(valid))))
+    call_every_function(kind, job(spec=replaced(valid, path, data.draw(JSON))))
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
@@ -94,5 +99,5 @@ def test_a_good_spec_with_one_value_replaced_by_garbage(kind: Kind, data: st.Dat
         JSON,
     )
 )
-def test_any_status(kind: Kind, status: Any) -> None:
-    exercise(kind, job(spec=GOOD.get(kind.name, {}), status=status))
+def test_no_kind_raises_for_any_status(kind: Kind, status: Any) -> None:
+    call_every_function(kind, job(spec=VALID_SPECS.get(kind.name, {}), status=status))

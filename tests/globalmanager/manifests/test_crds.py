@@ -15,7 +15,7 @@ from globalmanager.kinds.jointinferenceservice import KIND as JOINT
 from globalmanager.manifests import crds
 from localcluster.objects import schemas, structural
 from tests.globalmanager.builders import from_yaml, report
-from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, digits
+from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, small_service
 
 DIRECTORY = Path(__file__).parents[3] / "deploy" / "crds"
 ALL = [pytest.param(kind, type_, id=str(type_)) for kind in KINDS for type_ in kind.types]
@@ -84,7 +84,7 @@ def test_the_schema_keeps_every_field_of_users_manifests(text: str) -> None:
 
 
 def test_the_schema_keeps_every_field_of_a_planned_status() -> None:
-    world = digits().contact("edge0").settle()
+    world = small_service().contact("edge0").settle()
     world.receive(report(counts={"seen": 4, "loss": 0.5}, details={"note": "x"}))
     world.settle().available("edge", "cloud").settle()
     assert faults(world.object) == []
