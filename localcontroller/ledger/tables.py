@@ -28,7 +28,6 @@ TASK_SHARE: Final = 0.75  # a larger ledger takes no new task; the rest is for r
 RUNNING_SHARE: Final = 0.9  # a larger ledger takes final states of workers only
 RETIRED_SHARE: Final = 0.5  # a larger ledger keeps no worker whose task left the node
 MAX_RETIRED: Final = 256  # workers kept after their task left: counts go on if the task returns
-SQL_INTEGER_MAX: Final = 2**63 - 1
 
 _WORKER_COLUMNS: Final = "attempt, workers.instance, heartbeat_s, settled, workers.body"
 

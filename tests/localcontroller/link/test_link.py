@@ -19,7 +19,14 @@ from common.session import Timing
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.conversation import Conversation, SessionEnded
 from localcontroller.link.credentials import Credentials
-from localcontroller.link.link import Delays, Endpoint, Link, LinkState, default_delays
+from localcontroller.link.link import (
+    MAX_RETRY_AFTER_S,
+    Delays,
+    Endpoint,
+    Link,
+    LinkState,
+    default_delays,
+)
 from localcontroller.metrics import Metrics
 from tests.localcontroller.builders import (
     TIMING,
@@ -290,6 +297,11 @@ async def test_retry_after_is_honoured(ledger: Ledger, cloud: Cloud) -> None:
     assert (await refused_state(ledger, cloud)).retry_in_s == 17
 
 
+async def test_a_retry_after_of_days_is_cut(ledger: Ledger, cloud: Cloud) -> None:
+    cloud.answers = [(503, {"Retry-After": "604800"})]
+    assert (await refused_state(ledger, cloud)).retry_in_s == MAX_RETRY_AFTER_S
+
+
 @pytest.mark.parametrize("status", [400, 404, 429, 500, 502, 504])
 async def test_every_other_status_is_tried_again_soon(
     status: int, ledger: Ledger, cloud: Cloud
@@ -357,6 +369,37 @@ async def test_a_new_ledger_gets_a_new_session_at_once(ledger: Ledger, cloud: Cl
     first, second = cloud.hellos
     assert first.instance != second.instance
     assert second.held == {}
+
+
+def growing_delays() -> Delays:
+    """Delays without chance: 0.01 s after the first failure, twice as much after each other one."""
+    growing = Backoff(base_s=0.01, max_s=60.0, uniform=lambda _low, high: high)
+    return Delays(usual=growing, replaced=growing, credential_s=30)
+
+
+async def test_after_a_complete_desired_set_delays_are_short_again(
+    ledger: Ledger, cloud: Cloud
+) -> None:
+    cloud.answers = [(500, {})] * 4
+    async with linked(ledger, cloud, delays=growing_delays()) as link:
+        await cloud.until_synced()
+        assert link.state.failures == 4
+        cloud.cut()
+        await async_eventually("a fifth failure", lambda: link.state.failures == 5)
+        assert link.state.retry_in_s == pytest.approx(0.01)
+
+
+async def test_a_cloud_that_crashes_after_each_welcome_is_dialled_less_and_less(
+    ledger: Ledger, cloud: Cloud
+) -> None:
+    (cloud.greeting,) = wire.encode(wire.Welcome(wire.VERSIONS[-1], 1, "s"))
+    async with linked(ledger, cloud, delays=growing_delays()) as link:
+        for failures in range(1, 5):
+            await async_eventually("a session", lambda: link.state.connected)
+            cloud.cut()
+            await async_eventually("its end", lambda: not link.state.connected)
+            assert link.state.failures == failures
+            assert link.state.retry_in_s == pytest.approx(0.01 * 2 ** (failures - 1))
 
 
 async def test_delays_spread_and_stay_within_their_bounds() -> None:
