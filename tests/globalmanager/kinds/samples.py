@@ -134,6 +134,12 @@ def joint_inference_spec(*, edge: Any = None, cloud: Any = None) -> dict[str, An
     }
 
 
+def mining_spec(name: str, **parameters: str) -> dict[str, Any]:
+    """A spec whose edge worker uses this algorithm of hard-example mining."""
+    pairs = [{"key": key, "value": value} for key, value in parameters.items()]
+    return joint_inference_spec(edge={"hardExampleMining": {"name": name, "parameters": pairs}})
+
+
 def small_service(
     given: Any = None, *, type_: ResourceType = EDGEAI, name: str = "digits"
 ) -> World:

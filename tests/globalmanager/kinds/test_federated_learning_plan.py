@@ -1,7 +1,6 @@
 """FederatedLearningJob: which objects are created, and when."""
 
 from datetime import datetime
-from typing import Any
 
 import pytest
 
@@ -236,50 +235,6 @@ def test_running_trainers_stay_when_a_dataset_moves_to_the_node_of_another() -> 
     assert pod_names(world) == POD_NAMES
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"trainingWorkers": []}, "spec.trainingWorkers"),
-        ({"transmitter": {}}, "spec.transmitter: has neither ws nor s3"),
-        (
-            {"transmitter": {"ws": {}, "s3": {"aggDataPath": "s3://b/k"}}},
-            "spec.transmitter: has both ws and s3",
-        ),
-        ({"transmitter": {"s3": {}}}, "spec.transmitter.s3.aggDataPath: is missing"),
-        (
-            {"transmitter": {"s3": {"aggDataPath": "not a url"}}},
-            "spec.transmitter.s3.aggDataPath: 'not a url' is not in a bucket",
-        ),
-        (
-            {"transmitter": {"s3": {"aggDataPath": "/data/weights"}}},
-            "spec.transmitter.s3.aggDataPath: '/data/weights' is not in a bucket",
-        ),
-        (
-            {"transmitter": {"s3": {"aggDataPath": "s3://bucket"}}},
-            "spec.transmitter.s3.aggDataPath",
-        ),
-        ({"pretrainedModel": {"name": ""}}, "spec.pretrainedModel.name"),
-        (
-            {
-                "trainingWorkers": [
-                    {**worker, "nodeName": "edge0"}
-                    for worker in federated_learning_spec()["trainingWorkers"]
-                ]
-            },
-            "spec.trainingWorkers[1].nodeName: 'edge0' is the node of spec.trainingWorkers[0]",
-        ),
-    ],
-)
-def test_a_spec_that_cannot_run_is_refused_by_field(fields: Any, message: str) -> None:
-    world = federated_job(**fields)
-    world.settle()
-    accepted = world.condition("Accepted")
-    assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
-    assert accepted["message"].startswith(message)
-    assert world.status["phase"] == "Invalid"
-    assert pod_names(world) == []
-
-
 # ---- healing ------------------------------------------------------------------------------------
 
 
@@ -391,32 +346,12 @@ def test_running_workers_stay_when_an_edit_makes_the_spec_invalid() -> None:
     assert pod_names(world) == POD_NAMES
 
 
-# ---- assignments --------------------------------------------------------------------------------
-
-
-def test_the_assignment_of_a_node_names_the_trainers_of_the_node() -> None:
-    world = sedna_federated_job().settle()
-    held = KIND.assignments(world.observed())
-    assert {node: list(each.body.workers) for node, each in held.items()} == {
-        "edge1": ["surface-defect-detection-train-0"],
-        "edge2": ["surface-defect-detection-train-1"],
-    }
-
-
-def test_running_trainers_may_report_while_the_spec_is_not_accepted() -> None:
-    world = sedna_federated_job().settle()
-    world.change({})
-    world.pod("train", "edge1", name="surface-defect-detection-train-0")
-    held = KIND.assignments(world.observed())
-    assert {node: list(each.body.workers) for node, each in held.items()} == {
-        "edge1": ["surface-defect-detection-train-0"]
-    }
-
-
 def test_a_job_that_is_being_deleted_plans_nothing() -> None:
     world = federated_job().settle().delete()
     assert world.plan().actions == ()
-    assert KIND.assignments(world.observed()) == {}
+
+
+# ---- two jobs ------------------------------------------------------------------------------------
 
 
 def test_the_children_of_two_jobs_have_different_names() -> None:

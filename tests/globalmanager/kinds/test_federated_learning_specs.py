@@ -1,0 +1,52 @@
+"""FederatedLearningJob: which specs are refused."""
+
+from typing import Any
+
+import pytest
+
+from tests.globalmanager.kinds.samples import federated_job, federated_learning_spec
+from tests.globalmanager.kinds.test_federated_learning_plan import pod_names
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"trainingWorkers": []}, "spec.trainingWorkers"),
+        ({"transmitter": {}}, "spec.transmitter: has neither ws nor s3"),
+        (
+            {"transmitter": {"ws": {}, "s3": {"aggDataPath": "s3://b/k"}}},
+            "spec.transmitter: has both ws and s3",
+        ),
+        ({"transmitter": {"s3": {}}}, "spec.transmitter.s3.aggDataPath: is missing"),
+        (
+            {"transmitter": {"s3": {"aggDataPath": "not a url"}}},
+            "spec.transmitter.s3.aggDataPath: 'not a url' is not in a bucket",
+        ),
+        (
+            {"transmitter": {"s3": {"aggDataPath": "/data/weights"}}},
+            "spec.transmitter.s3.aggDataPath: '/data/weights' is not in a bucket",
+        ),
+        (
+            {"transmitter": {"s3": {"aggDataPath": "s3://bucket"}}},
+            "spec.transmitter.s3.aggDataPath",
+        ),
+        ({"pretrainedModel": {"name": ""}}, "spec.pretrainedModel.name"),
+        (
+            {
+                "trainingWorkers": [
+                    {**worker, "nodeName": "edge0"}
+                    for worker in federated_learning_spec()["trainingWorkers"]
+                ]
+            },
+            "spec.trainingWorkers[1].nodeName: 'edge0' is the node of spec.trainingWorkers[0]",
+        ),
+    ],
+)
+def test_a_spec_that_cannot_run_is_refused_by_field(fields: Any, message: str) -> None:
+    world = federated_job(**fields)
+    world.settle()
+    accepted = world.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
+    assert accepted["message"].startswith(message)
+    assert world.status["phase"] == "Invalid"
+    assert pod_names(world) == []
