@@ -185,8 +185,8 @@ class Manager:
         """Serve edges and take part in the election of the leader, until cancelled.
 
         Then the parts stop in this order: the elector releases the Lease; the edge server closes
-        the sessions, while the inbox still writes the reports that have arrived; the presence tells
-        the other replicas that this one has ended.
+        the sessions, while the inbox still writes the reports that have arrived; the presence
+        deletes the objects from which the other replicas know this one.
         """
         presence = tasks.create_task(self._membership.presence.run(), name="presence")
         try:

@@ -66,7 +66,7 @@ class Assigner:
         pause_at = loop.time() + _SLICE_S
         try:
             while True:
-                ref = await self._queue.get()  # gives way to other tasks only when it is empty
+                ref = await self._queue.get()  # lets other tasks run only when the queue is empty
                 self._assign(ref)
                 self._queue.done(ref)
                 self._check_caught_up()

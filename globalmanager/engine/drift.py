@@ -1,9 +1,9 @@
 """Delays repeated corrections of drift, that is of children that somebody else has changed.
 
-A person, a webhook or another controller may change a child of a job. The engine restores the
-child, but it waits longer before each further time: otherwise the engine and a webhook would
-overwrite each other for ever. A change that the API server itself makes to every write, for example
-a number in another notation, is not corrected at all.
+A person or another controller may change a child of a job. The engine restores the child, but
+waits longer before each further time: otherwise the engine and the other controller would overwrite
+each other for ever. A difference in the API server's answer to a write is not corrected at all: the
+server (a quantity in another notation) or an admission webhook would make it again at every write.
 
 Called by apply with each child that it writes and with the answer of the API server. A restart of
 the process forgets all, which costs one more attempt for each such child.
@@ -33,8 +33,8 @@ class _Child(msgspec.Struct):
     """The corrections of one child."""
 
     kept: str = ""
-    """Hash of the differences between the child as it was written and the API server's answer: the
-    changes that the server makes to every write. "" when there is no difference."""
+    """Hash of the differences between the child as it was sent and the API server's answer to the
+    write; "" when there is no difference."""
     restores: int = 0
     """How often in a row the child was restored."""
     restored_at: float = 0.0
@@ -54,7 +54,7 @@ class Drift:
 
     def wait_s(self, desired: Object, existing: Object) -> float | None:
         """Seconds until `existing` may be replaced by `desired`, 0 for now; None: never, because
-        the API server would make the same changes to `desired` again.
+        `existing` differs from `desired` only as the API server's answer to the last write did.
         """
         child = self._children.get(uid_of(existing))
         if child is None:

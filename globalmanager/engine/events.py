@@ -61,7 +61,7 @@ class Recorder:
         self._now = now
         self._on_drop = on_drop
         self._retry_s = retry_s
-        # Events have a rate of their own, so they never use up the request rate of the plans.
+        # Events have a rate of their own, so Events never use up the request rate of the plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending: OrderedDict[ObjectRef, _PendingEvent] = OrderedDict()
         self._counts: OrderedDict[ObjectRef, int] = OrderedDict()  # the counts that the API has

@@ -103,7 +103,7 @@ class SessionDriver:
 
     @property
     def held(self) -> Mapping[TaskKey, wire.Held]:
-        """The tasks that the node holds, as far as the node has acknowledged them."""
+        """The tasks that the node holds, by its Hello and its acknowledgements."""
         return self._session.held
 
     def is_on(self, websocket: ServerConnection) -> bool:
