@@ -1,9 +1,6 @@
-"""What the tests of the LocalController are made of: tasks, messages, a node's directory."""
+"""Builders for the tests of the LocalController: assignments, frames, worker messages, a clock."""
 
-import asyncio
 import hashlib
-import time
-from collections.abc import Callable
 from typing import Any
 
 from common import wire
@@ -63,18 +60,8 @@ def report_of(data: bytes) -> wire.ReportBody:
     return report
 
 
-async def until(condition: Callable[[], Any], *, timeout_s: float = 60.0) -> Any:
-    """The condition's first truthy value. Raises: TimeoutError"""
-    end = time.monotonic() + timeout_s
-    while not (value := condition()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {timeout_s} s")
-        await asyncio.sleep(0.005)
-    return value
-
-
 class Clock:
-    """Monotonic seconds that pass when told to."""
+    """A monotonic clock, in seconds, that stands still until a test sets `now`."""
 
     def __init__(self) -> None:
         self.now = 1000.0

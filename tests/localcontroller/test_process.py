@@ -17,9 +17,10 @@ import pytest
 
 from common.cloud_session import Desired
 from localcontroller.__main__ import main
-from tests.localcontroller.builders import SECRET, WORKER, desired, key, until
+from tests.localcontroller.builders import SECRET, WORKER, desired, key
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.hooks.world import assign as dataset
+from tests.waiting import async_eventually
 
 NOWHERE = "ws://127.0.0.1:1"  # nobody listens there
 STOP_S = 60.0  # generous: a busy machine
@@ -41,13 +42,13 @@ def command(state_dir: Path, *flags: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Ours without what would set a LocalController's settings."""
+    """The environment of the tests without the settings of a LocalController."""
     settings = ("EDGEAI_", "NODENAME", "GM_ADDRESS", "ROOTFS_MOUNT_DIR")
     return {name: value for name, value in os.environ.items() if not name.startswith(settings)}
 
 
 class Controller:
-    """One process and what it logged."""
+    """A process of the LocalController, and its log."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -71,8 +72,22 @@ class Controller:
             (e["address"][1] for e in self.logged("listening") if setting in e["setting"]), None
         )
 
+    def has_begun_or_ended(self) -> bool:
+        assert self.port_of("status") or self.process.returncode is not None, self.log
+        return True
+
+    async def until_listening(self, setting: str) -> int:
+        """Wait for the server of --worker-address or --status-address. Returns: its port"""
+
+        def check() -> int:
+            port = self.port_of(setting)
+            assert port, self.log
+            return port
+
+        return await async_eventually(f"a port of --{setting}-address", check)
+
     async def worker_base(self, secret: str = SECRET, worker: str = WORKER) -> str:
-        port = await until(lambda: self.port_of("worker"))
+        port = await self.until_listening("worker")
         return f"http://127.0.0.1:{port}/w/{secret}/v1/workers/{worker}/status"
 
     async def get(self, path: str) -> Any:
@@ -81,7 +96,7 @@ class Controller:
         return json.loads(text)
 
     async def probe(self, path: str) -> tuple[int, str]:
-        port = await until(lambda: self.port_of("status"))
+        port = await self.until_listening("status")
         url = f"http://127.0.0.1:{port}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status, await response.text()
@@ -108,7 +123,7 @@ async def running(state_dir: Path, *flags: str) -> AsyncIterator[Controller]:
     controller = Controller(process)
     reader = asyncio.create_task(controller.read_log(), name="stderr")
     try:
-        await until(lambda: controller.port_of("status") or process.returncode is not None)
+        await async_eventually("a start or an end of the process", controller.has_begun_or_ended)
         assert process.returncode is None, controller.log
         yield controller
     finally:
@@ -256,8 +271,8 @@ async def test_a_signal_ends_it_in_order(
 
 async def test_sigterm_waits_for_no_dangling_request(state_dir: Path, cloud: Cloud) -> None:
     async with running(state_dir, "--global-manager", cloud.url) as controller:
-        await until(lambda: cloud.held)
-        port = await until(lambda: controller.port_of("worker"))
+        await async_eventually("an acknowledged task", lambda: cloud.held)
+        port = await controller.until_listening("worker")
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(
             f"POST /w/{SECRET}/v1/workers/{WORKER}/status HTTP/1.1\r\nHost: node\r\n"
@@ -279,7 +294,10 @@ async def test_sigterm_ends_it_while_it_waits_for_space(tmp_path: Path) -> None:
     controller = Controller(process)
     reader = asyncio.create_task(controller.read_log(), name="stderr")
     try:
-        await until(lambda: "cannot open the ledger yet" in controller.log)
+        await async_eventually(
+            "a failed try to open the ledger",
+            lambda: controller.logged("cannot open the ledger yet"),
+        )
         assert await controller.end(signal.SIGTERM) == 0
     finally:
         if process.returncode is None:
@@ -303,7 +321,7 @@ async def until_acknowledged(controller: Controller) -> None:
 async def test_sigkill_loses_neither_task_nor_report(state_dir: Path, cloud: Cloud) -> None:
     cloud.acknowledges = False
     async with running(state_dir, "--global-manager", cloud.url) as controller:
-        await until(lambda: cloud.held)
+        await async_eventually("an acknowledged task", lambda: cloud.held)
         await cloud.until_synced()
         assert await controller.say(7, status="completed") == 200
         await controller.end(signal.SIGKILL)
@@ -323,7 +341,7 @@ async def test_sigkill_loses_neither_task_nor_report(state_dir: Path, cloud: Clo
 
 async def test_workers_are_heard_while_the_cloud_is_away(state_dir: Path, cloud: Cloud) -> None:
     async with running(state_dir, "--global-manager", cloud.url) as controller:
-        await until(lambda: cloud.held)
+        await async_eventually("an acknowledged task", lambda: cloud.held)
         await cloud.stop()
         assert await controller.say(3) == 200
         await cloud.start()
@@ -333,7 +351,7 @@ async def test_workers_are_heard_while_the_cloud_is_away(state_dir: Path, cloud:
 async def test_a_silent_worker_is_reported_as_lost(state_dir: Path, cloud: Cloud) -> None:
     flags = ("--global-manager", cloud.url, "--worker-silence-factor", "2")
     async with running(state_dir, *flags) as controller:
-        await until(lambda: cloud.held)
+        await async_eventually("an acknowledged task", lambda: cloud.held)
         await controller.say(3, heartbeatSeconds=0.1)
         await cloud.until_reported(WORKER, status="lost")
 
@@ -370,7 +388,9 @@ async def test_a_dataset_that_takes_long_holds_up_nothing(state_dir: Path, cloud
     frame = dataset(url=str(file))
     cloud.desired[frame.key] = Desired(frame.uid, frame.version, frame.body)
     async with running(state_dir, "--global-manager", cloud.url) as controller:
-        await until(lambda: is_open(controller.process.pid, file))
+        await async_eventually(
+            "a Dataset that is read", lambda: is_open(controller.process.pid, file)
+        )
         assert await controller.say(3) == 200
         await cloud.until_reported(WORKER, status="running", seen=3)
         assert is_open(controller.process.pid, file)
@@ -406,7 +426,7 @@ async def test_no_secret_is_logged(state_dir: Path, cloud: Cloud) -> None:
     token.write_text("top-secret-token")
     flags = ("--global-manager", cloud.url, "--log-level", "debug", "--token-file", str(token))
     async with running(state_dir, *flags) as controller:
-        await until(lambda: cloud.held)
+        await async_eventually("an acknowledged task", lambda: cloud.held)
         assert await controller.say(1) == 200
         assert await controller.say(1, status="odd") == 400
         assert await controller.say(1, secret=other) == 403
