@@ -1,7 +1,7 @@
-"""What a replica tells the others of the edges that it serves: one Claim for each node.
+"""The claims of a replica: one Claim for each node that has a session with the replica.
 
-Pure: a replica's claims as text and back. Used by contacts, which joins the claims of all
-replicas, and by presence and roster, which write and read the text.
+presence publishes the claims as text, roster reads the text of the other replicas, and contacts
+joins the claims of all replicas. This module only encodes and decodes; it does no I/O.
 """
 
 import base64
@@ -16,26 +16,28 @@ import msgspec
 from common.ids import NodeName
 
 MAX_ENCODED_BYTES: Final = 1_000_000
-"""The API server takes 1 MiB for an object: claims of some 60,000 nodes with ordinary names."""
-_NEARLY_FULL: Final = 0.8  # `encode` cuts in steps of a tenth
+"""The API server accepts objects up to 1 MiB. The text of some 60,000 claims fits."""
+_NEARLY_FULL: Final = 0.8  # `encode` leaves claims out in steps of a tenth
 _MAX_DECODED_BYTES: Final = 16 * 1024 * 1024
 _FINGERPRINT_CHARS: Final = 12
-_LEVEL: Final = 1  # of zlib: similar names compress well at any level, and this is the fastest
+_LEVEL: Final = 1  # the fastest level of zlib; similar names compress well at every level
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """A replica has an open session of a node."""
+    """The statement of a replica that it has an open session with a node."""
 
     order: int
-    """One more than the highest order that was known when the session opened. Of two claims of
-    one node the higher is the newer, whatever the replicas' clocks say. Two sessions that opened
-    before either replica had heard of the other have equal orders: both stay until one ends."""
+    """One more than the highest order of the node's claims that was known when the session opened.
+    The claim with the higher order is the newer claim; clocks do not matter. Two sessions that
+    opened before either replica knew of the other have equal orders, and both stay until one ends.
+    """
     since: int
     """When the session opened, seconds since 1970; for people."""
     ledger: str
-    """`fingerprint` of the node's ledger: tells two LocalControllers of one name apart."""
+    """`fingerprint` of the node's ledger, to distinguish two LocalControllers with one name."""
     clashes: int = 0
-    """How often this replica saw two LocalControllers use this name; the user is told each."""
+    """How often this replica saw two LocalControllers use the node's name. Each time causes an
+    Event."""
 
 
 Claims = Mapping[NodeName, Claim]
@@ -43,16 +45,20 @@ NO_CLAIMS: Final[Claims] = {}
 
 
 class ClaimsError(ValueError):
-    """`encode` did not make this text."""
+    """A text does not come from `encode`."""
 
 
 def fingerprint(ledger_id: str) -> str:
-    """Short, because there are thousands; of bounded length, because a node chooses its id."""
+    """A short hash of a ledger's id. The hash is short because a replica has thousands of claims,
+    and of fixed length because a node chooses its id.
+    """
     return hashlib.sha256(ledger_id.encode()).hexdigest()[:_FINGERPRINT_CHARS]
 
 
 def encode(claims: Claims) -> str:
-    """Text for one field of an object. Where not all nodes fit, the last by name are left out."""
+    """The claims as text for one field of a ConfigMap. When the text would be too long, the claims
+    of the last nodes by name are left out.
+    """
     ordered = {node: claims[node] for node in sorted(claims)}
     text = _compressed(ordered)
     while len(text) > MAX_ENCODED_BYTES:
@@ -62,12 +68,12 @@ def encode(claims: Claims) -> str:
 
 
 def is_full(text: str) -> bool:
-    """Whether `encode` may have left something out."""
+    """Whether `encode` may have left claims out."""
     return len(text) > _NEARLY_FULL * MAX_ENCODED_BYTES
 
 
 def decode(text: str) -> Claims:
-    """Raises: ClaimsError"""
+    """The claims in a text of `encode`. Raises: ClaimsError"""
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(base64.b64decode(text, validate=True), _MAX_DECODED_BYTES)

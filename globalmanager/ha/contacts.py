@@ -1,8 +1,8 @@
-"""Which nodes have a session, and at which replica: this replica's claims joined with the others'.
+"""Knows which nodes have a session: joins this replica's claims with those of the other replicas.
 
-Written by the sessions of this replica and by roster, which hears of the other replicas. Read by
-the engine's plans, presence and REST. Whoever needs news subscribes. Pure: no I/O, no task; all
-calls come from the event loop's thread.
+The sessions of this replica and roster write contacts; roster passes on the claims of the other
+replicas. The engine, presence and REST read contacts. Subscribers are called with each change. This
+module does no I/O; all calls come from the event loop's thread.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ ClaimListener = Callable[[NodeName, Claim], None]
 
 
 def _ignore(*_news: object) -> None:
-    """The listener of a subscriber that does not want this news."""
+    """A listener that does nothing."""
 
 
 class _Subscriber(NamedTuple):
@@ -32,7 +32,8 @@ class _Subscriber(NamedTuple):
 
 
 class Contacts:
-    """
+    """The claims of all replicas, and the contact of each node.
+
     Args:
         utcnow: UTC
     """
@@ -40,9 +41,10 @@ class Contacts:
     def __init__(self, utcnow: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._utcnow = utcnow
         self._own: dict[NodeName, Claim] = {}
-        self._own_clashes: dict[NodeName, int] = {}  # also of nodes without a claim now
-        self._others: dict[str, Claims] = {}  # by replica; only replicas that live
-        self._told_clashes: dict[tuple[str, NodeName], int] = {}  # by replica and node
+        self._own_clashes: dict[NodeName, int] = {}  # also nodes that have no claim now
+        self._others: dict[str, Claims] = {}  # other replicas that live -> their claims
+        # (other replica, node) -> number of clashes that the subscribers were told of
+        self._told_clashes: dict[tuple[str, NodeName], int] = {}
         self._contacts: dict[NodeName, Contact] = {}
         self._subscribers: list[_Subscriber] = []
 
@@ -54,36 +56,41 @@ class Contacts:
         clash: NodeListener = _ignore,
         own: Callable[[], None] = _ignore,
     ) -> None:
-        """Call these listeners from now on, within the change; they return at once.
+        """Call these listeners within each change from now on. A listener must return at once.
 
         Args:
-            contact: a node has now a session where it had none, or the other way round
-            newer_claim: another replica's session of a node is newer than the one here
-            clash: two LocalControllers use this node's name; here or at another replica
-            own: the claims of this replica have changed
+            contact: called when a node gets its first session or loses its last
+            newer_claim: called when another replica has a newer session of a node than this replica
+            clash: called when two LocalControllers use the name of a node, at any replica
+            own: called when the claims of this replica have changed
         """
         self._subscribers.append(_Subscriber(contact, newer_claim, clash, own))
 
-    # ---- asked by others ----
+    # ---- questions ----
 
     def by_node(self) -> Mapping[NodeName, Contact]:
-        """Every node that ever had a session, at any replica; a live view, read-only."""
+        """The contact of every node that ever had a session at any replica. The mapping is
+        read-only and shows later changes.
+        """
         return MappingProxyType(self._contacts)
 
     @property
     def own(self) -> Claims:
-        """The claims of this replica, one for each open session; a live view, read-only."""
+        """The claims of this replica, one for each open session. The mapping is read-only and shows
+        later changes.
+        """
         return MappingProxyType(self._own)
 
     def elsewhere(self, node: NodeName) -> Claim | None:
-        """The newest claim of another replica that lives."""
+        """The newest claim of `node` at the other replicas that live."""
         found = [claims[node] for claims in self._others.values() if node in claims]
         return max(found, key=lambda claim: claim.order, default=None)
 
     # ---- the sessions of this replica ----
 
     def claim(self, node: NodeName, *, ledger: str) -> None:
-        """A session of `node` has opened here. The replica of an older session ends that one.
+        """Claim `node` for this replica, because a session has opened here. A replica with an older
+        session closes that session.
 
         Args: ledger: `fingerprint` of the node's ledger
         """
@@ -98,13 +105,13 @@ class Contacts:
         self._settle([node], since=self._utcnow())
 
     def release(self, node: NodeName) -> None:
-        """The session of `node` here is over."""
+        """Remove the claim of `node`, because its session here has ended."""
         del self._own[node]
         self._own_changed()
         self._settle([node], since=self._utcnow())
 
     def clash(self, node: NodeName) -> None:
-        """Two LocalControllers that use the name of `node` were seen here, once more."""
+        """Note once more that this replica saw two LocalControllers use the name of `node`."""
         clashes = self._own_clashes[node] = self._own_clashes.get(node, 0) + 1
         if node in self._own:
             self._own[node] = msgspec.structs.replace(self._own[node], clashes=clashes)
@@ -114,9 +121,9 @@ class Contacts:
     # ---- the other replicas ----
 
     def put_other(self, replica: str, claims: Claims, *, since: datetime | None = None) -> None:
-        """All claims of another replica from now on; none while it does not live.
+        """Replace all claims of another replica. A replica that does not live has no claims.
 
-        Args: since: when the nodes got or lost these sessions, if that was not now
+        Args: since: when the nodes got or lost their sessions; None: now
         """
         before = self._others.get(replica, NO_CLAIMS)
         self._others[replica] = claims
@@ -127,22 +134,22 @@ class Contacts:
         self._tell_clashes(replica, claims, changed)
 
     def drop_other(self, replica: str) -> None:
-        """Another replica has left for ever."""
-        self.put_other(replica, NO_CLAIMS)  # a contact that ends here ends now
+        """Forget another replica, which has left for ever."""
+        self.put_other(replica, NO_CLAIMS)  # nodes with sessions there lose their contact now
         del self._others[replica]
         told = self._told_clashes.items()
         self._told_clashes = {key: count for key, count in told if key[0] != replica}
 
-    # ---- news ----
+    # ---- calls of the subscribers ----
 
     def _settle(self, nodes: Iterable[NodeName], *, since: datetime) -> None:
-        """Find out which of `nodes` have a session, and tell where that has changed."""
+        """Compute the contacts of `nodes` again, and tell the subscribers of each change."""
         for node in nodes:
             connected = node in self._own or self.elsewhere(node) is not None
             before = self._contacts.get(node)
             was_connected = before is not None and before.connected
             if connected == was_connected:
-                continue  # or a session moved from one replica to another
+                continue  # also when a session has moved to another replica
             self._contacts[node] = Contact(connected, since)
             for subscriber in self._subscribers:
                 subscriber.contact(node)
@@ -159,7 +166,9 @@ class Contacts:
                     subscriber.newer_claim(node, other)
 
     def _tell_clashes(self, replica: str, claims: Claims, nodes: Iterable[NodeName]) -> None:
-        """Each clash once, though the replica goes on publishing how many there were."""
+        """Tell the subscribers of the clashes that another replica has counted. The replica
+        publishes its counts again and again; each clash is told once.
+        """
         for node in nodes:
             count = claims[node].clashes if node in claims else 0
             if count > self._told_clashes.get((replica, node), 0):

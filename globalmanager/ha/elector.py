@@ -1,11 +1,11 @@
-"""Elects the one replica that reconciles, by a Lease, and counts the elections.
+"""Elects the leader, the one replica that reconciles, by a Lease of Kubernetes.
 
 Run by app, once in each replica. The elector keeps the fence open while this replica surely leads,
-and shuts it before any other replica can lead. A "reign" is the time from one election to the next
-or to the end of the leader. The Lease's `leaseTransitions` is the epoch that edges are told: it
-grows with each reign. No replica believes another's wall clock: it counts on its own clock how
-long a Lease stands, from when it saw the last renewal. This works like client-go's elector, except
-that every request is bounded by what is left of the reign.
+and closes the fence before any other replica can lead. A "reign" is the time for which one replica
+leads after an election. The field `leaseTransitions` of the Lease is the epoch, which grows with
+each reign and which the edges learn. A replica never relies on the wall clock of another: it
+measures with its own clock for how long it has seen no renewal of the Lease. All this works like
+client-go's elector, except that a request of the leader ends at the latest with the reign.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ LeadershipListener = Callable[[bool], None]
 
 
 class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of Kubernetes' own components, but for a shorter retry."""
+    """The times of the election, in seconds. Kubernetes' own components have a longer retry."""
 
     duration_s: float = 15.0
-    """Another replica takes over when it saw no renewal for so long."""
+    """Time without a renewal of the Lease after which another replica may lead."""
     renew_deadline_s: float = 10.0
-    """The leader writes for so long after its last renewal, and then no more."""
+    """Time after its last renewal for which the leader may write."""
     retry_s: float = 1.5
-    """Pause between two looks at the Lease, or two renewals."""
+    """Pause between two renewals of the Lease by the leader, or between two reads by a follower."""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s < math.inf:
@@ -59,15 +59,20 @@ class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(NamedTuple):
-    """Who holds a Lease: `replica` survives a restart (a pod's name), `process` does not."""
+    """Identifies the holder of a Lease. `replica` stays the same after a restart of the process,
+    for example a pod's name; `process` is another one for each process.
+    """
 
     replica: str
     process: str
 
     @classmethod
     def of_this_process(cls, replica_name: str) -> "Identity":
-        """Args: replica_name: "" where nobody gave a name; then no process is the successor of
-        another, since two hosts or containers may have one host name"""
+        """The identity of this process.
+
+        Args: replica_name: "" when the settings give no name. Then no process counts as successor
+            of another, because two hosts or containers may have the same host name.
+        """
         process = secrets.token_hex(5)
         return cls(replica_name or f"{socket.gethostname()}-{process}", process)
 
@@ -75,18 +80,19 @@ class Identity(NamedTuple):
         return f"{self.replica}_{self.process}"
 
     def is_successor_of(self, holder: str) -> bool:
-        """Whether `holder` was an earlier process of this replica, which has therefore ended."""
+        """Whether `holder` is an earlier process of this replica, which must have ended by now."""
         replica, _, process = holder.rpartition("_")
         return bool(self.replica) and replica == self.replica and process != self.process
 
 
 class Elector:
-    """
+    """Takes, renews and releases the Lease of the leader.
+
     Args:
-        client: with a rate of its own, so that a renewal never queues behind other requests
-        fence: open while this replica leads
-        clock: seconds, monotonic; the same as the fence's
-        now: UTC, for people who look at the Lease
+        client: has a request rate of its own, so that a renewal never waits for other requests
+        fence: opened while this replica leads
+        clock: the clock of the fence; seconds, monotonic
+        now: UTC, for people who read the Lease
     """
 
     def __init__(
@@ -108,15 +114,15 @@ class Elector:
         self._listeners: list[LeadershipListener] = []
         self._clock = clock
         self._now = now
-        self._lease: Object | None = None  # as it was last read or written; None: read it first
-        self._seen: Object = {}  # the Lease's spec as it was last seen
-        self._seen_at = -math.inf  # when this spec was seen first
-        self._look = asyncio.Event()  # look at the Lease without waiting for the next time
+        self._lease: Object | None = None  # state of the last read or write; None: unknown
+        self._seen: Object = {}  # the newest known spec of the Lease
+        self._seen_at = -math.inf  # when this spec was seen for the first time
+        self._look = asyncio.Event()  # set: read or renew the Lease without a pause
         self.leads = False
         self.epoch = 0
-        """The highest that was seen, of this or another replica's reign; 0: none yet."""
+        """The highest known epoch, of this or another replica's reign; 0: no Lease was read yet."""
         self.problem = "the Lease was not read yet"
-        """Why the last look at the Lease failed; "" when it did not."""
+        """Why the last read or renewal of the Lease failed; "" when it succeeded."""
 
     def subscribe(self, listener: LeadershipListener) -> None:
         """Call `listener` when this replica begins to lead (True) and when that ends (False)."""
@@ -127,13 +133,13 @@ class Elector:
         return str(self._seen.get("holderIdentity") or _NOBODY)
 
     def look_soon(self, spec: Object) -> None:
-        """A watch says that the Lease is `spec` now. If that is news, read the Lease at once."""
-        news = (spec.get("holderIdentity") or _NOBODY, _epoch_of(spec))
-        if news != (self.holder, self.epoch):
+        """Read the Lease at once if `spec`, which a watch delivered, has a new holder or epoch."""
+        watched = (spec.get("holderIdentity") or _NOBODY, _epoch_of(spec))
+        if watched != (self.holder, self.epoch):
             self._look.set()
 
     async def run(self) -> None:
-        """Stand for election until cancelled; then give up the Lease, in bounded time."""
+        """Take part in the elections until cancelled; then release the Lease in bounded time."""
         try:
             while True:
                 await self.look()
@@ -142,8 +148,10 @@ class Elector:
             await self._release()
 
     async def look(self) -> None:
-        """Read the Lease, and take it if it is free; the leader renews it. One attempt, bounded in
-        time."""
+        """Make one attempt to renew the Lease as leader, or to read it and take it if it is free.
+
+        The attempt ends in bounded time.
+        """
         self._look.clear()
         self._check_reign()
         bound_s = self._fence.left_s() if self.leads else self._timing.renew_deadline_s
@@ -154,7 +162,7 @@ class Elector:
         except (EdgeAIError, TimeoutError) as error:
             self._lease = None
             if self.leads and isinstance(error, Conflict):
-                self._look.set()  # unexpected writer: read the Lease again now
+                self._look.set()  # somebody else wrote the Lease: read it again now
             self._failed(str(error) or f"the Lease cannot be reached for {bound_s:g} s")
         self._check_reign()
 
@@ -186,8 +194,8 @@ class Elector:
         return self._clock() >= self._seen_at + duration_s
 
     async def _create(self) -> None:
-        # Edges may have seen a higher epoch before somebody deleted the Lease. The minutes since
-        # 1970 are above it, since there is less than one election a minute in the long run.
+        # Somebody may have deleted the Lease, and edges know its epoch. The minutes since 1970 are
+        # greater than that epoch: in the long run there is less than one election a minute.
         epoch = max(self.epoch + 1, int(self._now().timestamp()) // 60)
         metadata = {
             "name": self._ref.name,
@@ -199,7 +207,10 @@ class Elector:
         self._reign(await self._client.create(LEASES, lease), asked_at)
 
     async def _take(self, lease: Object) -> None:
-        """Write the Lease as ours. Raises: Conflict if somebody wrote it since it was read"""
+        """Write this replica as holder into the Lease.
+
+        Raises: Conflict when somebody else wrote the Lease after `lease` was read
+        """
         spec = lease.get("spec") or {}
         epoch = _epoch_of(spec) if self.leads else max(self.epoch, _epoch_of(spec)) + 1
         labels = {**(lease["metadata"].get("labels") or {}), REPLICA_LABEL: "leader"}
@@ -223,8 +234,11 @@ class Elector:
         }
 
     def _reign(self, lease: Object, asked_at: float) -> None:
-        """The Lease is ours. Another replica may have seen it as early as at `asked_at`, so the
-        reign is counted from there."""
+        """Begin or extend the reign, because this replica holds the Lease.
+
+        Args: asked_at: when the write of the Lease was sent. Another replica may have seen the
+            renewal at this moment, so the reign is measured from here.
+        """
         self._lease = lease
         self._see(lease)
         self._fence.open_until(asked_at + self._timing.renew_deadline_s)
@@ -263,13 +277,13 @@ class Elector:
             pass
 
     async def _release(self) -> None:
-        """End the writes under way first, then let another replica lead."""
+        """Cancel the writes under way, then release the Lease so that another replica can lead."""
         if not self.leads:
             return
         self._end_reign("this replica stops")
         try:
             async with asyncio.timeout(_RELEASE_S):
-                lease = await self._client.get(self._ref)  # a renewal may have been cut off
+                lease = await self._client.get(self._ref)  # a cancelled renewal may have changed it
                 spec = lease.get("spec") or {}
                 if spec.get("holderIdentity") == str(self._identity):
                     free = {"holderIdentity": _NOBODY, "renewTime": micro_time(self._now())}

@@ -1,7 +1,7 @@
-"""The fence: only the leader's writes pass, and only while this replica surely leads.
+"""The fence lets writes to the Kubernetes API pass only while this replica surely leads.
 
-The elector opens and closes the fence. A guarded client (kube.guard) sends every write through it.
-A process that was frozen finds the fence shut when it wakes, before it has asked the API.
+The elector opens and closes the fence. A guarded client (kube.guard) sends every write through the
+fence. A process that was frozen, and wakes after its time as leader, finds the fence closed.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from typing import Final
 from globalmanager.kube.guard import Shut
 
 Clock = Callable[[], float]
-# CLOCK_BOOTTIME goes on while the machine sleeps. Systems other than Linux do not have it.
+# CLOCK_BOOTTIME goes on while the machine sleeps. Only Linux has this clock.
 _CLOCK_ID: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed() -> float:
-    """Seconds on a clock that nobody sets and that does not stop with a suspended machine."""
+    """Seconds of a clock that is never set and goes on while the machine is suspended."""
     return time.clock_gettime(_CLOCK_ID)
 
 
 class Fence:
-    """Shut at first. Args: clock: seconds, monotonic"""
+    """Implements Guard. A new fence is closed. Args: clock: seconds, monotonic"""
 
     def __init__(self, clock: Clock = elapsed) -> None:
         self._clock = clock
-        self._until = -math.inf  # open until then, on the fence's clock
-        self._passing: set[asyncio.Timeout] = set()  # one for each write under way
+        self._until = -math.inf  # time of the clock when the fence closes
+        self._passing: set[asyncio.Timeout] = set()  # deadlines of the writes under way
 
     @property
     def is_open(self) -> bool:
@@ -37,13 +37,13 @@ class Fence:
         return self.left_s() > 0
 
     def left_s(self) -> float:
-        """Seconds for which the fence stays open; 0 when it is shut."""
+        """Seconds until the fence closes; 0 when the fence is closed."""
         return max(0.0, self._until - self._clock())
 
     def open_until(self, until: float) -> None:
-        """Let writes pass until then, on the fence's clock; writes under way have until then, too.
+        """Let writes pass until this time of the fence's clock, also the writes under way.
 
-        A moment in the past shuts the fence.
+        A time in the past closes the fence.
         """
         self._until = until
         for deadline in self._passing:
@@ -51,12 +51,12 @@ class Fence:
                 deadline.reschedule(self._loop_time())
 
     def close(self) -> None:
-        """Let nothing pass, and end what is passing."""
+        """Let no write pass, and cancel the writes under way."""
         self.open_until(-math.inf)
 
     @asynccontextmanager
     async def passage(self) -> AsyncIterator[None]:
-        """Around one write: the write is cancelled when the fence shuts.
+        """The context of one write. The write is cancelled when the fence closes.
 
         Raises: Shut
         """
@@ -73,8 +73,8 @@ class Fence:
         except TimeoutError as error:
             if deadline.expired():
                 raise Shut from error
-            raise  # the write's own deadline, not the fence's
+            raise  # the deadline of the write itself has passed
 
     def _loop_time(self) -> float:
-        """When the fence shuts, in the running loop's time."""
+        """When the fence closes, in the time of the event loop."""
         return asyncio.get_running_loop().time() + self.left_s()

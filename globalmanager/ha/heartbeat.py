@@ -1,14 +1,14 @@
-"""Finds that the line to the API server died in silence, and has it dialled anew.
+"""Detects that the connections to the API server are dead, and has the client dial anew.
 
-Run by roster. A watch has nothing to say while nothing changes, so its silence proves nothing. The
-watch of the Leases is the exception: the leader renews its Lease every 1.5 s, and each replica its
-own three times in the duration of a Lease. When no Lease changes for longer than that, no other
-watch can be trusted, either, nor can any pooled connection: a request that takes a dead one hangs
-until its deadline.
+Run by roster. Most watches are silent while no object changes, so their silence proves nothing. The
+watch of the replicas' Leases is the exception: the leader renews its Lease every 1.5 s, and every
+replica renews its own Lease three times in the duration of a Lease. When no Lease changes for a
+longer time, all watches and all pooled connections are suspect: a request over a dead connection
+hangs until its deadline.
 
-A new connection is tried until the API server answers over it. Then it takes the place of all
-connections of before, and whoever waits for its next try is told. So what was missed comes within
-seconds of the line's return, whatever became of the old connections.
+The client then tries a new connection until the API server answers. The new connection replaces all
+earlier connections, and every waiting informer tries again at once. So the informers catch up
+within seconds after the network is back.
 """
 
 import asyncio
@@ -22,42 +22,45 @@ from common.errors import EdgeAIError
 
 log = logs.get_logger(__name__)
 
-_TRY_EVERY_S: Final = 1.0  # at most
-_MAX_PATIENCE_S: Final = 60.0
+_TRY_EVERY_S: Final = 1.0  # shortest pause between two attempts to dial
+_MAX_PATIENCE_S: Final = 60.0  # longest silence before the next dialling
 
 
 class Heartbeat:
-    """
+    """Watches the changes of the replicas' Leases.
+
     Args:
-        redial: dials the API server anew; raises EdgeAIError while it does not answer
-        silence_s: longer than any pause between two heartbeats of a healthy line
+        redial: dials the API server anew; raises EdgeAIError while the server does not answer
+        silence_s: longer than any pause between two changes of Leases on a healthy connection
     """
 
     def __init__(self, redial: Callable[[], Awaitable[None]], *, silence_s: float) -> None:
         self._redial = redial
         self._silence_s = silence_s
-        # Doubled by each redialling that brought no heartbeat: where nobody can write a Lease, the
-        # silence is not the line's.
+        # The silence that causes the next dialling. It doubles after each dialling without a change
+        # of a Lease: the connection is healthy when no replica can write its Lease.
         self._patience_s = silence_s
-        self._since = -math.inf  # of the silence, or the last redialling
+        self._since = -math.inf  # time of the last change of a Lease, or of the last dialling
 
     def heard(self) -> None:
-        """A Lease has changed."""
+        """Note that a Lease has changed."""
         self._since = _now()
         self._patience_s = self._silence_s
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Dial anew after each long silence, until cancelled."""
         self._since = _now()
         while True:
             left_s = self._since + self._patience_s - _now()
             if left_s > 0:
-                await asyncio.sleep(min(left_s, self._silence_s))  # the patience may shrink
+                await asyncio.sleep(min(left_s, self._silence_s))  # `heard` may shorten it
             else:
                 await self._dial_anew()
 
     async def _dial_anew(self) -> None:
-        """Also when a heartbeat comes meanwhile: the other watches may be on dead connections."""
+        """Dial until the API server answers, even if a Lease changes meanwhile: other watches may
+        still use dead connections.
+        """
         began, patience_s = self._since, self._patience_s
         while True:
             try:
@@ -65,7 +68,7 @@ class Heartbeat:
                 break
             except EdgeAIError as error:
                 log.debug("the API server does not answer on a new line", problem=str(error))
-            # Jitter, because all replicas lose an API server at one instant.
+            # Jitter, because all replicas lose an API server at the same moment.
             await asyncio.sleep(random.uniform(1.0, 1.5) * _TRY_EVERY_S)
         self._since = _now()
         self._patience_s = min(2 * patience_s, max(_MAX_PATIENCE_S, self._silence_s))

@@ -1,7 +1,7 @@
-"""This replica as one of several: its elector, presence and roster, built together.
+"""Builds the three parts that deal with other replicas: elector, presence and roster.
 
-Built by app, which runs the three. They share one client, and the roster's news of the Leases
-reaches the other two.
+Built by app, which also runs the three parts. They share one client. The roster watches the Leases
+and passes changes on to elector and presence.
 """
 
 from typing import Final
@@ -18,13 +18,14 @@ _BURST: Final = 40
 
 
 class Membership:
-    """
+    """Elector, presence and roster of this replica.
+
     Args:
-        client: whose connections are used, with a rate of their own: see Elector
-        namespace: of the Leases and ConfigMaps
+        client: lends its connections; the three parts have a request rate of their own
+        namespace: namespace of the Leases and ConfigMaps of all replicas
         fence: open while this replica leads
-        contacts: has the claims of this replica, and is given those of the others
-        clock: the roster's; seconds, monotonic
+        contacts: has the claims of this replica, and gets the claims of the other replicas
+        clock: clock of the roster; seconds, monotonic
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Membership:
         contacts: Contacts,
         clock: Clock = elapsed,
     ) -> None:
-        # A request that hangs must leave time for another one within the renewal's deadline.
+        # After a request that hangs, there must be time for a second one within the renew deadline.
         deadline_s = timing.renew_deadline_s / 2
         client = client.apart(ClientSettings(qps=_QPS, burst=_BURST, deadline_s=deadline_s))
         self.elector = Elector(
@@ -64,12 +65,12 @@ class Membership:
         )
 
     def unknown(self) -> tuple[str, ...]:
-        """What is not known of the other replicas yet; until then no edge is served."""
+        """Why the other replicas are not known yet; no edge is served before. Empty once known."""
         unread = f"Lease: {self.elector.problem}" if self.elector.epoch == 0 else ""
         return tuple(problem for problem in (unread, self.roster.problem) if problem)
 
     def complaints(self) -> tuple[str, ...]:
-        """What else does not work among the replicas; edges can be served nevertheless."""
-        is_known = self.elector.epoch > 0  # else the Lease is among `unknown`
+        """Further problems with the other replicas, despite which edges can be served."""
+        is_known = self.elector.epoch > 0  # otherwise `unknown` has the problem of the Lease
         lease = f"Lease: {self.elector.problem}" if is_known and self.elector.problem else ""
         return tuple(filter(None, (lease, self.presence.problem, *self.roster.complaints)))

@@ -1,10 +1,11 @@
-"""Tells the other replicas that this one lives, and which nodes it serves.
+"""Publishes for the other replicas that this replica lives, and which nodes it serves.
 
-Run by app, once in each replica. Presence writes two objects in the system namespace: a Lease,
-which it renews, and a ConfigMap with the replica's claims, which the Lease owns. The ConfigMap is
-written only when the claims changed, and at most once a second. A replica that ends deletes both.
-Of a replica that was killed the leader deletes the Lease, and Kubernetes then the ConfigMap.
-The roster of each other replica reads both objects.
+Run by app, once in each replica. Presence writes two objects into the system namespace: a Lease,
+which presence renews as a heartbeat, and a ConfigMap with the replica's claims. The Lease owns the
+ConfigMap. Presence writes the ConfigMap only after changes of the claims, and at most once a
+second. A replica deletes both objects when it stops. When a replica was killed, the leader deletes
+its Lease, and Kubernetes then deletes the ConfigMap. The roster of each other replica reads both
+objects.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ log = logs.get_logger(__name__)
 
 CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 CLAIMS_FIELD: Final = "claims"
-_RENEWALS: Final = 3  # within the duration of the Lease: one may fail, and another may be late
+# Renewals within the duration of the Lease. So one renewal may fail and another may be late.
+_RENEWALS: Final = 3
 _DELETE_S: Final = 2.0
 
 
@@ -43,12 +45,13 @@ def object_name(process: str) -> str:
 
 
 class Presence:
-    """
+    """Writes the Lease and the ConfigMap of this replica.
+
     Args:
-        client: with a rate of its own, so that a heartbeat never queues behind other requests
-        duration_s: after so long without a renewal the others take this replica to be gone
+        client: has a request rate of its own, so that a heartbeat never waits for other requests
+        duration_s: seconds without a renewal after which this replica counts as dead
         contacts: has the claims of this replica
-        publish_interval_s: at least so long between two writes of the claims
+        publish_interval_s: shortest pause between two writes of the claims, seconds
         now: UTC
     """
 
@@ -70,27 +73,27 @@ class Presence:
         self._contacts = contacts
         self._publish_interval_s = publish_interval_s
         self._now = now
-        self._lease: Object | None = None  # as it was last written; None: read it first
-        self._config_map: Object | None = None  # as it was last written; None: read it first
+        self._lease: Object | None = None  # state of the last write; None: unknown
+        self._config_map: Object | None = None  # state of the last write; None: unknown
         self._published: tuple[str, str] = ("", claims.encode({}))  # (uid of the Lease, claims)
-        self._changed = asyncio.Event()  # what is published may differ from the claims
-        self._beat_now = asyncio.Event()  # renew the Lease without waiting for its time
-        self._problems: dict[str, str] = {}  # what cannot be done -> why
+        self._changed = asyncio.Event()  # set: the published claims may be out of date
+        self._beat_now = asyncio.Event()  # set: renew the Lease without a pause
+        self._problems: dict[str, str] = {}  # failed operation -> why it failed
         contacts.subscribe(own=self._changed.set)
 
     @property
     def problem(self) -> str:
-        """Why the others do not know of this replica, or of its sessions; "" when they do."""
+        """Why the Lease or the claims of this replica are not published; "" when they are."""
         return "; ".join(self._problems.values())
 
     def publish_again(self) -> None:
-        """Somebody deleted the ConfigMap or the Lease: write both anew."""
+        """Write Lease and ConfigMap again, because somebody deleted one of them."""
         self._published = ("", claims.encode({}))
         self._config_map = self._lease = None
         self._beat_now.set()
 
     async def run(self) -> None:
-        """Until cancelled; then deletes the Lease and the ConfigMap."""
+        """Renew the Lease and publish the claims until cancelled; then delete both objects."""
         try:
             async with TaskGroup() as tasks:
                 tasks.create_task(self._heartbeats(), name="presence heartbeat")
@@ -125,7 +128,7 @@ class Presence:
         else:
             self._lease = await self._client.replace(LEASES, {**lease, "spec": self._spec()})
         if known is None:
-            self._changed.set()  # the claims waited for a Lease, and this may be a new one
+            self._changed.set()  # the ConfigMap needs a Lease, which may be a new one
 
     def _spec(self) -> Object:
         return {
@@ -152,12 +155,12 @@ class Presence:
             else:
                 self._problems.pop("sessions not published", None)
                 backoff.reset()
-                # Changes that come meanwhile are published together.
+                # Changes during this pause are published together.
                 await asyncio.sleep(self._publish_interval_s)
 
     async def _publish(self) -> None:
         if self._lease is None:
-            return  # the next heartbeat makes the Lease, and sets self._changed
+            return  # the next heartbeat creates the Lease and sets self._changed
         owner, own = self._lease["metadata"], self._contacts.own
         text = claims.encode(own)
         if text == self._published[1] and self._published[0] in ("", owner["uid"]):
@@ -168,7 +171,7 @@ class Presence:
         }
         before = self._published
         written = await self._put(config_map)
-        if self._published is before:  # else publish_again() was called meanwhile
+        if self._published is before:  # otherwise publish_again() was called during the write
             self._config_map, self._published = written, (owner["uid"], text)
         if claims.is_full(text) and len(claims.decode(text)) < len(own):
             log.error("more sessions than other replicas can be told of", sessions=len(own))
@@ -202,7 +205,9 @@ class Presence:
         self._problems[what] = text
 
     async def _delete_own(self) -> None:
-        """In bounded time; should this fail, the Lease runs out and the leader deletes both."""
+        """Delete both objects in bounded time. If this fails, the Lease expires and the leader
+        deletes it.
+        """
         try:
             async with asyncio.timeout(_DELETE_S):
                 for type_ in (CONFIG_MAPS, LEASES):

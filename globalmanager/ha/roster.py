@@ -1,8 +1,8 @@
-"""Watches the other replicas: which of them live, and which nodes each of them serves.
+"""Watches the other replicas: which replicas live, and which nodes each of them serves.
 
-Run by app, once in each replica. The roster reads what the other replicas publish (presence) and
-puts the claims of those that live into contacts. It writes nothing, except that the leader's
-roster deletes what a dead replica left behind.
+Run by app, once in each replica. The roster reads the Leases and ConfigMaps that the other replicas
+publish (see presence), and passes the claims of living replicas to contacts. The roster of the
+leader also deletes the Leases of dead replicas; the roster writes nothing else.
 """
 
 import asyncio
@@ -30,21 +30,22 @@ from globalmanager.kube.errors import NotFound
 
 log = logs.get_logger(__name__)
 
-# A replica renews its Lease at least every third of the duration, the leader its own more often.
-_SILENCE: Final = 0.4  # of the duration, without any renewal
+# Fraction of the duration of a Lease without any renewal, after which the client dials anew. Every
+# replica renews its Lease at least after a third of the duration.
+_SILENCE: Final = 0.4
 _REDIAL_DEADLINE_S: Final = 2.0
-_LOOKS: Final = 4  # at the other replicas, within the duration of their Leases
-_DELETED_AFTER: Final = 4.0  # durations without a heartbeat; then the replica's Lease is deleted
+_LOOKS: Final = 4  # checks for dead replicas within the duration of a Lease
+_DELETED_AFTER: Final = 4.0  # durations without a heartbeat, until the replica's Lease is deleted
 
 
 class OtherReplica:
-    """The latest that this replica knows about another replica."""
+    """The newest known state of another replica."""
 
     def __init__(self, heard_at: float) -> None:
-        self.lease: Object | None = None  # None: only its ConfigMap was seen
-        self.heard_at = heard_at  # its last heartbeat, on the roster's clock
+        self.lease: Object | None = None  # None: only the ConfigMap was seen
+        self.heard_at = heard_at  # time of the last heartbeat, on the roster's clock
         self.is_alive = True
-        self.claims: Claims = NO_CLAIMS  # as it published them last, alive or not
+        self.claims: Claims = NO_CLAIMS  # the last published claims, also of a dead replica
 
     @property
     def live_claims(self) -> Claims:
@@ -52,14 +53,16 @@ class OtherReplica:
 
 
 class Roster:
-    """
+    """The other replicas, by the Leases and ConfigMaps that they publish.
+
     Args:
-        client: for reading
-        leading_client: for what only the leader may delete
+        client: reads the Leases and ConfigMaps
+        leading_client: deletes the Leases of dead replicas; sends writes only on the leader
         me: the process of this replica's identity
-        duration_s: a replica without a heartbeat for so long is gone; its Lease may say otherwise
-        contacts: given the claims of each other replica that lives
-        on_leader_lease: told the spec of the leader's Lease whenever it changes
+        duration_s: seconds without a heartbeat after which a replica is dead, unless its Lease
+            names another duration
+        contacts: gets the claims of each other replica that lives
+        on_leader_lease: called with the spec of the leader's Lease after each change
         on_own_deleted: called when somebody deleted the Lease or ConfigMap of this replica
         clock: seconds, monotonic
         utcnow: UTC
@@ -92,8 +95,10 @@ class Roster:
             silence_s=_SILENCE * duration_s,
         )
         self._others: dict[str, OtherReplica] = {}  # by process
-        self._deaf_until = -math.inf  # until then we heard nothing, so silence proves nothing
-        # Every replica renews its Lease, this one too, so a watch without news soon means a fault.
+        # Until this time no news arrived at all, so the silence of a replica proves nothing.
+        self._deaf_until = -math.inf
+        # Every replica renews its Lease, also this one. So a short silence of the watch of Leases
+        # already shows a fault.
         self._leases = Informer(
             client,
             _store(LEASES, self._on_lease),
@@ -110,7 +115,7 @@ class Roster:
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch the other replicas, until cancelled."""
         async with TaskGroup() as tasks:
             for informer in (self._leases, self._config_maps):
                 tasks.create_task(informer.run(), name=f"informer {informer.type} of replicas")
@@ -129,11 +134,11 @@ class Roster:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What keeps news of the other replicas from coming in as it should."""
+        """Problems of the informers that have listed the other replicas at least once."""
         informers = [each for each in (self._leases, self._config_maps) if each.synced]
         return tuple(f"{each.type}: {each.problem}" for each in informers if each.problem)
 
-    # ---- what the others publish ----
+    # ---- Leases and ConfigMaps of the replicas ----
 
     def _on_lease(self, old: Object | None, new: Object | None) -> None:
         object_ = new or old
@@ -171,7 +176,7 @@ class Roster:
             if other.is_alive:
                 self._contacts.put_other(name, other.claims)
 
-    # ---- who lives ----
+    # ---- living and dead replicas ----
 
     def _other(self, name: str) -> OtherReplica:
         return self._others.setdefault(name, OtherReplica(self._clock()))
@@ -199,10 +204,10 @@ class Roster:
             await self.delete_dead()
 
     def mark_dead(self) -> None:
-        """Take replicas to be gone that were silent for the duration of their Leases.
+        """Mark the replicas as dead that sent no heartbeat for the duration of their Leases.
 
-        While this replica hears nothing at all, and until the others had time to be heard after
-        that, their silence proves nothing.
+        While no news arrives at all, no replica is marked. Afterwards each replica has the whole
+        duration of its Lease again to send a heartbeat.
         """
         now = self._clock()
         if self.is_deaf():
@@ -216,12 +221,13 @@ class Roster:
             log.warning("replica is silent", replica=name, sessions=len(other.claims))
             since = self._utcnow() - timedelta(seconds=silent_s)
             self._contacts.put_other(name, NO_CLAIMS, since=since)
-            if other.lease is None:  # no deletion of a Lease will ever remove this entry
+            if other.lease is None:  # no deletion of its Lease will remove the entry
                 self._forget(name)
 
     def is_deaf(self) -> bool:
-        """Whether news of the replicas does not arrive. This replica's own heartbeats come three
-        times within a duration, so half a duration without any news is a fault."""
+        """Whether no news of the replicas arrives. This replica itself renews its Lease three times
+        within the duration, so half a duration without news shows a fault.
+        """
         is_late = self._leases.silent_for_s() > self._duration_s / 2
         return is_late or bool(self.problem)
 
@@ -230,9 +236,9 @@ class Roster:
         return float(spec.get("leaseDurationSeconds") or self._duration_s)
 
     async def delete_dead(self) -> None:
-        """Delete the Leases of dead replicas; on a replica that does not lead this does nothing.
+        """Delete the Leases of dead replicas. Only the leader's client sends these requests.
 
-        Kubernetes deletes the ConfigMap of a dead replica with the Lease that owns it.
+        Kubernetes then deletes the ConfigMaps of the dead replicas, which their Leases own.
         """
         for other in tuple(self._others.values()):
             silent_s = self._clock() - max(other.heard_at, self._deaf_until)

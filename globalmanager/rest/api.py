@@ -1,4 +1,7 @@
-"""The handlers of the REST API: they read caches and sessions, wait for nothing, change nothing."""
+"""The handlers of the REST API. They read caches and sessions; they change nothing.
+
+app builds the Api and gives its routes to the server. No handler waits for the Kubernetes API.
+"""
 
 import http
 from collections.abc import Callable, Collection, Iterable
@@ -29,7 +32,7 @@ from globalmanager.rest.views import (
     status_view,
 )
 
-FIRST_GROUP: Final = "edgeai.io"  # where an object is looked for first
+FIRST_GROUP: Final = "edgeai.io"  # the group that is searched first when a request names none
 
 _NAMESPACE: Final = Parameter("namespace", "path", "namespace of the objects")
 _PLURAL: Final = Parameter("plural", "path", "resource, e.g. jointinferenceservices")
@@ -43,19 +46,19 @@ _NOT_READY: Final = (http.HTTPStatus.SERVICE_UNAVAILABLE,)
 
 
 class ObjectCache(Protocol):
-    """Objects of the Kubernetes API as they were last seen; the engine has them."""
+    """The objects in the informers' stores; the Engine implements this interface."""
 
     def get(self, ref: ObjectRef) -> Object | None:
-        """A job resource."""
+        """The job resource; None when the store does not have it."""
 
     def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]:
-        """Job resources by "<plural>.<group>"."""
+        """The job resources of one type, named as "<plural>.<group>"."""
 
     def nodes(self) -> tuple[Object, ...]: ...
 
 
 class SessionRegistry(Protocol):
-    """The sessions of this replica; edge.sessions.registry has them."""
+    """The sessions of this replica; edge.sessions.registry implements this interface."""
 
     def snapshot(self) -> Iterable[SessionInfo]: ...
 
@@ -65,13 +68,16 @@ class SessionRegistry(Protocol):
 
 
 class Api:
-    """
+    """The REST API: its routes and their handlers.
+
     Args:
-        contacts: of the nodes with all replicas
-        types: the job resources' types that this GlobalManager serves
-        is_populated: whether the caches were filled once; before that, lists would be incomplete
-        health: answer of /readyz
-        registry: what /metrics shows
+        cache: the objects to show
+        sessions: the sessions with nodes at this replica
+        contacts: knows which nodes have a session at any replica
+        types: the types of job resources that this GlobalManager serves
+        is_populated: whether the caches were filled once; lists would be incomplete before
+        health: returns the answer of /readyz
+        registry: the metrics that /metrics shows
     """
 
     def __init__(
@@ -230,7 +236,7 @@ class Api:
         )
 
     def _types_of(self, request: web.Request) -> list[ResourceType]:
-        """Types that the path and ?group= name, in the order of looking. Raises: RequestError"""
+        """The types that path and ?group= name, in the order of the search. Raises: RequestError"""
         plural, group = request.match_info["plural"], request.query.get("group")
         types = [
             type_
@@ -240,9 +246,9 @@ class Api:
         if types:
             return types
         known = ", ".join(sorted(str(type_) for type_ in self._types))
-        asked = plural if group is None else f"{plural}.{group}"
+        requested = plural if group is None else f"{plural}.{group}"
         raise RequestError(
-            http.HTTPStatus.NOT_FOUND, f"{asked}: not served here; served are {known}"
+            http.HTTPStatus.NOT_FOUND, f"{requested}: not served here; served are {known}"
         )
 
     def _require_populated(self) -> None:

@@ -1,4 +1,4 @@
-"""Failures of REST requests. Here, and nowhere else, a failure becomes an ErrorView."""
+"""Turns every failure of a REST request into an answer with an ErrorView."""
 
 import http
 
@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 
 class RequestError(EdgeAIError):
-    """The request gets `status`; the message names the object and what to do."""
+    """The request is answered with `status`. The message names the object and the remedy."""
 
     def __init__(self, status: http.HTTPStatus, message: str) -> None:
         self.status, self.message = status, message
@@ -28,13 +28,13 @@ def error_answer(status: int, message: str) -> web.Response:
 
 
 def reason_of(status: int) -> str:
-    """One word, as in answers of the Kubernetes API: 404 -> NotFound."""
+    """The reason of an HTTP status in one word, as in the Kubernetes API: 404 -> NotFound."""
     return http.HTTPStatus(status).phrase.title().replace(" ", "")
 
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware: every answer is JSON, failures too, and no client or proxy caches it."""
+    """Middleware that answers failures with JSON, and forbids clients and proxies to cache."""
     try:
         response = await _guarded(request, handler)
     except RequestError as error:
@@ -60,6 +60,6 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.body_exists:
         response = error_answer(413, f"{request.method} {request.path}: takes no body")
-        response.force_close()  # nobody reads the body, so no request can follow it
+        response.force_close()  # the unread body makes the connection useless
         return response
     return await handler(request)

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, from the route table and the structs of the answers. Pure."""
+"""Generates the OpenAPI 3.1 document from the routes and the types of their answers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -31,7 +31,7 @@ def document(routes: Sequence[Route], *, version: str) -> Document:
 
 
 def answers_of(route: Route) -> tuple[type, type]:
-    """Types of the body on success and on failure."""
+    """The types of the route's answer on success and on failure."""
     return route.answer, route.failure or ErrorView
 
 

@@ -1,4 +1,4 @@
-"""The routes of the REST API as data: the server registers them, openapi describes them."""
+"""The routes of the REST API as data. The server registers the routes; openapi describes them."""
 
 import http
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ TEXT: Final = "text/plain"
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """`where`: "path" or "query". Parameters in the path are required."""
+    """A parameter of a route. `where`: "path" or "query"; parameters in the path are required."""
 
     name: str
     where: str
@@ -22,10 +22,10 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """GET `path`.
+    """One route for requests GET `path`.
 
-    `answer` is the type of the body of a 200; str: plain text. `failures` are the other statuses
-    that are possible, each with an ErrorView, or with the type `failure` where that is given.
+    `answer` is the type of a successful answer; str means plain text. `failures` are the possible
+    statuses of other answers. Their type is `failure`, or ErrorView when `failure` is None.
     """
 
     path: str

@@ -1,4 +1,7 @@
-"""The HTTP server of the REST API: one address, bounded requests. Run by app."""
+"""The HTTP server of the REST API. It listens on one address and bounds the size of requests.
+
+Run by app.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -30,20 +33,20 @@ class RestServer:
             max_field_size=MAX_FIELD_BYTES,
             max_headers=MAX_HEADERS,
             keepalive_timeout=KEEPALIVE_S,
-            lingering_time=0,  # no request has a body, so do not wait for the rest of one
+            lingering_time=0,  # do not wait for the rest of a body, because no request has one
             shutdown_timeout=STOP_TIMEOUT_S,
         )
 
     @property
     def address(self) -> tuple[str, int]:
-        """(host, port) that it listens on; the port that was chosen for port 0."""
+        """The host and port on which the server listens. For port 0: the port that was chosen."""
         if not self._runner.addresses:
             return self._host, self._port
         host, port, *_ = self._runner.addresses[0]
         return str(host), int(port)
 
     async def start(self) -> None:
-        """Raises: OSError when the address cannot be listened on"""
+        """Begin to listen. Raises: OSError when the process cannot listen on the address"""
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         log.info("REST API listening", address="{}:{}".format(*self.address))

@@ -1,7 +1,7 @@
-"""The answers of the REST API as types; the JSON and the OpenAPI document are made from them.
+"""The types of the REST API's answers. JSON and the OpenAPI document are generated from the types.
 
-Objects are shown as the Kubernetes API has them, without `managedFields`. No answer has a worker
-secret or its hash, since neither objects nor sessions have them.
+An answer shows objects as the Kubernetes API has them, without `managedFields`. No answer has a
+worker secret or its hash, because neither job resources nor sessions have them.
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SessionView(View, frozen=True):
-    """A live session. `synced`: the node has held its whole desired set since it connected."""
+    """A live session. `synced`: the node holds its whole desired set since it connected."""
 
     id: str
     instance: str
@@ -27,13 +27,13 @@ class SessionView(View, frozen=True):
 
 
 class NodeView(View, frozen=True):
-    """A node of the cluster, or one that had a session at any replica.
+    """A node of the cluster, or a node that had a session at any replica.
 
-    `inCluster`: there is a Node object. `connected`: the node has a session at some replica, and
-    `since` when that is so; null for a node that never had one. `problem` is why the node's last
-    connection to this replica ended; empty while it is connected. `tasksDesired` is the number of
-    tasks that the node is to hold; `tasksHeld` the number that it is known to hold, null without a
-    session at this replica, as `session`.
+    `inCluster`: the cluster has a Node object of this name. `connected`: the node has a session at
+    some replica. `since`: when `connected` last changed; null for a node that never had a session.
+    `problem`: why the node's last connection to this replica ended; empty while it is connected.
+    `tasksDesired`: number of tasks that the node must hold. `tasksHeld`: number of tasks that the
+    node is known to hold. `tasksHeld` and `session` are null without a session at this replica.
     """
 
     name: str
@@ -75,7 +75,7 @@ class HealthView(View, frozen=True):
 
 
 class ReadyView(View, frozen=True):
-    """Whether this GlobalManager can be relied on; `reasons` says what is amiss."""
+    """Whether this GlobalManager is ready to serve; `reasons` names the problems."""
 
     ready: bool
     reasons: list[str]
