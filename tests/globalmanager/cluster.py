@@ -144,6 +144,12 @@ class Manager:
         self.registry = registry
 
     @property
+    def reconciles(self) -> float:
+        """How many have ended well, those included that wait for a list."""
+        labels = {"kind": "Gadget", "result": "ok"}
+        return self.registry.get_sample_value("edgeai_reconciles_total", labels) or 0.0
+
+    @property
     def writes(self) -> list[tuple[str, str]]:
         """(verb, HTTP code) of each write so far."""
         return [(verb, code) for verb, code in self.requests if verb in WRITES]

@@ -3,6 +3,7 @@
 It waits for the Part that spec.part names, and what it is told to do wrong, it does wrong.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -159,6 +160,21 @@ GADGET = Kind(
     assignments=assignments,
     fold=fold,
 )
+
+
+def counting(kind: Kind) -> tuple[Kind, Counter[str]]:
+    """The kind, and how often it was asked for a plan, by the job's name.
+
+    One job is never reconciled twice at a time: when its plan is asked for again, all that the plan
+    before asked for has been done.
+    """
+    plans: Counter[str] = Counter()
+
+    def counted(observed: Observed, now: datetime) -> Plan:
+        plans[observed.ref.name] += 1
+        return kind.plan(observed, now)
+
+    return msgspec.structs.replace(kind, plan=counted), plans
 
 
 def crd_of(type_: ResourceType) -> Object:

@@ -1,6 +1,5 @@
 """A job that the API says is gone gets no child again, however late the watch tells its end."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +18,8 @@ from tests.globalmanager.cluster import (
     key_of,
     run_manager,
 )
-from tests.globalmanager.engine.late_watch import LateWatch, serve_late_watch
+from tests.globalmanager.engine.late_watch import Created, LateWatch, serve_late_watch
+from tests.globalmanager.engine.marker import lose_child, make_marker, pass_marker
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig
@@ -48,32 +48,29 @@ async def make_ready(manager: Manager, user: User, name: str = "a", **spec: str)
     return made
 
 
-async def settle(manager: Manager) -> None:
-    """Wait until the engine has asked for nothing for a while."""
-    before = -1
-    while before != len(manager.requests):
-        before = len(manager.requests)
-        await asyncio.sleep(0.3)
+def created_for(late: LateWatch, job: Object) -> list[Created]:
+    return [each for each in late.created if each.owner == job["metadata"]["uid"]]
 
 
 async def test_a_dead_jobs_children_are_not_made_again(
     late: LateWatch, late_manager: Manager, user: User
 ) -> None:
     made = await make_ready(late_manager, user)
+    marker = await make_marker(late_manager, user)
     late.flowing.clear()
     late.told.clear()
     await user.delete(GADGETS, "a")
     await async_eventually(
         "the edge to be told to forget a", lambda: late_manager.edge.forgotten == [key_of("a")]
     )
-    await settle(late_manager)
+    await lose_child(user, marker)
     assert late.waiting > 0, "the watch was to be late"
-    assert late.created == []
+    assert created_for(late, made) == []
     assert await user.get(CONFIGMAPS, "a-config") is None
     late.flowing.set()
-    await settle(late_manager)
+    await pass_marker(late_manager, user)
     assert late_manager.engine.by_uid(made["metadata"]["uid"]) is None
-    assert late.created == []
+    assert created_for(late, made) == []
 
 
 async def test_late_news_of_a_dead_job_do_not_bring_it_back(
@@ -89,12 +86,13 @@ async def test_late_news_of_a_dead_job_do_not_bring_it_back(
     await async_eventually(
         "the edge to be told to forget a", lambda: late_manager.edge.forgotten == [key_of("a")]
     )
-    seen: list[bool] = []
+    seen: set[str] = set()
     store = late_manager.engine._store(GADGETS)
-    store.subscribe(lambda _old, new: seen.append(new is not None))
+    store.subscribe(lambda old, new: seen.add((new or old or {})["metadata"]["name"]))
     late.flowing.set()
-    await settle(late_manager)
-    assert seen == []
+    marker = await make_marker(late_manager, user)
+    assert seen == {marker}
+    await lose_child(user, marker)
     assert late.created_after_gone(made["metadata"]["uid"]) == []
 
 
@@ -103,14 +101,8 @@ async def test_a_job_that_lives_gets_its_deleted_child_again_though_its_watch_is
 ) -> None:
     await make_ready(late_manager, user)
     late.flowing.clear()
-    before = await user.get(CONFIGMAPS, "a-config")
-    await user.delete(CONFIGMAPS, "a-config")
-    assert before is not None
-    await async_eventually("the child to be created again", lambda: len(late.created) == 2)
-    await settle(late_manager)
-    after = await user.get(CONFIGMAPS, "a-config")
-    assert after is not None
-    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    await lose_child(user, "a")
+    assert len(late.created) == 2
 
 
 async def test_a_job_that_is_being_deleted_gets_no_child_again_though_its_watch_is_late(
@@ -118,8 +110,9 @@ async def test_a_job_that_is_being_deleted_gets_no_child_again_though_its_watch_
 ) -> None:
     """As with `kubectl delete --cascade=foreground`: the children go first."""
     held = {"name": "a", "namespace": "default", "finalizers": ["test.edgeai.io/held"]}
-    await user.create(GADGETS, {**gadget("a"), "metadata": held})
+    made = await user.create(GADGETS, {**gadget("a"), "metadata": held})
     await late_manager.wait_for_phase("a")
+    marker = await make_marker(late_manager, user)
     late.flowing.clear()
     late.told.clear()
     await user.delete(GADGETS, "a")
@@ -127,8 +120,8 @@ async def test_a_job_that_is_being_deleted_gets_no_child_again_though_its_watch_
     await async_eventually(
         "a question to the API about the job", lambda: ("get", "200") in late_manager.requests
     )
-    await settle(late_manager)
-    assert late.created == []
+    await lose_child(user, marker)
+    assert created_for(late, made) == []
 
 
 async def test_the_first_children_of_a_new_job_cost_no_question(
@@ -174,9 +167,9 @@ async def test_who_takes_a_dead_jobs_name_gets_children_and_the_dead_one_none(
     await late_manager.wait_for_phase("a")
     assert late.waiting > 0, "the watch was to be late"
     late.flowing.set()
-    await settle(late_manager)
-    owners = {each.owner for each in late.created}
-    assert owners == {uid}, old["metadata"]["uid"]
+    await pass_marker(late_manager, user)
+    assert created_for(late, old) == []
+    assert len(created_for(late, new)) == 1
     config = await user.get(CONFIGMAPS, "a-config")
     assert config is not None
     assert config["data"] == {"data": "new"}

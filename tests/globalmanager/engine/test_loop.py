@@ -9,6 +9,7 @@ from aiohttp import web
 from common.backoff import Backoff
 from common.ids import NodeName, Uid
 from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
+from globalmanager.engine.events import EVENTS
 from globalmanager.engine.loop import EngineSettings
 from tests.globalmanager.cluster import (
     FAST,
@@ -18,20 +19,13 @@ from tests.globalmanager.cluster import (
     key_of,
     run_manager,
 )
-from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, gadget
+from tests.globalmanager.engine.marker import lose_child, make_marker, pass_marker
+from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, counting, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.waiting import async_eventually
 
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
-
-
-async def settle(manager: Manager) -> None:
-    """Wait until the engine has had nothing to do for a while."""
-    before = -1
-    while before != len(manager.requests):
-        before = len(manager.requests)
-        await asyncio.sleep(0.2)
 
 
 async def data_of(user: User, name: str) -> object:
@@ -54,18 +48,32 @@ async def test_a_new_resource_gets_its_child_its_status_and_its_assignment(
     assert stored["status"] == {"observedGeneration": 1, "pods": 0, "phase": "Ready"}
 
 
-async def test_a_settled_system_writes_nothing(manager: Manager, user: User) -> None:
-    for name in "abc":
-        await user.create(GADGETS, gadget(name, node="n1"))
-    await async_eventually(
-        "all(manager.phase(name) == 'Ready' for name in 'abc')",
-        lambda: all(manager.phase(name) == "Ready" for name in "abc"),
-    )
-    await settle(manager)
-    before = len(manager.writes)
-    manager.engine.contact_changed(NodeName("n1"))
-    await settle(manager)
-    assert manager.writes[before:] == []
+async def test_a_settled_system_writes_nothing(cluster: Cluster, user: User) -> None:
+    kind, plans = counting(GADGET)
+    async with run_manager(cluster.kubeconfig, kinds=(kind,)) as manager:
+
+        async def look_again() -> None:
+            before = plans.copy()
+            manager.engine.contact_changed(NodeName("n1"))
+            await async_eventually(
+                "a plan of each job", lambda: all(plans[name] > before[name] for name in "abc")
+            )
+
+        for name in "abc":
+            await user.create(GADGETS, gadget(name, node="n1"))
+            await manager.wait_for_phase(name)
+        await async_eventually("two Events of each", partial(has_events, user, 2 * len("abc")))
+        await look_again()
+        before = len(manager.writes)
+        for _ in range(2):  # once the second plan is asked for, the first is carried out
+            await look_again()
+        assert manager.writes[before:] == []
+
+
+async def has_events(user: User, count: int) -> bool:
+    found = (await user.client.list(EVENTS, namespace="default")).items
+    assert len(found) == count, f"{len(found)} Events"
+    return True
 
 
 async def test_a_changed_spec_reaches_child_and_node(manager: Manager, user: User) -> None:
@@ -102,13 +110,7 @@ async def test_what_the_api_refuses_is_told_once_and_tried_again(
 async def test_a_deleted_child_comes_back(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("a"))
     await manager.wait_for_phase("a")
-    before = await user.get(CONFIGMAPS, "a-config")
-    await user.delete(CONFIGMAPS, "a-config")
-    await settle(manager)
-    after = await user.get(CONFIGMAPS, "a-config")
-    assert before is not None
-    assert after is not None
-    assert before["metadata"]["uid"] != after["metadata"]["uid"]
+    await lose_child(user, "a")
 
 
 async def test_a_child_that_was_tampered_with_is_mended(manager: Manager, user: User) -> None:
@@ -132,8 +134,13 @@ async def test_a_deleted_resource_is_forgotten_and_its_child_goes(
         "manager.edge.forgotten == [key_of('a')]", lambda: manager.edge.forgotten == [key_of("a")]
     )
     assert manager.edge.nodes_of("a") == []
-    await settle(manager)
-    assert await user.get(CONFIGMAPS, "a-config") is None
+    await async_eventually("the end of the child", partial(has_no_config, user, "a"))
+    await pass_marker(manager, user)
+    assert await has_no_config(user, "a")
+
+
+async def has_no_config(user: User, name: str) -> bool:
+    return await user.get(CONFIGMAPS, f"{name}-config") is None
 
 
 async def test_a_resource_made_anew_under_its_name_gets_a_child_of_its_own(
@@ -181,10 +188,10 @@ async def test_a_terminating_resource_creates_nothing(manager: Manager, user: Us
     )
     await manager.wait_for_phase("a")
     await user.delete(GADGETS, "a")
-    await settle(manager)
+    await make_marker(manager, user)
     await user.delete(CONFIGMAPS, "a-config")
-    await settle(manager)
-    assert await user.get(CONFIGMAPS, "a-config") is None
+    await pass_marker(manager, user)
+    assert await has_no_config(user, "a")
 
 
 # ---- what else makes a resource be looked at ----------------------------------------------------
@@ -285,11 +292,13 @@ async def test_a_restart_finds_everything_done(
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
     await manager.wait_for_phase("a")
-    await settle(manager)
-    async with run_manager(cluster.kubeconfig) as restarted:
+    kind, plans = counting(GADGET)
+    async with run_manager(cluster.kubeconfig, kinds=(kind,)) as restarted:
         await restarted.engine.initially_reconciled.wait()
         assert restarted.edge.nodes_of("a") == ["n1"]
-        await settle(restarted)
+        await async_eventually("a plan", lambda: plans["a"] >= 1)
+        restarted.engine.contact_changed(NodeName("n1"))
+        await async_eventually("the end of the first plan", lambda: plans["a"] >= 2)
         assert restarted.writes == []
 
 
@@ -331,7 +340,7 @@ async def test_nothing_is_said_to_be_missing_before_it_is_known_what_is_there(
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with run_manager(path) as manager:
         await manager.engine.initially_reconciled.wait()
-        await settle(manager)
+        await async_eventually("a reconcile that waits", lambda: manager.reconciles >= 1)
         assert manager.writes == []
         known.set()
         await async_eventually(
@@ -352,10 +361,8 @@ async def test_nothing_is_made_before_it_is_known_what_is_there(
     with_a_late_list(scripted, known, "configmaps", gadgets=made, configmaps=child)
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with run_manager(path) as manager:
-        await async_eventually(
-            "manager.engine.find(key_of('a'))", lambda: manager.engine.find(key_of("a"))
-        )
-        await settle(manager)
+        await async_eventually("a reconcile that waits", lambda: manager.reconciles >= 1)
+        assert manager.engine.find(key_of("a"))
         assert manager.edge.desired == {}
         assert not manager.engine.initially_reconciled.is_set()
         known.set()
@@ -425,7 +432,9 @@ async def test_a_group_that_is_not_served_is_left_alone(cluster: Cluster, user: 
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a"))
         await manager.engine.initially_reconciled.wait()
-        await settle(manager)
+        await user.create(NODES, {"metadata": {"name": "later"}})
+        await async_eventually("the Node that came later", manager.engine.nodes)
+        assert manager.engine.find(key_of("a")) is None
         assert manager.writes == []
 
 
@@ -467,15 +476,16 @@ async def test_nodes_are_known(manager: Manager, user: User) -> None:
 async def test_metrics_tell_what_was_done(manager: Manager, user: User) -> None:
     await user.create(GADGETS, gadget("good"))
     await user.create(GADGETS, gadget("bad", bug="plan"))
-    await manager.wait_for_phase("good")
-    await settle(manager)
 
-    def value(name: str, **labels: str) -> float:
-        return manager.registry.get_sample_value(name, labels) or 0.0
+    async def counted(name: str, **labels: str) -> None:
+        labels |= {"kind": "Gadget"}
+        await async_eventually(
+            f"{name} {labels}", lambda: manager.registry.get_sample_value(name, labels)
+        )
 
-    assert value("edgeai_reconciles_total", kind="Gadget", result="ok") >= 1
-    assert value("edgeai_reconciles_total", kind="Gadget", result="bug") >= 1
-    assert value("edgeai_reconcile_retries_total", kind="Gadget") >= 1
+    await counted("edgeai_reconciles_total", result="ok")
+    await counted("edgeai_reconciles_total", result="bug")
+    await counted("edgeai_reconcile_retries_total")
     stale_s = manager.registry.get_sample_value(
         "edgeai_informer_stale_seconds", {"resource": str(GADGETS), "selector": ""}
     )

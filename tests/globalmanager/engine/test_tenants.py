@@ -31,7 +31,7 @@ from globalmanager.engine.loop import EngineSettings
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules import children, faults
 from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
-from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, gadget
+from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, counting, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.waiting import async_eventually
@@ -133,13 +133,20 @@ async def manager(cluster: Cluster, writer: Writer) -> AsyncIterator[Manager]:
 async def look_again(manager: Manager, writer: Writer) -> None:
     """Until the engine has seen all that was written so far, and has acted on it.
 
-    A pod of the job's own is the last thing written; its news comes after that of other pods.
+    The last things written are a Deployment, a ReplicaSet and a pod of the job's own. Each comes
+    after all others in the watch of its type, and only the three together bind the pod's node.
     """
-    await writer.pod("last", node="n9", by=writer.job)
-    await async_eventually(
-        "'n9' in manager.edge.nodes_of('a')", lambda: "n9" in manager.edge.nodes_of("a")
-    )
-    await asyncio.sleep(0.1)  # for what must not happen
+    deployment = await writer.deployment("last", by=writer.job)
+    replica_set = await writer.replica_set("last-1", by=deployment)
+    await writer.pod("last-1-x", node="n9", by=replica_set)
+
+    def check() -> bool:
+        nodes, status = manager.edge.nodes_of("a"), manager.status("a")
+        assert "n9" in nodes, f"the nodes are {nodes}"
+        assert status.get("pods") == len(nodes), f"status is {status}, the nodes are {nodes}"
+        return True
+
+    await async_eventually("the last pod in the assignment and the status", check)
 
 
 async def test_pods_count_that_a_replica_set_of_a_child_controls(
@@ -234,26 +241,20 @@ async def test_an_object_of_another_namespace_is_nobodys_child(
 
 
 async def test_another_namespace_makes_the_engine_look_at_no_job(
-    manager: Manager, writer: Writer
+    cluster: Cluster, writer: Writer
 ) -> None:
-    def reconciles() -> float:
-        labels = {"kind": "Gadget", "result": "ok"}
-        return manager.registry.get_sample_value("edgeai_reconciles_total", labels) or 0.0
-
-    await look_again(manager, writer)
-    await async_eventually(
-        "manager.status('a').get('pods') == 1", lambda: manager.status("a").get("pods") == 1
-    )
-    await asyncio.sleep(0.1)  # for the look at what was written
-    before = reconciles()
-    for number in range(20):
-        await writer.pod(f"forged-{number}", node="spy", by=writer.job, namespace=FOREIGN)
-    pods = manager.engine._informers.managed(PODS)
-    await async_eventually(
-        "len(pods.list(FOREIGN)) == 20 or reconciles() > before",
-        lambda: len(pods.list(FOREIGN)) == 20 or reconciles() > before,
-    )
-    assert reconciles() == before
+    """Job b comes after job a, and its pod after the forged ones."""
+    kind, plans = counting(KIND)
+    async with run_manager(cluster.kubeconfig, kinds=(kind,)) as manager:
+        await look_again(manager, writer)
+        b = await writer.create(GADGETS, gadget("b"))
+        await manager.wait_for_phase("b")
+        before = plans["a"]
+        for number in range(20):
+            await writer.pod(f"forged-{number}", node="spy", by=writer.job, namespace=FOREIGN)
+        await writer.pod("of-b", node="n1", by=b, labels=labels_of(b))
+        await async_eventually("b's pod", lambda: manager.status("b").get("pods") == 1)
+        assert plans["a"] == before
 
 
 async def test_no_node_loses_its_task_while_replica_sets_are_not_known(
@@ -281,10 +282,11 @@ async def test_no_node_loses_its_task_while_replica_sets_are_not_known(
     settings = EngineSettings(informer=FAST)
     async with run_manager(path, kinds=(KIND,), settings=settings) as manager:
         await async_eventually(
-            "len(manager.engine._informers.managed(PODS)) == 1",
-            lambda: len(manager.engine._informers.managed(PODS)) == 1,
+            "the pod in the store", lambda: len(manager.engine._informers.managed(PODS)) == 1
         )
-        await asyncio.sleep(0.2)  # for what must not happen
+        before = manager.reconciles
+        manager.engine.leadership_changed(leads=True)  # it looks again at each job
+        await async_eventually("a reconcile that waits", lambda: manager.reconciles > before)
         assert manager.edge.desired == {}
         assert not manager.engine.initially_reconciled.is_set()
         known.set()
