@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 RETRIES: Final = 2
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # and older names
+_BUCKET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # and older names
 _MAX_PROBLEM_CHARS: Final = 300
 
 
@@ -59,7 +59,7 @@ class BucketSource:
         credential: str,
     ) -> None:
         self._url = url
-        self._bucket, self._path = _parts(url)
+        self._bucket, self._path = _bucket_and_key(url)
         self._format = DIRECTORY if not format_ and url.endswith("/") else format_
         self._threads = threads
         self._timeouts = timeouts
@@ -71,7 +71,7 @@ class BucketSource:
         keys = await self._keys()
         where = f"spec.url: {redacted_url(self._url)}"
         try:
-            store = _store(self._bucket, keys, self._timeouts)
+            store = _s3_store(self._bucket, keys, self._timeouts)
             async with asyncio.timeout(self._timeouts.total_s):
                 if self._format == DIRECTORY:
                     return await self._count_objects(store, where)
@@ -90,7 +90,7 @@ class BucketSource:
                 "Forbidden", f"{where}: the bucket wants other keys; check spec.credentialName"
             ) from error
         except (BaseError, OSError, ValueError) as error:
-            raise SourceError("Unavailable", f"{where}: {_problem(error, keys)}") from error
+            raise SourceError("Unavailable", f"{where}: {_problem_text(error, keys)}") from error
 
     async def _keys(self) -> BucketKeys:
         try:
@@ -129,11 +129,11 @@ class BucketSource:
         return objects
 
 
-def _parts(url: str) -> tuple[str, str]:
+def _bucket_and_key(url: str) -> tuple[str, str]:
     """Bucket, and key or prefix. Raises: SourceError"""
     parts = urlsplit(url)
     bucket = parts.netloc.rpartition("@")[2]
-    if not _BUCKET.fullmatch(bucket):
+    if not _BUCKET_NAME.fullmatch(bucket):
         raise SourceError("InvalidURL", f"spec.url: {redacted_url(url)[:256]} names no bucket")
     if "?" in url or "#" in url:  # workers, too, would drop this part of the key
         text = f"{redacted_url(url)[:256]} goes on with a '?' or '#'; no key may have one"
@@ -147,10 +147,10 @@ async def _chunks(stream: "obstore.BytesStream") -> AsyncIterator[bytes]:
             yield data
 
 
-def _store(bucket: str, keys: BucketKeys, timeouts: DatasetTimeouts) -> S3Store:
+def _s3_store(bucket: str, keys: BucketKeys, timeouts: DatasetTimeouts) -> S3Store:
     return S3Store(
         bucket,
-        config=_config(keys),
+        config=_s3_config(keys),
         client_options={
             "allow_http": keys.endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=timeouts.connect_s),
@@ -163,7 +163,7 @@ def _store(bucket: str, keys: BucketKeys, timeouts: DatasetTimeouts) -> S3Store:
     )
 
 
-def _config(keys: BucketKeys) -> "S3Config":
+def _s3_config(keys: BucketKeys) -> "S3Config":
     config: S3Config = {"region": keys.region, "virtual_hosted_style_request": False}
     if keys.endpoint:
         config["endpoint"] = keys.endpoint
@@ -172,7 +172,7 @@ def _config(keys: BucketKeys) -> "S3Config":
     return {**config, "access_key_id": keys.access, "secret_access_key": keys.secret}
 
 
-def _problem(error: Exception, keys: BucketKeys) -> str:
+def _problem_text(error: Exception, keys: BucketKeys) -> str:
     """The text of an error, without keys, durations and request ids.
 
     Equal errors must have equal texts, because each new text is a new report.

@@ -93,7 +93,7 @@ class SourceFactory:
         format_ = dataset_format(spec.format, spec.url)
         match scheme:
             case "":
-                _check_path(spec.url)
+                _check_node_path(spec.url)
                 return PathSource(self._root, spec.url, format_, self._threads, self._timeouts)
             case "http" | "https":
                 return WebSource(spec.url, format_, self._session, self._threads)
@@ -113,7 +113,7 @@ class SourceFactory:
         raise SourceError("InvalidURL", f"spec.url: scheme {scheme[:64]!r} is not supported")
 
 
-def _check_path(url: str) -> None:
+def _check_node_path(url: str) -> None:
     """Raises: SourceError"""
     if not url.startswith("/") or ".." in url.split("/") or "\0" in url:
         raise SourceError("InvalidURL", f"spec.url: {url[:256]!r} is no absolute path")

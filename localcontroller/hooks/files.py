@@ -164,7 +164,7 @@ def count_files(root: Path) -> Generator[None, None, int]:
     with os.scandir(root):
         pass  # fails if `root` is gone
     while directories:
-        for entry in _entries(directories.pop()):
+        for entry in _directory_entries(directories.pop()):
             yield
             files += entry.is_file(follow_symlinks=False)
             if entry.is_dir(follow_symlinks=False):
@@ -172,7 +172,7 @@ def count_files(root: Path) -> Generator[None, None, int]:
     return files
 
 
-def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
+def _directory_entries(directory: str) -> Iterator[os.DirEntry[str]]:
     """The entries of a directory; none if the directory was deleted since it was listed."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as found:
         yield from found

@@ -82,20 +82,20 @@ class SourceThreads:
     def __init__(self, slots: int, timeouts: DatasetTimeouts) -> None:
         self._slots = asyncio.Semaphore(slots)
         self._timeouts = timeouts
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by URL
+        self._url_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by URL
 
     async def run(self, url: str, work: Callable[[], T]) -> T:
         """Run `work` on a thread. It goes on if the caller is cancelled. Returns: its result"""
-        lock = self._locks.setdefault(url, asyncio.Lock())
+        lock = self._url_locks.setdefault(url, asyncio.Lock())
         await lock.acquire()
         future: Future[T] = Future()
-        future.add_done_callback(partial(_release, lock, asyncio.get_running_loop()))
+        future.add_done_callback(partial(_release_url_lock, lock, asyncio.get_running_loop()))
         done = asyncio.wrap_future(future)
         try:
             async with self._slots:
                 # Not an Executor: the process would wait for its threads at the end.
                 args = (future, work)
-                threading.Thread(target=_fulfil, args=args, name="dataset", daemon=True).start()
+                threading.Thread(target=_run_work, args=args, name="dataset", daemon=True).start()
                 await asyncio.wait({done}, timeout=self._timeouts.slot_s)
             return await done
         finally:
@@ -107,7 +107,7 @@ class SourceThreads:
         After each yield other sources may get the thread, and a cancelled caller ends the work.
         """
         while True:
-            result = await self.run(url, partial(_turn, work))
+            result = await self.run(url, partial(_run_turn, work))
             if result is not None:
                 return result[0]
 
@@ -121,7 +121,7 @@ class SourceThreads:
             await self.run(url, partial(counter.feed, chunk))
 
 
-def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
+def _run_work(future: Future[T], work: Callable[[], T]) -> None:
     """Runs on the thread."""
     if not future.set_running_or_notify_cancel():
         return
@@ -131,13 +131,13 @@ def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-def _release(lock: asyncio.Lock, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
+def _release_url_lock(lock: asyncio.Lock, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
     """Runs on any thread."""
     with contextlib.suppress(RuntimeError):  # the event loop has ended
         loop.call_soon_threadsafe(lock.release)
 
 
-def _turn(work: Generator[None, None, T]) -> tuple[T] | None:
+def _run_turn(work: Generator[None, None, T]) -> tuple[T] | None:
     """One turn of the work. Returns: None, or after the last turn the result in a tuple."""
     end_s = time.monotonic() + TURN_S
     while time.monotonic() < end_s:

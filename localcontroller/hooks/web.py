@@ -77,16 +77,16 @@ class WebSource:
         """See DatasetSource."""
         where = f"spec.url: {redacted_url(self._url)}"
         try:
-            return await self._get(where)
+            return await self._get_if_changed(where)
         except TimeoutError as error:
             raise SourceError("Unavailable", f"{where}: no answer in time") from error
         except aiohttp.ClientPayloadError as error:
             raise SourceError("Unavailable", f"{where}: ended before its end") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # The texts of aiohttp quote the URL with its signature, so they are not used.
-            raise SourceError("Unavailable", f"{where}: {_problem(error)}") from error
+            raise SourceError("Unavailable", f"{where}: {_problem_text(error)}") from error
 
-    async def _get(self, where: str) -> int | None:
+    async def _get_if_changed(self, where: str) -> int | None:
         counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
         async with self._session.get(
             self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=_tls()
@@ -132,7 +132,7 @@ def _check_status(status: int, where: str) -> None:
         raise SourceError("Unavailable", answer)
 
 
-def _problem(error: Exception) -> str:
+def _problem_text(error: Exception) -> str:
     """The text of an error, without the URL."""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():

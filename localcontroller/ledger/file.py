@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from common.errors import EdgeAIError, StateError, Unavailable
 from common.logs import get_logger
-from localcontroller.ledger.schema import SchemaTooNew, update
+from localcontroller.ledger.schema import SchemaTooNew, update_schema
 from localcontroller.ledger.tables import LedgerDamaged, LedgerFull, LedgerTables, LedgerView
 
 log = get_logger(__name__)
@@ -52,19 +52,19 @@ _NOT_DAMAGE: Final = frozenset(
 )
 
 
-def _code(error: BaseException) -> int:
+def _sqlite_code(error: BaseException) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
 
 
 def is_full(error: BaseException) -> bool:
     """Whether the disk has no space. For a full quota SQLite says IOERR_WRITE instead of FULL."""
-    code = _code(error)
+    code = _sqlite_code(error)
     return code & _SQLITE_PRIMARY == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
 
 
 def is_damage(error: BaseException) -> bool:
     """Whether the ledger file is damaged and must be replaced."""
-    return isinstance(error, LedgerDamaged) or _code(error) & _SQLITE_PRIMARY in _DAMAGE
+    return isinstance(error, LedgerDamaged) or _sqlite_code(error) & _SQLITE_PRIMARY in _DAMAGE
 
 
 class LedgerFile:
@@ -78,7 +78,7 @@ class LedgerFile:
         self._path = directory / LEDGER
         self._max_bytes = max_bytes
         self._reserve = DiskReserve(directory / "reserve", reserve_bytes)
-        self._lock_fd = _lock(directory)
+        self._lock_fd = _lock_state_dir(directory)
         self._db: sqlite3.Connection | None = None
         self.was_updated = False  # a migration ran, for which sqlite-utils was loaded
         try:
@@ -115,7 +115,7 @@ class LedgerFile:
     def view(self, last: LedgerView | None = None) -> LedgerView:
         return self._opened()[1].view(last)
 
-    def replace(self, reason: str) -> None:
+    def replace_damaged(self, reason: str) -> None:
         """Set the damaged ledger aside and begin an empty one. Raises: StateError, LedgerFull"""
         self._close_database()
         try:
@@ -158,7 +158,7 @@ class LedgerFile:
         try:
             self._open()
         except (sqlite3.DatabaseError, LedgerDamaged) as error:
-            self.replace(str(error))
+            self.replace_damaged(str(error))
 
     def _open(self) -> None:
         """Raises: StateError, LedgerFull; any other error of SQLite means damage"""
@@ -174,7 +174,7 @@ class LedgerFile:
         self._inodes = _inodes(self._path)
 
     def _unusable(self, error: sqlite3.DatabaseError) -> Exception:
-        if _code(error) & _SQLITE_PRIMARY not in _NOT_DAMAGE:
+        if _sqlite_code(error) & _SQLITE_PRIMARY not in _NOT_DAMAGE:
             return error
         return StateError(
             self._directory,
@@ -185,9 +185,9 @@ class LedgerFile:
     def _connect(self) -> tuple[sqlite3.Connection, LedgerTables]:
         db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
-            _prepare(db, self._directory)
+            _prepare_connection(db, self._directory)
             db.execute(f"PRAGMA max_page_count = {self._max_bytes // _page_bytes(db)}")
-            self.was_updated |= _update(db, self._directory)
+            self.was_updated |= _update_schema(db, self._directory)
             tables = LedgerTables(db, max_bytes=self._max_bytes)
             with _transaction(db):
                 tables.ensure_ledger_id(secrets.token_hex(16))
@@ -237,7 +237,7 @@ def _inode(file: Path) -> int | None:
         return None
 
 
-def _prepare(db: sqlite3.Connection, directory: Path) -> None:
+def _prepare_connection(db: sqlite3.Connection, directory: Path) -> None:
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     journal = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     db.execute("PRAGMA synchronous = FULL")
@@ -255,10 +255,10 @@ def _prepare(db: sqlite3.Connection, directory: Path) -> None:
         raise LedgerDamaged(verdict)
 
 
-def _update(db: sqlite3.Connection, directory: Path) -> bool:
+def _update_schema(db: sqlite3.Connection, directory: Path) -> bool:
     """Apply missing migration steps. Returns: whether a step was missing. Raises: StateError"""
     try:
-        return update(db)
+        return update_schema(db)
     except SchemaTooNew as error:
         raise StateError(
             directory,
@@ -272,7 +272,7 @@ def _page_bytes(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA page_size").fetchone()[0])
 
 
-def _lock(directory: Path) -> int:
+def _lock_state_dir(directory: Path) -> int:
     """Lock the directory until the returned descriptor is closed, or the process ends."""
     try:
         if not directory.is_dir():

@@ -191,7 +191,7 @@ def _record(
     for message in messages:
         new = attempts.after_message(new, message)
     if new is not old:
-        tables.put_worker(uid, name, old, new, observed_at=observed_at)
+        tables.put_worker_state(uid, name, old, new, observed_at=observed_at)
     return [RecordedMessage(new, message.instance == new.instance) for message in messages]
 
 
@@ -206,5 +206,5 @@ def _observe(
     old = tables.worker(uid, name)
     new = attempts.after_observation(old, status, reason)
     if new is not old:
-        tables.put_worker(uid, name, old, new, observed_at=observed_at)
+        tables.put_worker_state(uid, name, old, new, observed_at=observed_at)
     return new

@@ -24,7 +24,7 @@ class SchemaTooNew(EdgeAIError):
         super().__init__(f"needs schema {needed}, this localcontroller knows {known}")
 
 
-def update(connection: sqlite3.Connection) -> bool:
+def update_schema(connection: sqlite3.Connection) -> bool:
     """Apply the missing migration steps. Returns: whether any step was missing.
 
     Raises: SchemaTooNew; then nothing was changed

@@ -117,16 +117,18 @@ class LedgerTables:
         ledger_id, epoch, revision = row
         if last is None or self._tasks_changed:
             self._tasks_changed = False
-            return LedgerView(ledger_id, epoch, revision, self._all_held(), self._grants())
+            return LedgerView(
+                ledger_id, epoch, revision, self._held_tasks(), self._grants_by_secret()
+            )
         if row == (last.ledger_id, last.epoch, last.revision):
             return last
         return LedgerView(ledger_id, epoch, revision, last.held, last.grants)
 
-    def _all_held(self) -> dict[TaskKey, wire.Held]:
+    def _held_tasks(self) -> dict[TaskKey, wire.Held]:
         rows = self._rows("SELECT key, uid, version FROM tasks ORDER BY key")
         return {TaskKey(key): wire.Held(uid, version) for key, uid, version in rows}
 
-    def _grants(self) -> dict[str, Grant]:
+    def _grants_by_secret(self) -> dict[str, Grant]:
         grants: dict[str, Grant] = {}
         for key, uid, worker, secret_hash in self._rows(
             "SELECT key, uid, worker, secret_hash FROM grants JOIN tasks USING (uid)"
@@ -144,8 +146,8 @@ class LedgerTables:
 
     def check(self) -> None:
         """Decode every row. Raises: LedgerDamaged"""
-        self._all_held()
-        self._grants()
+        self._held_tasks()
+        self._grants_by_secret()
         for _ in self.workers():
             pass
 
@@ -155,15 +157,15 @@ class LedgerTables:
         """Apply a frame. Returns: why the ledger refuses it for good; "" for an applied frame."""
         match frame:
             case wire.Assign():
-                return self._assign(frame)
+                return self._assign_task(frame)
             case wire.Withdraw():
-                self._withdraw(frame.key, frame.uid)
+                self._withdraw_task(frame.key, frame.uid)
             case wire.Synced():
-                self._keep_only(frame.keys)
+                self._keep_only_tasks(frame.keys)
         return ""
 
-    def _assign(self, frame: wire.Assign) -> str:
-        held = self._held(frame.key)
+    def _assign_task(self, frame: wire.Assign) -> str:
+        held = self._held_task(frame.key)
         if held is not None and held.uid == frame.uid and held.version >= frame.version:
             return ""
         try:
@@ -178,23 +180,23 @@ class LedgerTables:
                 f"{len(frame.body)}; raise --ledger-max-bytes or move tasks to another node"
             )
         if held is not None and held.uid != frame.uid:
-            self._drop(frame.key, Uid(held.uid))
+            self._drop_task(frame.key, Uid(held.uid))
         self._tasks_changed = True
         self._execute(
             "INSERT OR REPLACE INTO tasks (key, uid, version, body) VALUES (?, ?, ?, ?)",
             *(frame.key, frame.uid, frame.version, frame.body),
         )
-        self._grant(frame.uid, body.workers)
+        self._replace_grants(frame.uid, body.workers)
         return ""
 
-    def _grant(self, uid: Uid, workers: Mapping[WorkerName, wire.WorkerGrant]) -> None:
+    def _replace_grants(self, uid: Uid, workers: Mapping[WorkerName, wire.WorkerGrant]) -> None:
         self._execute("DELETE FROM grants WHERE uid = ?", uid)
         for worker, grant in workers.items():
             self._execute(
                 "INSERT INTO grants (uid, worker, secret_hash) VALUES (?, ?, ?)",
                 *(uid, worker, grant.secret_hash.lower()),
             )
-        self._prune()
+        self._prune_retired_workers()
 
     def tasks(self, plural: str) -> list[TaskRow]:
         """The tasks whose kind has this plural, in any API group."""
@@ -205,30 +207,30 @@ class LedgerTables:
             if key.startswith(f"{plural}.")
         ]
 
-    def _withdraw(self, key: TaskKey, uid: Uid) -> None:
-        held = self._held(key)
+    def _withdraw_task(self, key: TaskKey, uid: Uid) -> None:
+        held = self._held_task(key)
         if held is not None and held.uid == uid:
-            self._drop(key, uid)
+            self._drop_task(key, uid)
 
-    def _keep_only(self, keys: Iterable[TaskKey]) -> None:
+    def _keep_only_tasks(self, keys: Iterable[TaskKey]) -> None:
         kept = set(keys)
         for key, uid in self._rows("SELECT key, uid FROM tasks").fetchall():
             if key not in kept:
-                self._drop(TaskKey(key), Uid(uid))
+                self._drop_task(TaskKey(key), Uid(uid))
 
-    def _held(self, key: TaskKey) -> wire.Held | None:
+    def _held_task(self, key: TaskKey) -> wire.Held | None:
         row = self._rows("SELECT uid, version FROM tasks WHERE key = ?", key).fetchone()
         return None if row is None else wire.Held(*row)
 
-    def _drop(self, key: TaskKey, uid: Uid) -> None:
+    def _drop_task(self, key: TaskKey, uid: Uid) -> None:
         """Delete the task. Its workers stay for a while: if the task returns, counts go on."""
         self._tasks_changed = True
         self._execute("DELETE FROM tasks WHERE key = ?", key)
         self._execute("DELETE FROM grants WHERE uid = ?", uid)
-        self._retire(uid)
-        self._prune()
+        self._retire_workers(uid)
+        self._prune_retired_workers()
 
-    def _retire(self, uid: Uid) -> None:
+    def _retire_workers(self, uid: Uid) -> None:
         """Mark the workers of a deleted task as lost, and their reports as acknowledged.
 
         The cloud wants no report of a withdrawn task. If the task returns, the next message of each
@@ -239,7 +241,7 @@ class LedgerTables:
         ).fetchall()
         for name, *state in rows:
             retired = after_observation(
-                self._worker(uid, name, *state), "lost", "its task left the node"
+                self._decode_worker_state(uid, name, *state), "lost", "its task left the node"
             )
             self._execute(
                 "UPDATE workers SET acked_revision = revision, body = ?"
@@ -247,7 +249,7 @@ class LedgerTables:
                 *(wire.pack(retired.report("")), uid, name),
             )
 
-    def _prune(self) -> None:
+    def _prune_retired_workers(self) -> None:
         """Delete workers that no task names, oldest first, until MAX_RETIRED are left.
 
         A worker with an unacknowledged report stays until the GlobalManager acknowledges it.
@@ -278,9 +280,9 @@ class LedgerTables:
             f"SELECT {_WORKER_COLUMNS} FROM workers WHERE uid = ? AND worker = ?",
             *(uid, name),
         ).fetchone()
-        return NEW_WORKER if row is None else self._worker(uid, name, *row)
+        return NEW_WORKER if row is None else self._decode_worker_state(uid, name, *row)
 
-    def put_worker(
+    def put_worker_state(
         self, uid: Uid, name: WorkerName, old: WorkerState, new: WorkerState, *, observed_at: str
     ) -> None:
         """Write the state `new`, and put its report into the outbox.
@@ -303,9 +305,9 @@ class LedgerTables:
             *(uid, name, new.attempt, new.instance, new.heartbeat_s),
             *(wire.pack(new.settled), body, revision),
         )
-        self._put_processes(uid, name, old.processes, new.processes)
+        self._put_worker_processes(uid, name, old.processes, new.processes)
 
-    def _put_processes(
+    def _put_worker_processes(
         self,
         uid: Uid,
         name: WorkerName,
@@ -337,11 +339,11 @@ class LedgerTables:
                 TaskKey(key),
                 Uid(uid),
                 WorkerName(name),
-                self._worker(uid, name, *state),
+                self._decode_worker_state(uid, name, *state),
                 bool(is_acked),
             )
 
-    def _worker(
+    def _decode_worker_state(
         self,
         uid: str,
         name: str,
@@ -361,14 +363,14 @@ class LedgerTables:
             heartbeat_s=heartbeat_s,
             details=report.details,
             settled=_decode(settled, dict[str, int]),
-            processes=dict(self._processes(uid, name)),
+            processes=dict(self._worker_processes(uid, name)),
         )
         # A report mixes totals and numbers; only the names of the counts tell them apart.
         count_names = worker.count_names
         numbers = {k: v for k, v in report.task_info.items() if k not in count_names}
         return msgspec.structs.replace(worker, numbers=numbers)
 
-    def _processes(self, uid: str, name: str) -> Iterator[tuple[str, WorkerProcess]]:
+    def _worker_processes(self, uid: str, name: str) -> Iterator[tuple[str, WorkerProcess]]:
         for instance, attempt, sequence, counts in self._rows(
             "SELECT instance, attempt, sequence, counts FROM processes"
             " WHERE uid = ? AND worker = ? ORDER BY attempt",

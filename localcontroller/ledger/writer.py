@@ -154,7 +154,7 @@ class LedgerWriter:
     def _on_failure(self, batch: list[PendingOperation], error: Exception) -> None:
         """None of `batch` took effect. Retry what can succeed, and fail the other operations."""
         if is_damage(error):
-            self._replace(batch, str(error))
+            self._replace_damaged(batch, str(error))
         elif len(batch) > 1:
             for pending in batch:
                 self._commit([pending])
@@ -170,9 +170,9 @@ class LedgerWriter:
         else:
             self._fail(batch, LedgerFull("the disk of the node's ledger is full"))
 
-    def _replace(self, batch: list[PendingOperation], reason: str) -> None:
+    def _replace_damaged(self, batch: list[PendingOperation], reason: str) -> None:
         try:
-            self._file.replace(reason)
+            self._file.replace_damaged(reason)
         except EdgeAIError as error:
             log.error("ledger lost", reason=str(error))
             self._fail(batch, Unavailable(str(error)))

@@ -1,1 +1,1 @@
-"""The workers of this node: what they say over HTTP, and what is seen of them."""
+"""The workers of this node: receives their messages over HTTP, and watches them and their pods."""

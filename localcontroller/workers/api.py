@@ -129,7 +129,6 @@ def _refusal(error: Exception) -> web.Response:
             return _error(400, str(error))
         case NotGranted():
             return _error(403, str(error))
-
         case web.HTTPException():
             return _error(error.status, error.reason)
         case Overloaded():

@@ -80,9 +80,8 @@ class _Batch:
     """The messages of one worker that share its next commit. They succeed or fail together."""
 
     def __init__(self) -> None:
-        self.messages: dict[
-            str, WorkerMessage
-        ] = {}  # the newest message of each process, by instance
+        # The newest message of each process, by instance.
+        self.messages: dict[str, WorkerMessage] = {}
         self.has_final = asyncio.Event()
         self.done: asyncio.Future[dict[str, RecordedMessage]] = asyncio.Future()
 

@@ -22,12 +22,12 @@ from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.hooks.world import assign as dataset
 from tests.waiting import async_eventually
 
-NOWHERE = "ws://127.0.0.1:1"  # nobody listens there
+NOWHERE = "ws://127.0.0.1:1"  # an address where nobody listens
 STOP_S = 60.0  # generous: a busy machine
 
 
 def command(state_dir: Path, *flags: str) -> list[str]:
-    """Flags that are given later win."""
+    """The command line. A flag that is given twice has its last value."""
     return [
         *(sys.executable, "-m", "localcontroller"),
         *("--node-name", "edge-1"),
@@ -179,7 +179,7 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In this process, for nothing is started before the flags are right."""
+    """Runs in this process, because a process with wrong flags starts nothing."""
     flags, named = WRONG_FLAGS[case]
     monkeypatch.setattr(sys, "argv", command(state_dir, *flags)[2:])
     with pytest.raises(SystemExit) as exited:
@@ -232,7 +232,7 @@ def test_an_unusable_state_directory_is_one_line_and_exit_code_3(case: str, tmp_
     code, line = refusal(command(path))
     assert code == 3
     assert line.startswith(f"localcontroller: state directory {path}: ")
-    assert "; " in line  # what to do comes last
+    assert "; " in line  # the remedy is the last part
 
 
 async def test_a_second_process_on_one_state_directory_is_refused(state_dir: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_used_port_is_one_line(flag: str, used_address: str, state_dir: Path) 
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
-async def test_a_signal_ends_it_in_order(
+async def test_a_signal_ends_the_process_in_order(
     signal_: signal.Signals, state_dir: Path, cloud: Cloud
 ) -> None:
     async with running(state_dir, "--global-manager", cloud.url) as controller:
@@ -269,7 +269,9 @@ async def test_a_signal_ends_it_in_order(
     assert "Traceback" not in controller.log
 
 
-async def test_sigterm_waits_for_no_dangling_request(state_dir: Path, cloud: Cloud) -> None:
+async def test_sigterm_does_not_wait_for_an_incomplete_request(
+    state_dir: Path, cloud: Cloud
+) -> None:
     async with running(state_dir, "--global-manager", cloud.url) as controller:
         await async_eventually("an acknowledged task", lambda: cloud.held)
         port = await controller.until_listening("worker")
@@ -279,12 +281,14 @@ async def test_sigterm_waits_for_no_dangling_request(state_dir: Path, cloud: Clo
             "Content-Length: 100\r\n\r\n{".encode()
         )
         await writer.drain()
-        assert await controller.say(1) == 200  # so the request before is in progress
+        assert (
+            await controller.say(1) == 200
+        )  # the incomplete request from before is in progress now
         assert await controller.end(signal.SIGTERM) == 0
         writer.close()
 
 
-async def test_sigterm_ends_it_while_it_waits_for_space(tmp_path: Path) -> None:
+async def test_sigterm_ends_a_process_that_waits_for_disk_space(tmp_path: Path) -> None:
     """A file size limit makes the ledger's first write fail like a full disk."""
     arguments = command(tmp_path / "state")
     limited = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *arguments]
@@ -339,7 +343,9 @@ async def test_sigkill_loses_neither_task_nor_report(state_dir: Path, cloud: Clo
         await until_acknowledged(again)
 
 
-async def test_workers_are_heard_while_the_cloud_is_away(state_dir: Path, cloud: Cloud) -> None:
+async def test_messages_of_workers_are_accepted_while_the_cloud_is_away(
+    state_dir: Path, cloud: Cloud
+) -> None:
     async with running(state_dir, "--global-manager", cloud.url) as controller:
         await async_eventually("an acknowledged task", lambda: cloud.held)
         await cloud.stop()
@@ -381,10 +387,12 @@ async def test_a_dataset_is_counted_and_its_changes_and_problems_are_reported(
     assert "Traceback" not in controller.log
 
 
-async def test_a_dataset_that_takes_long_holds_up_nothing(state_dir: Path, cloud: Cloud) -> None:
+async def test_a_dataset_that_takes_long_delays_neither_workers_nor_the_end(
+    state_dir: Path, cloud: Cloud
+) -> None:
     file = state_dir.parent / "long.txt"
     file.touch()
-    os.truncate(file, 2**40)  # one line, sparse: minutes to read
+    os.truncate(file, 2**40)  # sparse: reading takes minutes
     frame = dataset(url=str(file))
     cloud.desired[frame.key] = Desired(frame.uid, frame.version, frame.body)
     async with running(state_dir, "--global-manager", cloud.url) as controller:
@@ -398,7 +406,7 @@ async def test_a_dataset_that_takes_long_holds_up_nothing(state_dir: Path, cloud
 
 
 def is_open(pid: int, file: Path) -> bool:
-    """Whether the process has it open now."""
+    """Whether the process has the file open now."""
     with contextlib.suppress(FileNotFoundError):
         return any(os.readlink(fd) == str(file) for fd in Path(f"/proc/{pid}/fd").iterdir())
     return False
@@ -455,9 +463,9 @@ def libraries(pid: int) -> set[str]:
 
 
 async def test_what_this_node_does_not_use_is_not_loaded(state_dir: Path, cloud: Cloud) -> None:
-    """Each of these takes megabytes; `python -m tests.bench edge-memory` measures them."""
+    """Each of these modules takes megabytes; `python -m tests.bench edge-memory` measures them."""
     async with running(state_dir, "--global-manager", cloud.url) as controller:
-        await cloud.until_synced()  # a new ledger, so its schema was made
+        await cloud.until_synced()  # a new ledger, so a migration ran
         mapped = libraries(controller.process.pid)
     assert "_http_parser" in mapped, "libraries are seen by their files"
     assert not mapped & {"_obstore", "_multiarray_umath", "_ctypes"}
@@ -465,7 +473,7 @@ async def test_what_this_node_does_not_use_is_not_loaded(state_dir: Path, cloud:
 
 UNUSED = {
     *("kubernetes_asyncio", "globalmanager", "localcluster"),
-    *("sqlite_utils", "obstore", "numpy", "rich", "yaml"),  # only where something needs them
+    *("sqlite_utils", "obstore", "numpy", "rich", "yaml"),  # loaded on first use only
 }
 
 

@@ -61,7 +61,7 @@ class Api:
 
 @pytest.fixture
 async def api(ledger: Ledger) -> AsyncIterator[Api]:
-    """Of a node whose GlobalManager is away."""
+    """The REST API of a node without a GlobalManager."""
     metrics = Metrics()
     ledger.on_commit = metrics.count_commit
     endpoint = Endpoint(url="ws://127.0.0.1:1", node="edge-1")
@@ -130,12 +130,12 @@ async def test_an_empty_node_has_empty_lists(api: Api) -> None:
     assert await api.json("/api/v1/workers") == {"items": []}
 
 
-async def test_the_link_says_that_there_is_none(api: Api) -> None:
+async def test_the_link_shows_that_there_is_no_session(api: Api) -> None:
     state = await api.json("/api/v1/link")
     assert (state["connected"], state["session"]) == (False, "")
 
 
-async def test_metrics_count_what_is_there(tasks: Ledger, api: Api) -> None:
+async def test_metrics_count_tasks_and_reports(tasks: Ledger, api: Api) -> None:
     await tasks.record(UID, WORKER, [worker_message(1)])
     await tasks.record(UID, WorkerName("another"), [worker_message(1)])
     _, text = await api.request("/metrics")

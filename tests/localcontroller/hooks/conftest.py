@@ -1,4 +1,4 @@
-"""What the tests of Datasets on the node begin with."""
+"""Fixtures of the tests of the Dataset hook."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An HTTP server on loopback for tests, which says and counts what it is told to."""
+"""An HTTP server on loopback for tests: the test sets the answers, and sees the requests."""
 
 import asyncio
 import contextlib
@@ -10,12 +10,12 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """`answer` decides; `requests` are all that came."""
+    """Answers each request with `answer`, and keeps it in `requests`."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.requests: list[web.Request] = []
-        self.released = asyncio.Event()  # what an answer that takes long waits for
+        self.released = asyncio.Event()  # answers that take long wait for this event
         self.port = 0
 
     @property

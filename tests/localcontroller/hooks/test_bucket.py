@@ -1,4 +1,4 @@
-"""Datasets in S3: signed with the keys on the node, conditional, streamed; problems by name."""
+"""Datasets in S3: signed and conditional requests, streamed objects, keys, problems."""
 
 import itertools
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ ENTRY = """<Contents><Key>{key}</Key><LastModified>2026-01-03T10:00:00.000Z</Las
 
 
 class Bucket:
-    """What an S3 server says of a few objects, to whoever shows the key `AKID`."""
+    """The answers of an S3 server that has a few objects and accepts the key `AKID`."""
 
     def __init__(self, **objects: str) -> None:
         self.objects = {name.replace("__", "/").replace("_", "."): o for name, o in objects.items()}
@@ -81,7 +81,7 @@ async def hold(world: World, url: str, **fields: Any) -> None:
     await world.hold(url=url, **{"credentialName": "s3-key", **fields})
 
 
-async def test_an_object_is_signed_for_and_sent_again_only_when_it_changed(
+async def test_requests_are_signed_and_only_a_changed_object_is_sent_again(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     objects = Bucket(faces__a_csv="x\n1\n2\n")
@@ -118,7 +118,7 @@ async def test_objects_below_a_prefix_are_counted(
 
 
 @pytest.mark.parametrize("page_keys", [1, 1000])
-async def test_what_stands_for_a_directory_is_no_object(
+async def test_an_object_that_stands_for_a_directory_does_not_count(
     page_keys: int, ledger: Ledger, tmp_path: Path
 ) -> None:
     objects = Bucket()
@@ -142,7 +142,7 @@ async def test_all_pages_are_counted(ledger: Ledger, tmp_path: Path) -> None:
         assert len(server.requests) == 3
 
 
-async def test_an_object_that_is_not_modified_at_the_first_look(
+async def test_a_server_that_answers_304_to_the_first_check_is_a_problem(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -169,7 +169,7 @@ async def test_an_object_that_is_not_modified_at_the_first_look(
         ("s3://b/a.txt#", "'#'"),
     ],
 )
-async def test_what_names_no_object_is_not_asked_for(
+async def test_a_url_that_names_no_object_is_never_requested(
     url: str, text: str, ledger: Ledger, tmp_path: Path
 ) -> None:
     objects = Bucket(a="one\n", a_txt="one\n")
@@ -181,7 +181,7 @@ async def test_what_names_no_object_is_not_asked_for(
         assert not server.requests
 
 
-async def test_a_public_bucket_is_not_signed_for(ledger: Ledger, tmp_path: Path) -> None:
+async def test_requests_to_a_public_bucket_are_not_signed(ledger: Ledger, tmp_path: Path) -> None:
     objects = Bucket(a_txt="one\n")
     objects.is_public = True
     async with serving(objects) as server:
@@ -194,7 +194,7 @@ async def test_a_public_bucket_is_not_signed_for(ledger: Ledger, tmp_path: Path)
             assert "Authorization" not in server.requests[0].headers
 
 
-async def test_an_object_that_is_not_there_heals(ledger: Ledger, tmp_path: Path) -> None:
+async def test_an_object_that_appears_later_is_counted(ledger: Ledger, tmp_path: Path) -> None:
     objects = Bucket()
     async with serving(objects) as server, watching(ledger, keys(tmp_path, server)) as world:
         await hold(world, "s3://b/a.txt")
@@ -228,7 +228,7 @@ async def test_rotated_keys_are_used_and_wrong_ones_never_quoted(
             assert await world.samples() == 1
 
 
-async def test_no_server(ledger: Ledger, tmp_path: Path) -> None:
+async def test_a_bucket_whose_server_is_down_is_a_problem(ledger: Ledger, tmp_path: Path) -> None:
     async with serving(Bucket()) as server:
         options = keys(tmp_path, server)
     async with watching(ledger, options) as world:
@@ -277,7 +277,9 @@ async def test_a_server_that_falls_silent_is_given_up(
 
 
 @pytest.mark.parametrize("url", ["s3://b/a/b.txt", "s3://b/a/"])
-async def test_what_is_cut_is_not_counted(url: str, ledger: Ledger, tmp_path: Path) -> None:
+async def test_an_object_that_is_cut_off_is_not_counted(
+    url: str, ledger: Ledger, tmp_path: Path
+) -> None:
     async def cut(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Length": "1000", "ETag": '"e"', "Last-Modified": MODIFIED}
         response = web.StreamResponse(headers=headers)
@@ -295,7 +297,9 @@ async def test_what_is_cut_is_not_counted(url: str, ledger: Ledger, tmp_path: Pa
         assert await world.samples() == 2
 
 
-async def test_keys_that_are_not_on_the_node(ledger: Ledger, tmp_path: Path) -> None:
+async def test_missing_keys_are_a_problem_that_names_their_file(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     async with watching(ledger, DatasetOptions(credentials_dir=tmp_path)) as world:
         await hold(world, "s3://b/a.txt")
         report = await world.report()
@@ -309,7 +313,9 @@ async def test_a_node_without_keys_says_what_to_do(ledger: Ledger) -> None:
         assert "--credentials-dir" in (await world.report()).reason
 
 
-async def test_a_name_of_keys_cannot_lead_elsewhere(ledger: Ledger, tmp_path: Path) -> None:
+async def test_a_credential_name_cannot_leave_the_directory_of_keys(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     async with watching(ledger, DatasetOptions(credentials_dir=tmp_path)) as world:
         await hold(world, "s3://b/a.txt", credentialName="../../etc")
         report = await world.report()

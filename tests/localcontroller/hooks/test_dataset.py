@@ -1,4 +1,4 @@
-"""Datasets of files on the node: counted, looked at again, reported once, healed."""
+"""The Dataset hook with files on the node: counts, checks, reports, problems."""
 # ruff: noqa: ASYNC240 - the tests have the event loop for themselves
 
 import asyncio
@@ -27,7 +27,7 @@ from tests.localcontroller.hooks.world import UID, assign, key, watching
 from tests.waiting import async_eventually
 
 
-async def test_a_dataset_that_comes_is_counted_and_reported(ledger: Ledger, data: Path) -> None:
+async def test_a_new_dataset_is_counted_and_reported(ledger: Ledger, data: Path) -> None:
     async with watching(ledger) as world:
         await world.hold(url=str(data), format="csv", version=7)
         (outgoing,) = await world.owed()
@@ -47,7 +47,7 @@ async def test_a_changed_file_is_counted_again(ledger: Ledger, data: Path) -> No
         assert await world.samples() == 3
 
 
-async def test_a_file_of_the_same_size_and_another_time_is_counted_again(
+async def test_a_file_that_changed_at_the_same_size_is_counted_again(
     ledger: Ledger, data: Path
 ) -> None:
     async with watching(ledger) as world:
@@ -76,10 +76,10 @@ async def test_a_file_that_did_not_change_is_not_read(data: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"])
-async def test_each_thing_that_tells_a_change_is_enough(
+async def test_a_change_of_one_field_of_the_fingerprint_is_a_change(
     field: str, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk changes few of them alone, so that one would cover for another that is not seen."""
+    """Real changes alter several fields at once, which would hide a field that is not compared."""
     source, real = source_of(data), os.stat
     assert await source.count_if_changed() == 2
 
@@ -92,7 +92,7 @@ async def test_each_thing_that_tells_a_change_is_enough(
     assert await source.count_if_changed() == 2
 
 
-async def test_what_is_written_while_it_is_read_is_counted_by_the_next_look(
+async def test_a_write_during_a_check_is_counted_by_the_next_check(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "large.txt"
@@ -103,12 +103,12 @@ async def test_what_is_written_while_it_is_read_is_counted_by_the_next_look(
     await async_eventually("a file that is being read", lambda: position_in(file))
     with file.open("r+b") as opened:
         opened.write(b"one\ntwo\nthree\n")
-    assert await check == 1  # the hole that it has seen
+    assert await check == 1  # one line: the check read the file before the write
     assert await source.count_if_changed() == 4
 
 
 def position_in(file: Path) -> int:
-    """Up to where this process has read it."""
+    """The offset up to which this process has read the file; 0: the file is not open."""
     for fd in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             if os.readlink(fd) == str(file):
@@ -129,7 +129,7 @@ async def test_a_settled_dataset_writes_nothing(
         await world.hold(url=str(data))
         before, written = ledger.view, disk(state_dir)
         assert any(name.startswith("ledger.db") for name in written)
-        data.touch()  # so that it is read again, and has as many samples as before
+        data.touch()  # the file is read again and has the same number of samples
         await world.check_again()
         await world.check_again()
         assert ledger.view is before
@@ -245,13 +245,13 @@ async def test_a_problem_that_stays_is_reported_once(ledger: Ledger, data: Path)
         assert ledger.view is before
 
 
-async def test_what_is_told_of_a_problem_is_bounded(ledger: Ledger) -> None:
+async def test_the_text_of_a_problem_is_bounded(ledger: Ledger) -> None:
     async with watching(ledger) as world:
         await world.hold(url="/" + "a" * 5000)
         assert len((await world.report()).reason) == MAX_REASON_CHARS
 
 
-async def test_utf_16_is_told(ledger: Ledger, data: Path) -> None:
+async def test_a_file_in_utf_16_is_reported_as_unreadable(ledger: Ledger, data: Path) -> None:
     data.write_text("x,y\n1,2\n", encoding="utf-16")
     async with watching(ledger) as world:
         await world.hold(url=str(data))
@@ -260,7 +260,9 @@ async def test_utf_16_is_told(ledger: Ledger, data: Path) -> None:
         assert report.reason.startswith("spec.url: the content is UTF-16")
 
 
-async def test_an_unforeseen_fault_of_a_source_is_a_problem_of_its_dataset(ledger: Ledger) -> None:
+async def test_an_unexpected_error_of_a_source_is_a_problem_of_its_dataset_alone(
+    ledger: Ledger,
+) -> None:
     class Faulty(SourceFactory):
         def __init__(self) -> None:
             pass
@@ -280,7 +282,7 @@ async def test_an_unforeseen_fault_of_a_source_is_a_problem_of_its_dataset(ledge
 
 
 async def test_a_report_that_is_not_granted_is_not_repeated(ledger: Ledger, data: Path) -> None:
-    """But the Dataset is looked at further."""
+    """The hook still checks the Dataset."""
     body = wire.AssignmentBody("default", "faces", {"url": str(data)}, {})
     async with watching(ledger) as world:
         await ledger.apply([wire.Assign(1, key(), UID, 1, wire.pack(body))])
@@ -327,8 +329,10 @@ async def test_the_files_of_a_directory_are_counted(ledger: Ledger, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["a#b.csv", "a?b.csv", "a:b.csv"])
-async def test_a_path_is_no_url(name: str, ledger: Ledger, tmp_path: Path) -> None:
-    """So nothing in it begins a query or a fragment."""
+async def test_a_path_may_contain_the_separators_of_a_url(
+    name: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """A "?" or "#" in a path begins no query and no fragment."""
     file = tmp_path / name
     file.write_text("x\n1\n")
     async with watching(ledger) as world:
@@ -336,7 +340,7 @@ async def test_a_path_is_no_url(name: str, ledger: Ledger, tmp_path: Path) -> No
         assert await world.samples() == 1
 
 
-async def test_another_spec_is_another_count(ledger: Ledger, data: Path) -> None:
+async def test_a_dataset_with_a_new_spec_is_counted_anew(ledger: Ledger, data: Path) -> None:
     async with watching(ledger) as world:
         await world.hold(url=str(data), version=1)
         await world.hold(url=str(data), format="txt", version=2)
@@ -345,7 +349,7 @@ async def test_another_spec_is_another_count(ledger: Ledger, data: Path) -> None
         assert report.details["generation"] == "2"
 
 
-async def test_a_withdrawn_dataset_is_looked_at_no_more(ledger: Ledger, data: Path) -> None:
+async def test_a_withdrawn_dataset_is_not_checked_any_more(ledger: Ledger, data: Path) -> None:
     async with watching(ledger) as world:
         await world.hold(url=str(data))
         await world.hold(url=str(data), name="other", uid="uid-o")
@@ -361,7 +365,7 @@ async def test_a_withdrawn_dataset_is_looked_at_no_more(ledger: Ledger, data: Pa
 async def test_a_dataset_that_leaves_and_returns_is_reported_again(
     ledger: Ledger, data: Path
 ) -> None:
-    """In one commit, so that nothing tells it apart from one that stayed."""
+    """The withdrawal and the return are one commit, so the set of held tasks is the same."""
     async with watching(ledger) as world:
         await world.hold(url=str(data))
         back = assign(url=str(data))

@@ -1,4 +1,4 @@
-"""Datasets on storage that hangs: a call that asks it returns only once it is back, if ever."""
+"""Datasets on storage that hangs: a system call on it returns only after the storage is back."""
 
 import asyncio
 import os
@@ -21,24 +21,24 @@ from tests.waiting import async_eventually
 
 
 def in_s3(name: str = "faces") -> wire.Assign:
-    """A Dataset for which a node needs keys."""
+    """An assignment of a Dataset that needs keys."""
     return assign(name=name, uid=name, url=f"s3://{name}/a.txt", credentialName="s3-key")
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Iterator[Path]:
-    """A directory of keys, of which one is a pipe: whoever opens it waits for a writer."""
+    """A directory of keys where one key is a pipe: opening it blocks until there is a writer."""
     pipe = tmp_path / "keys" / "default" / "s3-key" / "ACCESS_KEY_ID"
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
     yield tmp_path / "keys"
     while writer := writer_of(pipe):
         os.close(writer)
-        time.sleep(0.001)  # those that waited open it, read nothing, and close it
+        time.sleep(0.001)  # each blocked reader opens the pipe, reads nothing, and closes it
 
 
 def writer_of(pipe: Path) -> int | None:
-    """A descriptor; None: nobody waits for one."""
+    """A descriptor that writes to the pipe; None: no reader waits."""
     try:
         return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
@@ -46,7 +46,7 @@ def writer_of(pipe: Path) -> int | None:
 
 
 class Mount:
-    """Has one file, and a server that can be gone."""
+    """A mount with one file. System calls on the file block until `is_back`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -72,7 +72,7 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mount]:
     mount.is_back.set()
 
 
-async def test_checks_that_hang_keep_no_other_waiting(
+async def test_other_datasets_are_counted_while_checks_hang(
     ledger: Ledger, tmp_path: Path, keys: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("one\n")
@@ -83,7 +83,9 @@ async def test_checks_that_hang_keep_no_other_waiting(
         assert await world.samples() == 1
 
 
-async def test_what_hangs_is_not_asked_again_until_it_answers(ledger: Ledger, mount: Mount) -> None:
+async def test_storage_that_hangs_is_not_read_again_until_it_answers(
+    ledger: Ledger, mount: Mount
+) -> None:
     async with watching(ledger, timeouts=DatasetTimeouts(total_s=0.3)) as world:
         await world.hold(url=str(mount.file))
         assert "cannot be read within" in (await world.report()).reason
@@ -97,7 +99,7 @@ async def test_what_hangs_is_not_asked_again_until_it_answers(ledger: Ledger, mo
         assert await world.problem() is None
 
 
-async def test_a_dataset_that_is_made_again_does_not_ask_what_hangs_either(
+async def test_a_new_version_of_a_dataset_does_not_read_storage_that_hangs(
     ledger: Ledger, mount: Mount
 ) -> None:
     elsewhere = mount.file.with_name("elsewhere.csv")
@@ -112,7 +114,7 @@ async def test_a_dataset_that_is_made_again_does_not_ask_what_hangs_either(
         await world.until_counted(1)
 
 
-async def test_keys_that_hang_are_told(ledger: Ledger, keys: Path) -> None:
+async def test_keys_on_storage_that_hangs_are_a_problem(ledger: Ledger, keys: Path) -> None:
     options, timeouts = DatasetOptions(credentials_dir=keys), DatasetTimeouts(total_s=0.1)
     async with watching(ledger, options, timeouts=timeouts) as world:
         await ledger.apply([in_s3()])
@@ -122,7 +124,7 @@ async def test_keys_that_hang_are_told(ledger: Ledger, keys: Path) -> None:
         assert report.reason.startswith("spec.credentialName: its files cannot be read within")
 
 
-async def test_who_waits_for_a_slot_in_vain_is_in_nobodys_way(mount: Mount) -> None:
+async def test_a_caller_that_stops_waiting_for_a_slot_blocks_no_other(mount: Mount) -> None:
     threads = SourceThreads(1, DEFAULT_TIMEOUTS)
     hanging = asyncio.create_task(threads.run("hangs", mount.file.stat), name="hanging")
     await async_eventually("a call that hangs", lambda: mount.calls)
@@ -135,7 +137,7 @@ async def test_who_waits_for_a_slot_in_vain_is_in_nobodys_way(mount: Mount) -> N
         assert await threads.run("other", os.getpid) == os.getpid()
 
 
-async def test_a_process_ends_while_a_look_hangs(state_dir: Path, keys: Path) -> None:
+async def test_a_process_ends_while_a_check_hangs(state_dir: Path, keys: Path) -> None:
     ledger = await Ledger.open(state_dir)
     await ledger.apply([in_s3()])
     await ledger.close()

@@ -1,4 +1,4 @@
-"""Paths and symbolic links lead where they lead on the node, whose root may be elsewhere."""
+"""Paths and symbolic links of Datasets are resolved as on the node, wherever its root is."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ async def test_paths_are_below_the_root_of_the_node(ledger: Ledger, tmp_path: Pa
 
 @pytest.fixture
 def rootfs(tmp_path: Path) -> Path:
-    """Where the node's root is: /data with two files, of two lines and one; and what leads away."""
+    """A root of the node with two files below /data, and secrets outside of this root."""
     root = tmp_path / "rootfs"
     data = root / "data"
     (data / "below").mkdir(parents=True)
@@ -49,7 +49,7 @@ LINKS: dict[str, tuple[str, int | str]] = {
 
 @pytest.mark.parametrize("is_on_the_way", [False, True], ids=["at the end", "on the way"])
 @pytest.mark.parametrize("case", LINKS)
-async def test_links_lead_where_they_lead_on_the_node(
+async def test_links_in_paths_are_resolved_as_on_the_node(
     case: str, is_on_the_way: bool, ledger: Ledger, rootfs: Path
 ) -> None:
     target, expected = LINKS[case]
@@ -66,7 +66,7 @@ async def test_links_lead_where_they_lead_on_the_node(
 @pytest.mark.parametrize(
     ("target", "expected"), [("/data/below", 1), ("{outside}/secrets", "NotFound")]
 )
-async def test_a_link_to_a_directory_leads_where_it_leads_on_the_node(
+async def test_a_link_to_a_directory_is_resolved_as_on_the_node(
     target: str, expected: int | str, ledger: Ledger, rootfs: Path
 ) -> None:
     (rootfs / "data" / "link").symlink_to(target.format(outside=rootfs.parent))
@@ -76,8 +76,8 @@ async def test_a_link_to_a_directory_leads_where_it_leads_on_the_node(
         assert (await world.samples() if problem is None else problem) == expected
 
 
-def test_as_many_links_are_followed_as_the_node_follows(tmp_path: Path) -> None:
-    """Of so many links the kernel reads the last one's target too, and of one more none."""
+def test_the_number_of_links_that_are_followed_is_that_of_the_kernel(tmp_path: Path) -> None:
+    """The kernel follows exactly MAX_LINKS links on one path."""
     (tmp_path / "0").touch()
     for number in range(files.MAX_LINKS + 1):
         (tmp_path / f"{number + 1}").symlink_to(f"{number}")

@@ -1,4 +1,4 @@
-"""Counting: what a sample is in each format, however the bytes are cut, in how much memory."""
+"""The sample counters: samples of each format, any size of chunks, bounded memory."""
 
 import codecs
 import csv
@@ -59,8 +59,8 @@ def cut(data: bytes, size: int) -> list[bytes]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 @pytest.mark.parametrize("case", CASES)
-def test_samples(case: str, size: int) -> None:
-    """The same wherever the bytes are cut."""
+def test_samples_of_each_format(case: str, size: int) -> None:
+    """Each case gives the same count for all sizes of chunks."""
     format_, data, expected = CASES[case]
     assert count(format_, cut(data, size)) == expected
 
@@ -69,13 +69,13 @@ def test_samples(case: str, size: int) -> None:
 @pytest.mark.parametrize("mark", UTF_16, ids=["little", "big"])
 @pytest.mark.parametrize("format_", COUNTERS)
 def test_utf_16_is_refused(format_: str, mark: bytes, size: int) -> None:
-    """Wrongly counted without a word, otherwise."""
+    """Without the refusal the count would be wrong, and nobody would notice."""
     with pytest.raises(Utf16Content, match="convert it to UTF-8"):
         count(format_, cut(mark + "x\n1\n".encode("utf-16-le"), size))
 
 
 @given(st.lists(st.lists(st.text('a"\n\r, ', max_size=4), min_size=2, max_size=3), min_size=1))
-def test_records_are_those_that_the_csv_module_writes(rows: list[list[str]]) -> None:
+def test_records_that_the_csv_module_writes_are_counted(rows: list[list[str]]) -> None:
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     data = text.getvalue().encode()
@@ -84,7 +84,7 @@ def test_records_are_those_that_the_csv_module_writes(rows: list[list[str]]) -> 
 
 
 @given(st.binary(max_size=200), st.integers(1, 7))
-def test_any_bytes_count_the_same_however_they_are_cut(data: bytes, size: int) -> None:
+def test_the_count_does_not_depend_on_the_chunks(data: bytes, size: int) -> None:
     assume(not data.startswith(UTF_16))
     for format_ in COUNTERS:
         assert count(format_, cut(data, size)) == count(format_, [data])

@@ -1,4 +1,4 @@
-"""What takes long is given up in time, and keeps no other Dataset waiting."""
+"""Slow sources fail after their time limit, and the checks of other Datasets go on."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from tests.waiting import async_eventually
 
 
 def make_huge(file: Path) -> Path:
-    """Hours of reading, of a file that is all hole."""
+    """A sparse file of 8 TiB: reading it would take hours."""
     with file.open("wb") as opened:
         opened.truncate(2**43)
     return file
@@ -40,7 +40,9 @@ async def test_a_file_that_is_read_for_too_long_is_given_up(ledger: Ledger, tmp_
         assert "huge.txt cannot be read within 0.2 s" in report.reason
 
 
-async def test_huge_files_keep_no_other_waiting(ledger: Ledger, data: Path) -> None:
+async def test_other_datasets_are_counted_while_huge_files_are_read(
+    ledger: Ledger, data: Path
+) -> None:
     url = str(make_huge(data.with_name("huge.csv")))
     async with watching(ledger, timeouts=DatasetTimeouts(slot_s=0.05)) as world:
         names = [f"huge-{number}" for number in range(MAX_CHECKS)]
@@ -49,9 +51,7 @@ async def test_huge_files_keep_no_other_waiting(ledger: Ledger, data: Path) -> N
         assert await world.samples() == 2
 
 
-async def test_what_was_slow_keeps_only_its_like_waiting_at_the_next_look(
-    ledger: Ledger, data: Path
-) -> None:
+async def test_slow_datasets_wait_only_for_other_slow_datasets(ledger: Ledger, data: Path) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(text="x\n")
 
@@ -77,7 +77,7 @@ async def test_what_was_slow_keeps_only_its_like_waiting_at_the_next_look(
         assert len(server.requests) == 2 * len(names)
 
 
-async def test_what_was_quick_again_is_as_any_other(
+async def test_a_slow_dataset_that_is_quick_again_uses_an_ordinary_slot(
     ledger: Ledger,
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -98,13 +98,13 @@ async def test_what_was_quick_again_is_as_any_other(
         async with ClientSession() as session:
             for _ in range(30):
                 async with session.get(server.url):
-                    pass  # meanwhile what has begun comes
+                    pass  # meanwhile the requests of all running checks arrive
         assert len(server.requests) == 2 + MAX_CHECKS + 30
         server.released.set()
         await world.until_checked(3 + MAX_CHECKS)
 
 
-async def test_four_are_looked_at_at_a_time(ledger: Ledger) -> None:
+async def test_four_datasets_are_checked_at_a_time(ledger: Ledger) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path.startswith("/data"):
             await server.released.wait()
@@ -116,25 +116,25 @@ async def test_four_are_looked_at_at_a_time(ledger: Ledger) -> None:
         await ledger.apply([assign(name=name, uid=name, url=url) for name in names])
         await until_requested(server, 4)
         async with ClientSession() as session, session.get(server.url):
-            pass  # those that had begun before this one have come before it
+            pass  # the requests of checks that began before have arrived now
         assert len(server.requests) == 4 + 1
         server.released.set()
         await world.until_checked(len(names))
 
 
-def test_a_file_that_has_become_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_opening_a_file_that_has_become_a_pipe_does_not_block(tmp_path: Path) -> None:
     pipe = tmp_path / "faces.csv"
     os.mkfifo(pipe)
     with files.open_without_waiting(pipe) as file:
         assert file.read(1) == b""
 
 
-def test_a_directory_below_that_goes_away_meanwhile_has_no_files(tmp_path: Path) -> None:
+def test_a_subdirectory_that_is_deleted_during_the_count_has_no_files(tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
     for name in ("cats", "dogs"):
         (tmp_path / name).mkdir()
     counting = files.count_files(tmp_path)
-    next(counting)  # the root is being listed
+    next(counting)  # the listing of the root has begun
     (tmp_path / "cats").rmdir()
     (tmp_path / "dogs").rmdir()
     (tmp_path / "dogs").touch()
@@ -149,6 +149,6 @@ def finish(counting: Generator[None, None, int]) -> int:
             return int(end.value)
 
 
-def test_a_directory_that_is_gone_is_no_empty_one(tmp_path: Path) -> None:
+def test_a_directory_that_is_gone_does_not_count_as_empty(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         next(files.count_files(tmp_path / "gone"))

@@ -1,4 +1,4 @@
-"""Datasets behind http: conditional, streamed, bounded, and honest about what fails."""
+"""Datasets behind http: conditional requests, streamed bodies, time limits, and problems."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ TEXT = "x\n1\n2\n"
 
 
 class Content:
-    """A file that a server has, with the headers that it gives."""
+    """The answer of a server: a file and its headers."""
 
     def __init__(self, text: str = TEXT, **headers: str) -> None:
         self.text = text
@@ -58,13 +58,13 @@ async def test_the_body_of_a_server_that_ignores_conditions_is_not_counted_again
     content.heeds_conditions = False
     async with serving(content) as server, watching(ledger) as world:
         await world.hold(url=f"{server.url}/a.csv")
-        content.text = "x\n987\n"  # as long, fewer samples, the same ETag
+        content.text = "x\n987\n"  # the same length and ETag, fewer samples
         before = ledger.view
         await world.check_again()
         assert ledger.view is before
 
 
-async def test_without_any_validator_another_length_is_another_content(ledger: Ledger) -> None:
+async def test_without_etag_and_date_another_length_shows_a_change(ledger: Ledger) -> None:
     content = Content()
     async with serving(content) as server, watching(ledger) as world:
         await world.hold(url=f"{server.url}/a.csv")
@@ -73,7 +73,7 @@ async def test_without_any_validator_another_length_is_another_content(ledger: L
         assert await world.samples() == 3
 
 
-async def test_a_stream_without_length_is_counted_each_time(ledger: Ledger) -> None:
+async def test_a_body_without_a_length_is_counted_in_each_check(ledger: Ledger) -> None:
     lines = [b"x\n", b"1\n"]
 
     async def stream(request: web.Request) -> web.StreamResponse:
@@ -136,7 +136,7 @@ async def test_a_problem_is_reported_and_heals(case: str, ledger: Ledger) -> Non
         assert await world.samples() == 2
 
 
-async def test_what_was_cut_is_read_again_even_with_the_same_etag(ledger: Ledger) -> None:
+async def test_a_body_that_was_cut_off_is_read_again_with_the_same_etag(ledger: Ledger) -> None:
     async def cut_with_etag(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "1000", "ETag": '"v1"'})
         await response.prepare(request)
@@ -152,7 +152,7 @@ async def test_what_was_cut_is_read_again_even_with_the_same_etag(ledger: Ledger
         assert await world.samples() == 2
 
 
-async def test_nobody_listens(ledger: Ledger) -> None:
+async def test_a_url_where_nobody_listens_is_a_problem(ledger: Ledger) -> None:
     async with serving(status(200)) as server:
         url = f"{server.url}/a.csv"
     async with watching(ledger) as world:
@@ -200,7 +200,7 @@ async def test_a_slow_server_holds_up_no_other_dataset(ledger: Ledger) -> None:
         await slow
 
 
-async def test_what_signs_a_url_is_in_no_report(
+async def test_the_signature_of_a_url_is_in_no_report_and_no_log(
     ledger: Ledger, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(status(500)) as server, watching(ledger) as world:

@@ -1,4 +1,4 @@
-"""A process that records one message after another and says which are committed.
+"""A process that records one message after another and prints the number of each commit.
 
 `python -m tests.localcontroller.ledger.committer <state directory>`; meant to be killed.
 """

@@ -1,4 +1,4 @@
-"""The pure rules of what is known of a worker."""
+"""The pure rules by which messages and observations change the state of a worker."""
 
 from typing import Any
 
@@ -46,8 +46,8 @@ def test_counts_of_any_name_are_summed_over_processes() -> None:
     assert after(first, second).report("").task_info == {"loss": 0.25, "frames": 13}
 
 
-def test_a_name_that_was_a_count_stays_one() -> None:
-    """Else its total would be overwritten by what one process says of itself."""
+def test_a_name_that_was_a_count_stays_a_count() -> None:
+    """Otherwise the value of one process would replace the total of the worker."""
     uncounted = worker_message(instance="p2", counts={}, numbers={"frames": 3})
     worker = after(worker_message(counts={"frames": 10}), uncounted)
     assert worker.report("").task_info == {"frames": 10}
@@ -55,7 +55,7 @@ def test_a_name_that_was_a_count_stays_one() -> None:
 
 
 def test_a_worker_has_no_more_counts_than_a_report_can_carry() -> None:
-    """Each process may name others, and all of them are kept."""
+    """Processes may use different names of counts, and the worker keeps all of them."""
     worker = after(
         *(worker_message(instance=f"p{n}", counts={f"count {n}": 1}) for n in range(MAX_COUNTS))
     )
@@ -78,7 +78,7 @@ def test_each_new_process_is_an_attempt() -> None:
     )
 
 
-def test_an_older_process_still_counts_but_no_longer_says_how_the_worker_is() -> None:
+def test_an_older_process_still_counts_but_no_longer_sets_the_status() -> None:
     worker = after(
         worker_message(1), worker_message(1, instance="p2"), worker_message(9, status="failed")
     )
@@ -106,7 +106,7 @@ NEWS_FREE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", NEWS_FREE)
-def test_a_message_without_news_gives_the_same_object(case: str) -> None:
+def test_a_message_that_changes_nothing_returns_the_same_object(case: str) -> None:
     worker = after(worker_message(3, sequence=6, details={"updateTime": "2030-01-01T00:00:00Z"}))
     assert after_message(worker, worker_message(3, **NEWS_FREE[case])) is worker
 
@@ -122,13 +122,13 @@ NEWS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", NEWS)
-def test_any_other_difference_is_news(case: str) -> None:
+def test_each_other_difference_changes_the_state(case: str) -> None:
     worker = after(worker_message(3))
     assert after_message(worker, worker_message(3, **NEWS[case])) is not worker
 
 
 @pytest.mark.parametrize("final", ["completed", "failed"])
-def test_a_final_state_absorbs_what_its_process_says_later(final: WorkerStatus) -> None:
+def test_a_final_state_ignores_later_messages_of_its_process(final: WorkerStatus) -> None:
     worker = after(worker_message(3, status=final))
     for later in ("running", "completed", "failed"):
         assert after_message(worker, worker_message(9, status=later)) is worker
@@ -145,8 +145,8 @@ def test_a_lost_worker_is_back_with_its_next_message() -> None:
     assert (worker.status, worker.reason, worker.attempt) == ("running", "", 1)
 
 
-def test_a_living_process_takes_back_the_end_that_was_seen_of_it() -> None:
-    """Its own word wins; as a new attempt, for the cloud keeps a final state of an older one."""
+def test_a_message_with_heartbeats_disproves_an_observed_end() -> None:
+    """The message begins a new attempt, because the cloud keeps the final state of an attempt."""
     first = worker_message(3, sequence=1, heartbeat_s=10.0)
     worker = after(
         first, ("failed", "pod spoofed failed"), worker_message(4, sequence=2, heartbeat_s=10.0)
@@ -164,7 +164,7 @@ LATE: dict[str, WorkerMessage] = {
 
 
 @pytest.mark.parametrize("case", LATE)
-def test_a_late_word_takes_back_no_end(case: str) -> None:
+def test_a_late_message_disproves_no_observed_end(case: str) -> None:
     worker = after(worker_message(3, sequence=1, heartbeat_s=10.0), ("completed", "pod succeeded"))
     assert after_message(worker, LATE[case]) is worker
 
@@ -174,19 +174,19 @@ def test_a_finished_worker_cannot_be_lost() -> None:
     assert after_observation(worker, "lost", "pod gone") is worker
 
 
-def test_a_worker_may_die_before_its_first_word() -> None:
+def test_a_worker_may_be_observed_dead_before_its_first_message() -> None:
     worker = after(("lost", "image cannot run"))
     assert (worker.attempt, worker.status) == (1, "lost")
     assert after(("lost", "image cannot run"), worker_message(1)).attempt == 1
 
 
-def test_a_pod_seen_running_brings_back_only_who_promised_no_heartbeat() -> None:
+def test_a_running_pod_brings_back_only_a_worker_without_heartbeats() -> None:
     silent = after(worker_message(1), ("lost", "exited"), ("running", ""))
     promised = after(worker_message(1, heartbeat_s=5.0), ("lost", "exited"), ("running", ""))
     assert (silent.status, promised.status) == ("running", "lost")
 
 
-def test_a_process_without_a_name_begins_anew_after_its_predecessor_was_seen_dead() -> None:
+def test_a_process_without_a_name_is_new_after_the_one_before_was_observed_dead() -> None:
     worker = after(
         worker_message(5, instance=""), ("failed", "exit code 1"), worker_message(2, instance="")
     )
@@ -203,7 +203,7 @@ RESTARTED: dict[str, tuple[WorkerMessage, WorkerMessage]] = {
 
 
 @pytest.mark.parametrize("case", RESTARTED)
-def test_a_process_without_a_name_was_restarted(case: str) -> None:
+def test_messages_that_show_a_new_process_without_a_name(case: str) -> None:
     worker = after(*RESTARTED[case])
     assert (worker.attempt, worker.status, worker.totals) == (2, "running", {"seen": 7})
 
@@ -223,18 +223,18 @@ CONTINUED: dict[str, tuple[WorkerMessage, WorkerMessage]] = {
 
 
 @pytest.mark.parametrize("case", CONTINUED)
-def test_a_process_without_a_name_goes_on(case: str) -> None:
+def test_messages_that_show_the_same_process_without_a_name(case: str) -> None:
     assert after(*CONTINUED[case]).attempt == 1
 
 
-def test_processes_are_bounded_and_what_they_counted_stays() -> None:
+def test_processes_are_bounded_and_counts_of_old_processes_stay() -> None:
     worker = after(*(worker_message(1, instance=f"p{n}") for n in range(3 * MAX_WORKER_PROCESSES)))
     assert len(worker.processes) == MAX_WORKER_PROCESSES
     assert worker.totals == {"seen": 3 * MAX_WORKER_PROCESSES}
     assert worker.attempt == 3 * MAX_WORKER_PROCESSES
 
 
-def test_numbers_that_are_no_counts_are_those_of_the_newest_process() -> None:
+def test_numbers_that_are_not_counts_come_from_the_newest_process() -> None:
     worker = after(
         worker_message(numbers={"round": 7}), worker_message(instance="p2", numbers={"round": 1})
     )

@@ -66,7 +66,7 @@ async def test_an_older_version_is_ignored_and_still_acknowledged(ledger: Ledger
     assert ledger.view.grants[secret_hash()].workers == {WORKER}
 
 
-async def test_a_new_uid_supersedes_whatever_its_version(ledger: Ledger) -> None:
+async def test_a_new_uid_replaces_the_task_at_any_version(ledger: Ledger) -> None:
     await ledger.apply([assign(version=5)])
     await ledger.record(UID, WORKER, [worker_message(1)])
     await ledger.apply([assign(uid="uid-2", version=1)])
@@ -98,7 +98,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_can_never_be_held_is_refused_with_a_reason(case: str, state_dir: Path) -> None:
+async def test_a_task_that_cannot_be_decoded_is_refused_with_a_reason(
+    case: str, state_dir: Path
+) -> None:
     frame, reason = REFUSED[case]
     ledger = await Ledger.open(state_dir, max_bytes=1024 * 1024, reserve_bytes=0)
     refusals = await ledger.apply([assign("faces", uid="uid-2"), frame])
@@ -108,7 +110,7 @@ async def test_what_can_never_be_held_is_refused_with_a_reason(case: str, state_
     assert set(ledger.view.held) == {key("faces")}
 
 
-async def test_tasks_never_fill_the_ledger_and_room_comes_back(state_dir: Path) -> None:
+async def test_tasks_may_not_fill_the_ledger_and_a_deleted_task_makes_room(state_dir: Path) -> None:
     ledger = await Ledger.open(state_dir, max_bytes=1024 * 1024, reserve_bytes=0)
     big = body(spec={"x": "y" * 100_000})
     frames = [assign(f"t{n}", uid=f"uid-{n}", body_=big) for n in range(12)]
@@ -143,10 +145,10 @@ async def test_reports_wait_for_their_ack_across_restarts(state_dir: Path) -> No
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["the failure was told", "and was not"])
-async def test_a_worker_that_failed_and_was_started_again_is_as_its_last_process_says(
+async def test_a_restarted_worker_has_the_state_of_its_last_process(
     state_dir: Path, *, is_told: bool
 ) -> None:
-    """A trainer, whose rounds are its newest process's alone; also after a restart in between."""
+    """A round of a trainer is a number and not a count. The ledger is reopened in between."""
     ledger = await Ledger.open(state_dir)
     await ledger.apply([assign()])
     await ledger.record(UID, WORKER, [worker_message(numbers={"currentRound": 4}, status="failed")])
@@ -165,7 +167,7 @@ async def test_a_worker_that_failed_and_was_started_again_is_as_its_last_process
     await ledger.close()
 
 
-async def test_an_ack_clears_its_own_revision_alone(ledger: Ledger) -> None:
+async def test_an_ack_removes_only_the_revision_that_it_names(ledger: Ledger) -> None:
     await ledger.apply([assign()])
     await ledger.record(UID, WORKER, [worker_message(1)])
     (old,) = await ledger.reports()
@@ -175,7 +177,7 @@ async def test_an_ack_clears_its_own_revision_alone(ledger: Ledger) -> None:
 
 
 async def test_attempts_and_counts_go_on_when_a_task_returns(ledger: Ledger) -> None:
-    """The cloud takes a lower attempt of one ledger for an old message, and drops it."""
+    """The cloud drops a report with a lower attempt from the same ledger as an old report."""
     await ledger.apply([assign()])
     await ledger.record(UID, WORKER, [worker_message(10)])
     await ledger.apply([withdraw(), assign()])
@@ -238,7 +240,9 @@ async def test_a_worker_that_a_new_version_no_longer_names_goes_once_it_is_ackno
     assert await ledger.workers() == []
 
 
-async def test_what_changes_nothing_writes_nothing(ledger: Ledger, state_dir: Path) -> None:
+async def test_a_message_that_changes_nothing_writes_nothing(
+    ledger: Ledger, state_dir: Path
+) -> None:
     commits: list[LedgerCommit] = []
     await ledger.apply([assign()])
     await ledger.remember_epoch(3)
@@ -266,16 +270,16 @@ async def test_many_operations_share_a_commit(ledger: Ledger) -> None:
 
 
 async def test_the_queue_is_bounded(ledger: Ledger) -> None:
-    gate = threading.Event()  # until then the writer takes nothing more
+    gate = threading.Event()  # blocks the thread of the writer
     first = asyncio.ensure_future(ledger._writer.submit(lambda _: gate.wait(), is_read=True))
     calls = [ledger.record(UID, WORKER, [worker_message(1)]) for _ in range(2 * MAX_WAITING)]
     gathered = asyncio.gather(*calls, return_exceptions=True)
-    await asyncio.sleep(0)  # now all of them are waiting, or were refused
+    await asyncio.sleep(0)  # now each operation is in the queue or refused
     gate.set()
     results = await gathered
     assert await first
     assert any(isinstance(result, Overloaded) for result in results)
-    assert await ledger.count_unacked() == 0  # and it goes on
+    assert await ledger.count_unacked() == 0  # the ledger still works
 
 
 async def test_a_closed_ledger_says_so(state_dir: Path) -> None:
@@ -286,11 +290,11 @@ async def test_a_closed_ledger_says_so(state_dir: Path) -> None:
         await ledger.count_unacked()
 
 
-async def test_what_waits_is_committed_before_the_ledger_closes(state_dir: Path) -> None:
+async def test_waiting_operations_are_committed_before_the_ledger_closes(state_dir: Path) -> None:
     ledger = await Ledger.open(state_dir)
     names = [f"task-{n}" for n in range(300)]
     calls = [asyncio.ensure_future(ledger.apply([assign(n, uid=n)])) for n in names]
-    await asyncio.sleep(0)  # they are in the queue
+    await asyncio.sleep(0)  # the operations are in the queue now
     await ledger.close()
     assert all(refusal == [""] for refusal in await asyncio.gather(*calls))
     ledger = await Ledger.open(state_dir)
@@ -311,7 +315,7 @@ async def test_one_bad_operation_harms_no_other_of_its_batch(ledger: Ledger) -> 
     assert isinstance(results[-1], DefectiveOperation)
 
 
-async def test_a_second_one_on_the_same_directory_is_turned_away(
+async def test_a_second_ledger_on_the_same_directory_is_refused(
     ledger: Ledger, state_dir: Path
 ) -> None:
     with pytest.raises(StateError, match="another localcontroller") as refusal:
@@ -338,7 +342,7 @@ async def test_a_directory_that_cannot_be_written_is_named_with_a_remedy(
     assert str(directory) in str(refusal.value)
 
 
-async def test_durability_is_as_asserted(ledger: Ledger) -> None:
+async def test_sqlite_runs_with_the_settings_for_durability(ledger: Ledger) -> None:
     db, _ = ledger._file._opened()
     pragmas = ("journal_mode", "synchronous", "locking_mode")
     assert [db.execute(f"PRAGMA {p}").fetchone()[0] for p in pragmas] == ["wal", 2, "exclusive"]

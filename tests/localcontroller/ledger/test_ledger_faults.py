@@ -26,7 +26,7 @@ RESERVE_BYTES = 128 * 1024
 
 
 def run_and_kill(directory: Path, *, after: int) -> int:
-    """The number that a committer acknowledged last before SIGKILL."""
+    """The last number that the committer acknowledged before SIGKILL."""
     command = [sys.executable, "-m", "tests.localcontroller.ledger.committer", str(directory)]
     last = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -52,7 +52,7 @@ async def test_what_was_acknowledged_is_durable_across_sigkill(state_dir: Path) 
         after = chance.randrange(1, 120)
         acknowledged = await asyncio.to_thread(run_and_kill, state_dir, after=after)
         seen, version = await state_of(state_dir)
-        # One more of each may be committed and not acknowledged.
+        # The ledger may also have the next operation, committed but not acknowledged.
         assert acknowledged <= seen <= acknowledged + 1
         assert acknowledged <= version <= acknowledged + 1
 
@@ -143,7 +143,7 @@ async def test_a_torn_log_leaves_an_earlier_commit(state_dir: Path, tmp_path: Pa
     await ledger.close()
 
 
-async def test_damage_that_shows_while_running_is_set_aside_too(
+async def test_a_ledger_that_is_damaged_while_in_use_is_set_aside(
     ledger: Ledger, state_dir: Path
 ) -> None:
     await fill(ledger)
@@ -208,7 +208,7 @@ async def test_a_state_directory_that_comes_back_is_used_again(
     assert ledger.view.held[key()] == wire.Held(UID, 52)
 
 
-async def test_damaged_files_do_not_pile_up(state_dir: Path) -> None:
+async def test_only_the_newest_damaged_ledgers_are_kept(state_dir: Path) -> None:
     for round_ in range(1, MAX_DAMAGED + 4):
         ledger = await Ledger.open(state_dir, reserve_bytes=0)
         await ledger.close()
@@ -266,7 +266,7 @@ async def test_a_full_disk_takes_final_states_only_until_there_is_space(small_di
 
     await ledger.record(UID, WorkerName("other"), [worker_message(3, status="failed")])
     assert "reserve" not in os.listdir(state_dir)
-    with pytest.raises(LedgerFull):  # what the reserve gave is for final states alone
+    with pytest.raises(LedgerFull):  # the released reserve is for final states only
         await ledger.record(UID, WorkerName("third"), [worker_message(1)])
     with pytest.raises(LedgerFull):
         await ledger.apply([assign("faces", uid="uid-2")])
@@ -308,7 +308,7 @@ async def test_a_first_start_on_a_full_disk_says_that_there_is_no_space(small_di
     await ledger.close()
 
 
-async def test_a_file_size_limit_is_no_damage(ledger: Ledger) -> None:
+async def test_a_file_size_limit_counts_as_a_full_disk_and_not_as_damage(ledger: Ledger) -> None:
     """RLIMIT_FSIZE fails writes like a quota does, with no ENOSPC."""
     await ledger.apply([assign()])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -51,7 +51,7 @@ def test_each_step_is_known_by_its_name_before_it_is_loaded() -> None:
 
 
 async def leave_by(*steps: Callable[[Database], None], at: Path) -> None:
-    """Open and close the ledger with a release that has these steps, too."""
+    """Open and close the ledger as a release does that also has these steps."""
     with next_release(*steps):
         await (await Ledger.open(at)).close()
 
@@ -60,7 +60,7 @@ async def seen_by(ledger: Ledger) -> list[float | int]:
     return [report_of(report.body).task_info["seen"] for report in await ledger.reports()]
 
 
-async def test_a_rolled_back_release_goes_on_with_the_ledger_of_the_next(state_dir: Path) -> None:
+async def test_an_older_release_works_with_the_ledger_of_the_next_release(state_dir: Path) -> None:
     with next_release(adds_columns_and_a_table):
         newer = await Ledger.open(state_dir)
         await newer.remember_epoch(7)
@@ -77,7 +77,9 @@ async def test_a_rolled_back_release_goes_on_with_the_ledger_of_the_next(state_d
     await older.close()
 
 
-async def test_the_next_release_comes_back_to_what_the_older_one_wrote(state_dir: Path) -> None:
+async def test_the_next_release_reads_what_the_older_release_wrote_after_a_rollback(
+    state_dir: Path,
+) -> None:
     with next_release(adds_columns_and_a_table):
         newer = await Ledger.open(state_dir)
         await newer.apply([assign()])
@@ -110,15 +112,15 @@ async def test_a_ledger_two_releases_ahead_is_refused_by_name_and_left_alone(
     assert not [name for name in os.listdir(state_dir) if "damaged" in name]
 
 
-async def test_the_release_between_opens_what_this_one_refuses(state_dir: Path) -> None:
+async def test_the_next_release_opens_a_ledger_that_this_release_refuses(state_dir: Path) -> None:
     await leave_by(adds_columns_and_a_table, removes_what_the_step_before_replaced, at=state_dir)
     with pytest.raises(StateError, match="needs schema"):
         await Ledger.open(state_dir)
     await leave_by(adds_columns_and_a_table, at=state_dir)
 
 
-async def test_the_release_before_this_one_can_open_what_it_leaves(state_dir: Path) -> None:
-    """Fails for a step that requires itself: nobody could go back from it."""
+async def test_the_release_before_can_open_the_ledger_of_this_release(state_dir: Path) -> None:
+    """Fails if this release requires its own newest step: then no rollback would be possible."""
     await leave_by(at=state_dir)
     with contextlib.closing(sqlite3.connect(state_dir / LEDGER)) as connection:
         (needed,) = connection.execute("PRAGMA user_version").fetchone()
