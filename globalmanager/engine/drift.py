@@ -29,10 +29,10 @@ _QUIET_S: Final = 2 * MAX_S
 _MAX_CHILDREN: Final = 4096  # children that are remembered at most
 
 
-class _Child(msgspec.Struct):
+class _Corrections(msgspec.Struct):
     """The corrections of one child."""
 
-    kept: str = ""
+    server_differences: str = ""
     """Hash of the differences between the child as it was sent and the API server's answer to the
     write; "" when there is no difference."""
     restores: int = 0
@@ -50,19 +50,19 @@ class Drift:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._children: OrderedDict[str, _Child] = OrderedDict()  # by uid, the newest last
+        self._children: OrderedDict[str, _Corrections] = OrderedDict()  # by uid, the newest last
 
     def wait_s(self, desired: Object, existing: Object) -> float | None:
         """Seconds until `existing` may be replaced by `desired`, 0 for now; None: never, because
         `existing` differs from `desired` only as the API server's answer to the last write did.
         """
-        child = self._children.get(uid_of(existing))
-        if child is None:
+        corrections = self._children.get(uid_of(existing))
+        if corrections is None:
             return 0.0
-        if child.kept == content_hash(differences(desired, existing)):
+        if corrections.server_differences == content_hash(differences(desired, existing)):
             return None
-        passed_s = self._clock() - child.restored_at
-        pause_s = backoff_s(child.restores, base_s=FIRST_S, max_s=MAX_S)
+        passed_s = self._clock() - corrections.restored_at
+        pause_s = backoff_s(corrections.restores, base_s=FIRST_S, max_s=MAX_S)
         return 0.0 if passed_s >= _QUIET_S else max(0.0, pause_s - passed_s)
 
     def note_write(self, desired: Object, answer: Object, *, is_drift: bool = False) -> int:
@@ -75,16 +75,16 @@ class Drift:
 
         Returns: how often in a row the child was restored
         """
-        child = self._children.pop(uid_of(answer), _Child())
+        corrections = self._children.pop(uid_of(answer), _Corrections())
         found = differences(desired, answer)
-        child.kept = content_hash(found) if found else ""
+        corrections.server_differences = content_hash(found) if found else ""
         if is_drift:
             now = self._clock()
-            is_repeated = now - child.restored_at < _QUIET_S
-            child.restores = child.restores + 1 if is_repeated else 1
-            child.restored_at = now
-        if child.kept or child.restores:  # else there is nothing to remember
-            self._children[uid_of(answer)] = child
+            is_repeated = now - corrections.restored_at < _QUIET_S
+            corrections.restores = corrections.restores + 1 if is_repeated else 1
+            corrections.restored_at = now
+        if corrections.server_differences or corrections.restores:
+            self._children[uid_of(answer)] = corrections
         if len(self._children) > _MAX_CHILDREN:
             self._children.popitem(last=False)
-        return child.restores
+        return corrections.restores

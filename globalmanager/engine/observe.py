@@ -106,7 +106,7 @@ class Observer:
         self._jobs: dict[ObjectRef, Job] = {}  # each job at its last `observe`
         self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> references
         self._controllers: Relation[ObjectRef, str] = Relation()  # job -> `Owned.controllers`
-        self._scaled: Relation[ObjectRef, ObjectRef] = Relation()  # scaler -> jobs that it names
+        self._jobs_of_scaler: Relation[ObjectRef, ObjectRef] = Relation()  # scaler -> its jobs
 
     def observe(self, ref: ObjectRef) -> Observed | None:
         """Snapshot of a job resource; None when it is gone.
@@ -118,7 +118,7 @@ class Observer:
             self._forget(ref)
             return None
         kind = self._kinds[ref.type]
-        job = self._decoded(ref, object_)
+        job = self._decode_job(ref, object_)
         self._references.set(ref, kind.references(job))
         owned = find_owned(kind, job, self._managed)
         self._controllers.set(ref, owned.controllers)
@@ -129,7 +129,7 @@ class Observer:
             invalid=job.invalid,
             children=owned.children,
             pods=owned.pods,
-            references=self._present(self._references.targets(ref)),
+            references=self._existing_objects(self._references.targets(ref)),
             contacts=self._contacts.by_node(),
             settings=self.settings,
             scalers=self._scalers(ref),
@@ -158,11 +158,12 @@ class Observer:
 
         Args: object_: the scaler after the change; None when the scaler was deleted
         """
-        before = self._scaled.targets(scaler)
-        self._scaled.set(scaler, self._named(scaler, object_) if object_ is not None else ())
-        return before | self._scaled.targets(scaler)
+        before = self._jobs_of_scaler.targets(scaler)
+        after = () if object_ is None else self._jobs_named_by(scaler, object_)
+        self._jobs_of_scaler.set(scaler, after)
+        return before | self._jobs_of_scaler.targets(scaler)
 
-    def _named(self, scaler: ObjectRef, object_: Object) -> Iterator[ObjectRef]:
+    def _jobs_named_by(self, scaler: ObjectRef, object_: Object) -> Iterator[ObjectRef]:
         for type_, kind in self._kinds.items():
             if scaler.type not in kind.scalers:
                 continue
@@ -177,7 +178,7 @@ class Observer:
 
     # ---- parts of a snapshot --------------------------------------------------------------------
 
-    def _decoded(self, ref: ObjectRef, object_: Object) -> Job:
+    def _decode_job(self, ref: ObjectRef, object_: Object) -> Job:
         known = self._jobs.get(ref)
         if known is not None and _is_spec_same(known.object, object_):
             job = msgspec.structs.replace(known, object=object_)
@@ -186,7 +187,7 @@ class Observer:
         self._jobs[ref] = job
         return job
 
-    def _present(self, refs: Iterable[ObjectRef]) -> dict[ObjectRef, Object]:
+    def _existing_objects(self, refs: Iterable[ObjectRef]) -> dict[ObjectRef, Object]:
         found = ((ref, self.find(ref)) for ref in refs)
         return {ref: object_ for ref, object_ in found if object_ is not None}
 
@@ -197,7 +198,7 @@ class Observer:
             metadata = scaler[1]["metadata"]
             return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
 
-        return dict(sorted(self._present(self._scaled.of(ref)).items(), key=age))
+        return dict(sorted(self._existing_objects(self._jobs_of_scaler.of(ref)).items(), key=age))
 
     def _forget(self, ref: ObjectRef) -> None:
         self._jobs.pop(ref, None)
