@@ -74,7 +74,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         ),
     ] = None
     dataset_poll_s: Annotated[
-        float, Setting("how often each Dataset is looked at for changes, seconds")
+        float, Setting("period of the checks of each Dataset for changes, seconds")
     ] = 60.0
     worker_silence_factor: Annotated[
         float, Setting("a worker is lost after so many of its promised heartbeat intervals")
@@ -90,8 +90,8 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     credential_check_s: Annotated[
         float,
         Setting(
-            "token and client certificate are looked at so often, seconds; replaced ones are used "
-            "for a new session within as long again"
+            "period of the checks of token and client certificate, seconds; a new session uses "
+            "replaced ones within one more period"
         ),
     ] = 30.0
     credential_lost_s: Annotated[
