@@ -71,7 +71,10 @@ async def _use(controller: Controller, cloud: Cloud) -> None:
     await cloud.until_reported("faces", numberOfSamples=10_000)
     for seen in range(1, REPORTS + 1):
         for name in TASKS:
-            assert await controller.say(seen, worker=f"{name}-edge", secret=secret_of(name)) == 200
+            assert (
+                await controller.post_message(seen, worker=f"{name}-edge", secret=secret_of(name))
+                == 200
+            )
     for name in TASKS:
         await cloud.until_reported(f"{name}-edge", seen=REPORTS)
     for path in ("/healthz", "/readyz", "/metrics", "/api/v1/tasks", "/api/v1/workers"):

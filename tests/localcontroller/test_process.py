@@ -101,7 +101,7 @@ class Controller:
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status, await response.text()
 
-    async def say(
+    async def post_message(
         self, seen: int, *, worker: str = WORKER, secret: str = SECRET, **fields: Any
     ) -> int:
         message = {"status": "running", "output": {"taskInfo": {"seen": seen}}, **fields}
@@ -282,7 +282,7 @@ async def test_sigterm_does_not_wait_for_an_incomplete_request(
         )
         await writer.drain()
         assert (
-            await controller.say(1) == 200
+            await controller.post_message(1) == 200
         )  # the incomplete request from before is in progress now
         assert await controller.end(signal.SIGTERM) == 0
         writer.close()
@@ -327,7 +327,7 @@ async def test_sigkill_loses_neither_task_nor_report(state_dir: Path, cloud: Clo
     async with running(state_dir, "--global-manager", cloud.url) as controller:
         await async_eventually("an acknowledged task", lambda: cloud.held)
         await cloud.until_synced()
-        assert await controller.say(7, status="completed") == 200
+        assert await controller.post_message(7, status="completed") == 200
         await controller.end(signal.SIGKILL)
     cloud.reports.clear()
     async with running(state_dir) as alone:  # without the cloud
@@ -349,7 +349,7 @@ async def test_messages_of_workers_are_accepted_while_the_cloud_is_away(
     async with running(state_dir, "--global-manager", cloud.url) as controller:
         await async_eventually("an acknowledged task", lambda: cloud.held)
         await cloud.stop()
-        assert await controller.say(3) == 200
+        assert await controller.post_message(3) == 200
         await cloud.start()
         await cloud.until_reported(WORKER, status="running", seen=3)
 
@@ -358,7 +358,7 @@ async def test_a_silent_worker_is_reported_as_lost(state_dir: Path, cloud: Cloud
     flags = ("--global-manager", cloud.url, "--worker-silence-factor", "2")
     async with running(state_dir, *flags) as controller:
         await async_eventually("an acknowledged task", lambda: cloud.held)
-        await controller.say(3, heartbeatSeconds=0.1)
+        await controller.post_message(3, heartbeatSeconds=0.1)
         await cloud.until_reported(WORKER, status="lost")
 
 
@@ -399,7 +399,7 @@ async def test_a_dataset_that_takes_long_delays_neither_workers_nor_the_end(
         await async_eventually(
             "a Dataset that is read", lambda: is_open(controller.process.pid, file)
         )
-        assert await controller.say(3) == 200
+        assert await controller.post_message(3) == 200
         await cloud.until_reported(WORKER, status="running", seen=3)
         assert is_open(controller.process.pid, file)
         assert await controller.end(signal.SIGTERM) == 0
@@ -435,9 +435,9 @@ async def test_no_secret_is_logged(state_dir: Path, cloud: Cloud) -> None:
     flags = ("--global-manager", cloud.url, "--log-level", "debug", "--token-file", str(token))
     async with running(state_dir, *flags) as controller:
         await async_eventually("an acknowledged task", lambda: cloud.held)
-        assert await controller.say(1) == 200
-        assert await controller.say(1, status="odd") == 400
-        assert await controller.say(1, secret=other) == 403
+        assert await controller.post_message(1) == 200
+        assert await controller.post_message(1, status="odd") == 400
+        assert await controller.post_message(1, secret=other) == 403
         port = controller.port_of("worker")
         for broken in (
             f"POST /w/{SECRET}/v1/workers HTP/1.1\r\n\r\n",

@@ -111,7 +111,7 @@ async def test_without_its_mount_a_process_goes_on_with_the_credential_in_memory
         mount.remove()
         cloud.cut()
         await cloud.until_synced(2)
-        assert await controller.say(3) == 200
+        assert await controller.post_message(3) == 200
         await cloud.until_reported(WORKER, seen=3)
         assert (await controller.probe("/healthz"))[0] == 200
     presented = {request["Authorization"] for request in cloud.requests}
@@ -176,7 +176,7 @@ async def test_an_expired_token_that_is_accepted_does_not_end_the_process(
             await cloud.until_synced(sessions)
             cloud.cut()
         await cloud.until_synced(12)
-        assert await controller.say(3) == 200
+        assert await controller.post_message(3) == 200
         await cloud.until_reported(WORKER, seen=3)
 
 
@@ -204,7 +204,7 @@ async def test_without_the_cloud_a_lost_mount_does_not_end_the_process(
         await async_eventually(
             "15 failed dials", lambda: len(controller.logged("no session with GlobalManager")) >= 15
         )
-        assert await controller.say(3) == 200
+        assert await controller.post_message(3) == 200
         await cloud.start()
         code, _ = await end_of(controller)
     assert code == LOST

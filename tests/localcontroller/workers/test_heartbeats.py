@@ -36,7 +36,7 @@ class Watch:
         self.clock = Clock()
         self.heartbeats = Heartbeats(silence_factor=FACTOR, now=self.clock)
 
-    async def say(self, worker: WorkerName = WORKER, **fields: Any) -> None:
+    async def post_message(self, worker: WorkerName = WORKER, **fields: Any) -> None:
         """What the worker API does with a message."""
         (recorded,) = await self.ledger.record(UID, worker, [worker_message(**fields)])
         self.heartbeats.expect(UID, worker, recorded.worker.heartbeat_s)
@@ -94,7 +94,7 @@ async def test_a_silent_worker_is_lost_after_the_promised_time_and_not_before(
     tasks: Ledger,
 ) -> None:
     async with watching(tasks) as watch:
-        await watch.say(heartbeat_s=PERIOD_S)
+        await watch.post_message(heartbeat_s=PERIOD_S)
         watch.wait(FACTOR * PERIOD_S - 0.1)
         await watch.until_checked()
         assert (await watch.statuses())[WORKER] == ("running", "")
@@ -104,10 +104,10 @@ async def test_a_silent_worker_is_lost_after_the_promised_time_and_not_before(
 
 async def test_a_lost_worker_is_back_with_its_next_message(tasks: Ledger) -> None:
     async with watching(tasks) as watch:
-        await watch.say(seen=3, instance="p1", sequence=1, heartbeat_s=PERIOD_S)
+        await watch.post_message(seen=3, instance="p1", sequence=1, heartbeat_s=PERIOD_S)
         watch.wait(31)
         await watch.until_status("lost")
-        await watch.say(seen=3, instance="p1", sequence=2, heartbeat_s=PERIOD_S)
+        await watch.post_message(seen=3, instance="p1", sequence=2, heartbeat_s=PERIOD_S)
         assert (await watch.statuses())[WORKER] == ("running", "")
         watch.wait(31)  # the deadline is in force again
         await watch.until_status("lost")
@@ -116,7 +116,7 @@ async def test_a_lost_worker_is_back_with_its_next_message(tasks: Ledger) -> Non
 async def test_a_worker_that_speaks_in_time_is_never_lost(tasks: Ledger) -> None:
     async with watching(tasks) as watch:
         for _ in range(5):
-            await watch.say(heartbeat_s=PERIOD_S)
+            await watch.post_message(heartbeat_s=PERIOD_S)
             watch.wait(29)
             await watch.until_checked()
         assert (await watch.statuses())[WORKER] == ("running", "")
@@ -134,7 +134,7 @@ async def test_a_worker_without_a_promise_is_never_lost(
     fields: dict[str, Any], tasks: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with watching(tasks) as watch:
-        await watch.say(**fields)
+        await watch.post_message(**fields)
         watch.wait(10**6)
         await watch.until_checked()
         statuses = await watch.statuses()
@@ -144,8 +144,8 @@ async def test_a_worker_without_a_promise_is_never_lost(
 
 async def test_a_promise_can_be_taken_back(tasks: Ledger) -> None:
     async with watching(tasks) as watch:
-        await watch.say(heartbeat_s=PERIOD_S)
-        await watch.say(heartbeat_s=0.0)
+        await watch.post_message(heartbeat_s=PERIOD_S)
+        await watch.post_message(heartbeat_s=0.0)
         watch.wait(10**6)
         await watch.until_checked()
         assert (await watch.statuses())[WORKER] == ("running", "")
@@ -153,8 +153,8 @@ async def test_a_promise_can_be_taken_back(tasks: Ledger) -> None:
 
 async def test_each_worker_has_its_own_deadline(tasks: Ledger) -> None:
     async with watching(tasks) as watch:
-        await watch.say(OTHER, heartbeat_s=100.0)
-        await watch.say(heartbeat_s=PERIOD_S)
+        await watch.post_message(OTHER, heartbeat_s=100.0)
+        await watch.post_message(heartbeat_s=PERIOD_S)
         watch.wait(31)
         await watch.until_status("lost")
         assert (await watch.statuses())[OTHER] == ("running", "")
@@ -165,7 +165,7 @@ async def test_each_worker_has_its_own_deadline(tasks: Ledger) -> None:
 async def test_after_a_restart_the_deadline_is_fresh(tasks: Ledger, state_dir: Path) -> None:
     """A worker gets its whole period, however long the LocalController was down."""
     async with watching(tasks) as watch:
-        await watch.say(heartbeat_s=PERIOD_S)
+        await watch.post_message(heartbeat_s=PERIOD_S)
         watch.wait(29)
     await tasks.close()
     reopened = await Ledger.open(state_dir)
@@ -188,7 +188,7 @@ async def test_after_a_restart_lost_and_finished_workers_have_no_deadline(tasks:
 
 async def test_a_withdrawn_task_ends_the_watch_of_its_workers(tasks: Ledger) -> None:
     async with watching(tasks) as watch:
-        await watch.say(heartbeat_s=PERIOD_S)
+        await watch.post_message(heartbeat_s=PERIOD_S)
         await tasks.apply([withdraw()])
         watch.wait(31)
         await watch.until_checked()
@@ -197,7 +197,7 @@ async def test_a_withdrawn_task_ends_the_watch_of_its_workers(tasks: Ledger) -> 
 
 async def test_a_loss_that_the_ledger_cannot_record_is_tried_again_later(tasks: Ledger) -> None:
     async with watching(tasks, retry_s=7.0) as watch:
-        await watch.say(heartbeat_s=PERIOD_S)
+        await watch.post_message(heartbeat_s=PERIOD_S)
         await tasks.close()  # now the ledger refuses every operation
         watch.wait(31)
         await async_eventually("the next try", lambda: watch.heartbeats.wait_s() == 7.0)
@@ -205,7 +205,7 @@ async def test_a_loss_that_the_ledger_cannot_record_is_tried_again_later(tasks: 
 
 async def test_silence_is_reported_once(tasks: Ledger) -> None:
     async with watching(tasks) as watch:
-        await watch.say(heartbeat_s=PERIOD_S)
+        await watch.post_message(heartbeat_s=PERIOD_S)
         watch.wait(31)
         await watch.until_status("lost")
         revision = tasks.view.revision
