@@ -79,12 +79,14 @@ def client(crds: ControlPlane) -> Client:
 
 @pytest.fixture
 def namespace(client: Client) -> Iterator[str]:
-    """A fresh one, deleted afterwards."""
+    """A fresh one, deleted afterwards; nothing can be made in it any more from then on."""
     metadata = {"generateName": "test-"}
     made = client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     name: str = made["metadata"]["name"]
     yield name
     client.delete(f"/api/v1/namespaces/{name}")
+    # Nobody else confirms the end of pods here, and without that the namespace would never end.
+    client.request("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
 
 
 @pytest.fixture
