@@ -23,8 +23,10 @@ from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models
 from tests.waiting import eventually
 
-LATE_S: Final = 8.0
-LIFE_S: Final = 3.0
+VERY_LATE_S: Final = 8.0
+LATE_S: Final = 2.0
+LIFE_S: Final = 5.0  # of which a manager that hears of a job late has three to make its children
+MADE: Final = 3  # for a job: two Deployments, one Service
 # The garbage collector looks for new types twice a minute.
 COLLECTED_S: Final = 90.0
 
@@ -78,7 +80,7 @@ def test_a_dead_job_gets_nothing_while_its_watch_is_late(
     client: Client, line: ApiLine, namespace: str
 ) -> None:
     create_models(client, namespace)
-    make_watch_late(line, LATE_S)
+    make_watch_late(line, VERY_LATE_S)
     job, made = create_job(client, namespace, "digits")
     wait_for_deployments(client, namespace)
     before = created_for([job], line.passed)[job.uid]
@@ -93,10 +95,10 @@ def test_a_dead_job_gets_nothing_while_its_watch_is_late(
 def test_of_jobs_that_come_and_go_none_gets_anything_once_it_is_gone(
     client: Client, line: ApiLine, namespace: str
 ) -> None:
-    make_watch_late(line, LIFE_S - 1)
+    make_watch_late(line, LATE_S)
     jobs: list[Job] = come_and_go(client, namespace, count=60, per_s=5.0, life_s=LIFE_S)
     wait_until_collected(client, namespace)
     created = created_for(jobs, line.passed)
     assert created_after_gone(jobs, line.passed) == []
     assert len(created) > len(jobs) / 2, "jobs are to live long enough to get children"
-    assert len(set(created.values())) <= 2, created  # all of it, or a part where it died early
+    assert max(created.values()) <= MADE, created  # or a part of that where it died early
