@@ -14,6 +14,7 @@ from typing import Final
 from tests.cluster.programs import Program, free_port
 
 _HOST: Final = "127.0.0.1"
+_GRACE_S: Final = 30.0
 TOKENS: Final = {"edge0": "secret of edge0"}
 
 
@@ -61,8 +62,8 @@ class GlobalManager:
         self._program.start()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Its exit status."""
-        return self._program.stop(how)
+        """Its exit status; -SIGKILL where it does not end within Kubernetes' grace period."""
+        return self._program.stop(how, within_s=_GRACE_S)
 
     def send(self, number: signal.Signals) -> None:
         self._program.send(number)

@@ -213,7 +213,7 @@ def test_a_node_that_is_cut_off_is_not_ready_until_it_is_back(
     finally:
         cluster.reconnect("edge0")
     cluster.wait_until_ready("edge0")
-    assert answer(cluster, servers["edge0"], "http://names.default") in NODES
+    wait_for_answer(cluster, servers["edge0"], "http://names.default")
 
 
 # ---- the end ---------------------------------------------------------------------------------
