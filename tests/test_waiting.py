@@ -31,6 +31,18 @@ def test_another_error_ends_the_wait() -> None:
         eventually("a quotient", lambda: 1 // 0)
 
 
+def test_a_function_that_was_not_called_is_nothing_that_was_found() -> None:
+    with pytest.raises(
+        TypeError, match="the check for a start is always true: it returns <built-in method"
+    ):
+        eventually("a start", lambda: [].append)
+
+
+async def test_nor_is_a_function_that_was_not_called_on_the_event_loop() -> None:
+    with pytest.raises(TypeError, match="the check for a start is always true"):
+        await async_eventually("a start", lambda: [].append)
+
+
 @pytest.mark.looptime
 async def test_the_loops_clock_counts() -> None:
     began_s = asyncio.get_running_loop().time()

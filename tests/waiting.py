@@ -35,7 +35,7 @@ def eventually(
         what: is waited for, as a noun: "a session of version 2"
         check: returns something false as long as it is not so, or raises an AssertionError whose
             text tells what there is instead; any other error ends the wait
-    Raises: NeverHappened
+    Raises: NeverHappened; TypeError when `check` returns a function or a coroutine
     """
     end_s = time.monotonic() + timeout_s
     while True:
@@ -46,7 +46,7 @@ def eventually(
             last = str(error)
         else:
             if found:
-                return found
+                return _value(what, found)
             last = repr(found)
         if is_last:
             raise NeverHappened(_text(what, timeout_s, last))
@@ -92,11 +92,18 @@ async def async_eventually(
             last = str(error)
         else:
             if found:
-                return found
+                return _value(what, found)
             last = repr(found)
         if is_last:
             raise NeverHappened(_text(what, timeout_s, last))
         await asyncio.sleep(poll_s)
+
+
+def _value(what: str, found: T) -> T:
+    """Raises: TypeError for what is true whatever happens, such as a method that was not called"""
+    if callable(found) or inspect.isawaitable(found):
+        raise TypeError(f"the check for {what} is always true: it returns {found!r}")
+    return found
 
 
 def _text(what: str, timeout_s: float, last: str) -> str:
