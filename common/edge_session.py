@@ -5,7 +5,7 @@ driver commits what a frame asks for and then acknowledges its seq.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,11 @@ from common.errors import ProtocolError
 from common.ids import TaskKey, Uid, WorkerName
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
+
+REPORTS_OF_A_WORKER: Final = 8
+"""Reports of one worker that may be unacknowledged. A report waits at the GlobalManager while the
+API server is slow, and a newer one replaces it there; so the newer one must not wait for its
+acknowledgement. The bound keeps room in the window for the node's other workers."""
 
 
 class Welcomed(msgspec.Struct, frozen=True):
@@ -62,7 +67,9 @@ class EdgeSession(Session):
     ) -> None:
         super().__init__(now=now, timing=timing)
         self._epoch = epoch
-        self._window: SendWindow[ReportKey, Outgoing] = SendWindow(WINDOW)
+        self._window: SendWindow[ReportKey, Outgoing] = SendWindow(
+            WINDOW, per_key=REPORTS_OF_A_WORKER
+        )
         self._send(wire.Hello(list(wire.VERSIONS), instance, dict(held)))
 
     def report(self, report: Outgoing) -> None:

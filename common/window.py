@@ -1,4 +1,4 @@
-"""Latest value per key on its way to a peer: coalesced, bounded, one unacknowledged per key.
+"""Latest value per key on its way to a peer: coalesced, and bounded in all and for each key.
 
 Both ends of the channel use it: the GM for assignments of a node, the LC for reports of its
 workers. A value that waits is replaced by a newer one of its key, so what waits is bounded by
@@ -20,13 +20,15 @@ class Sent(NamedTuple, Generic[K, V]):
 
 
 class SendWindow(Generic[K, V]):
-    """At most `size` values unacknowledged at a time; sequence numbers count from 1."""
+    """At most `size` values unacknowledged at a time, and of one key at most `per_key`; sequence
+    numbers count from 1."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, per_key: int = 1) -> None:
         self._size = size
+        self._per_key = per_key
         self._waiting: dict[K, V] = {}  # in the order of first waiting
         self._unacknowledged: dict[int, Sent[K, V]] = {}
-        self._in_flight: dict[K, V] = {}  # of _unacknowledged, by key
+        self._in_flight: dict[K, dict[int, V]] = {}  # of _unacknowledged, by key and number
         self._last_seq = 0
 
     @property
@@ -46,8 +48,9 @@ class SendWindow(Generic[K, V]):
         self._waiting[key] = value
 
     def in_flight(self, key: K) -> V | None:
-        """What was sent for `key` and is not acknowledged yet."""
-        return self._in_flight.get(key)
+        """What was sent last for `key`, when something of `key` is not acknowledged yet."""
+        sent = self._in_flight.get(key)
+        return None if sent is None else sent[max(sent)]
 
     def discard(self, key: K) -> None:
         """Forget what waits for `key`. A frame that was sent already stays sent."""
@@ -55,19 +58,22 @@ class SendWindow(Generic[K, V]):
 
     def take(self) -> list[tuple[int, V]]:
         """All that may be sent now, as (seq, value)."""
-        ready = [key for key in self._waiting if key not in self._in_flight]
+        ready = [key for key in self._waiting if len(self._in_flight.get(key, ())) < self._per_key]
         return [self._send(key) for key in ready[: self._size - len(self._unacknowledged)]]
 
     def _send(self, key: K) -> tuple[int, V]:
         value = self._waiting.pop(key)
         seq = self.next_seq()
         self._unacknowledged[seq] = Sent(key, value)
-        self._in_flight[key] = value
+        self._in_flight.setdefault(key, {})[seq] = value
         return seq, value
 
     def acknowledge(self, seq: int) -> Sent[K, V] | None:
         """What `seq` carried. None: no frame with this number waits for an acknowledgement."""
         sent = self._unacknowledged.pop(seq, None)
         if sent is not None:
-            del self._in_flight[sent.key]
+            of_key = self._in_flight[sent.key]
+            del of_key[seq]
+            if not of_key:
+                del self._in_flight[sent.key]
         return sent

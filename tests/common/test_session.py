@@ -18,7 +18,13 @@ from common.cloud_session import (
     Reported,
     TaskAcked,
 )
-from common.edge_session import EdgeSession, Outgoing, ReportAcked, Welcomed
+from common.edge_session import (
+    REPORTS_OF_A_WORKER,
+    EdgeSession,
+    Outgoing,
+    ReportAcked,
+    Welcomed,
+)
 from common.ids import TaskKey, Uid, WorkerName
 from common.session import WINDOW, Closed, Session, Timing
 
@@ -329,6 +335,25 @@ def test_newest_report_is_sent_and_its_revision_acknowledged() -> None:
     assert isinstance(event, Reported)
     gm.acknowledge(event.report.seq)
     assert carry(gm, lc) == [ReportAcked(outgoing(3), "")]
+
+
+def test_a_newer_report_does_not_wait_for_the_acknowledgement_of_an_older_one() -> None:
+    """The GlobalManager, where reports wait for the API server, then writes the newest alone."""
+    gm, lc, _ = opened()
+    received = []
+    for revision in range(1, REPORTS_OF_A_WORKER + 3):
+        lc.report(outgoing(revision))
+        received += carry(lc, gm)
+    assert names(received) == ["Reported"] * REPORTS_OF_A_WORKER
+    for event in received:
+        assert isinstance(event, Reported)
+        gm.acknowledge(event.report.seq)
+    acknowledged = range(1, REPORTS_OF_A_WORKER + 1)
+    assert carry(gm, lc) == [ReportAcked(outgoing(revision), "") for revision in acknowledged]
+    (last,) = carry(lc, gm)
+    assert isinstance(last, Reported)
+    gm.acknowledge(last.report.seq)
+    assert carry(gm, lc) == [ReportAcked(outgoing(REPORTS_OF_A_WORKER + 2), "")]
 
 
 def test_refusal_of_any_length_is_taken_by_the_other_side() -> None:
