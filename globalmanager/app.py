@@ -14,6 +14,7 @@ admitted last, once the desired set of every node is known.
 """
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ from globalmanager.engine.health import Health
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.rootkey import get_root_key
+from globalmanager.garbage import collect_when_quiet
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
@@ -64,21 +66,18 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     door = DoorConfiguration(settings)
     client = await KubeClient.from_kubeconfig(
         Path(settings.kubeconfig) if settings.kubeconfig else None,
-        ClientSettings(
-            qps=settings.qps,
-            burst=settings.burst,
-            deadline_s=settings.request_deadline_s,
-            list_deadline_s=_LIST_DEADLINES * settings.request_deadline_s,
-        ),
+        client_settings(settings),
         on_request=metrics.observe_request,
     )
     async with client, TaskGroup() as tasks:
+        collecting = tasks.create_task(collect_when_quiet(), name="garbage")
         manager = Manager(settings, client, door, registry, metrics)
         serving = tasks.create_task(manager.run(), name="manager")
         stopping = tasks.create_task(stop.wait(), name="stop")
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         serving.cancel()
+        collecting.cancel()
 
 
 class Manager:
@@ -219,6 +218,23 @@ async def end(task: asyncio.Task[None]) -> None:
 
 
 # ---- each part's slice of the settings ----
+
+
+def client_settings(settings: Settings) -> ClientSettings:
+    """Raises: SettingsError"""
+    is_positive = 0 < settings.qps < math.inf and min(settings.burst, settings.plan_requests) >= 1
+    if not is_positive:
+        raise SettingsError(
+            "flags --qps, --burst, --plan-requests",
+            f"must be above 0, not {settings.qps:g}, {settings.burst}, {settings.plan_requests}",
+        )
+    return ClientSettings(
+        qps=settings.qps,
+        burst=settings.burst,
+        plan_requests=settings.plan_requests,
+        deadline_s=settings.request_deadline_s,
+        list_deadline_s=_LIST_DEADLINES * settings.request_deadline_s,
+    )
 
 
 def lease_timing(settings: Settings) -> LeaseTiming:

@@ -74,6 +74,14 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     burst: Annotated[
         int, Setting("requests to the Kubernetes API that may be sent at once after a pause")
     ] = 1000
+    plan_requests: Annotated[
+        int,
+        Setting(
+            "requests of plans that the Kubernetes API works on at the same time, at least 1; more "
+            "make children sooner where the API server has processors to spare, and assignments "
+            "later where it has not"
+        ),
+    ] = 1
     request_deadline_s: Annotated[
         float, Setting("seconds after which a request to the Kubernetes API has failed")
     ] = 10.0

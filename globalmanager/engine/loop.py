@@ -8,6 +8,7 @@ Engine serves all kinds. It keeps nothing that it could not see again after a re
 resource's fault reaches another: whatever a kind or the API raises ends in that key's backoff.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
@@ -72,6 +73,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """API groups to serve; None: all of the kinds'."""
     reconcilers: int = 16
     """Resources reconciled at the same time; each waits for one request at a time."""
+    rest_s: float = 0.2
+    """Least seconds between two plans of one resource: the writes of a plan, what controllers do
+    about them and an edge's reports change a resource many times in a row."""
     stale_after_s: float = 60.0
     """An informer without contact for so long makes the process not ready."""
     informer: InformerSettings = InformerSettings()
@@ -108,7 +112,8 @@ class Engine:
         self._waits_for = STARTING  # until `run`: why this engine has not begun
         self._now = now
         self._kinds = served_types(kinds, self._settings.groups)
-        self._queue: WorkQueue[ObjectRef] = WorkQueue()
+        self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
+        self._turn = asyncio.Lock()
         self._parked: set[ObjectRef] = set()  # wait for an informer to settle
         self._refused: dict[ObjectRef, str] = {}  # job -> what the log said why it is not done
         self._informers = Informers(
@@ -313,9 +318,16 @@ class Engine:
             except QueueClosed:
                 return
             try:
+                await self._wait_for_turn()
                 await self._process(ref)
             finally:
                 self._queue.done(ref)
+
+    async def _wait_for_turn(self) -> None:
+        """One plan is computed in each turn of the event loop. Without this the reconcilers compute
+        a plan each in one turn, and an assignment or a session waits for all of them."""
+        async with self._turn:
+            await asyncio.sleep(0)
 
     async def _process(self, ref: ObjectRef) -> None:
         """Reconcile one key, and see to it that it comes again when it must."""

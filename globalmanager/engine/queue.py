@@ -28,13 +28,18 @@ class WorkQueue(Generic[K]):
 
     Args:
         new_backoff: delays of one key that fails in a row
+        rest_s: a key that was worked on is not given out again for so many seconds, so that many
+            changes shortly after one another become one piece of work; the first waits for nothing
     """
 
-    def __init__(self, *, new_backoff: Callable[[], Backoff] = default_backoff) -> None:
+    def __init__(
+        self, *, new_backoff: Callable[[], Backoff] = default_backoff, rest_s: float = 0.0
+    ) -> None:
         self._new_backoff = new_backoff
+        self._rest_s = rest_s
         self._ready: deque[K] = deque()
         self._dirty: set[K] = set()  # to be worked on (again); a superset of _ready
-        self._active: set[K] = set()  # taken and not done
+        self._active: set[K] = set()  # taken and not done, or at rest
         self._delayed: dict[K, asyncio.TimerHandle] = {}
         self._backoffs: dict[K, Backoff] = {}
         self._wake = asyncio.Event()
@@ -96,7 +101,14 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The worker is through with the key; if it was added meanwhile it is offered again."""
+        """The worker is through with the key. If the key was added meanwhile, or is added during
+        its rest, the queue gives the key out again after the rest."""
+        if self._rest_s and not self._closed:
+            asyncio.get_running_loop().call_later(self._rest_s, self._rested, key)
+        else:
+            self._rested(key)
+
+    def _rested(self, key: K) -> None:
         self._active.discard(key)
         if key in self._dirty and not self._closed:
             self._offer(key)

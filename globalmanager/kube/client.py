@@ -31,6 +31,7 @@ from globalmanager.kube.objects import (
     scan_page,
 )
 from globalmanager.kube.rate import Share, SharedRate
+from globalmanager.kube.slots import Slots
 from globalmanager.kube.transport import Transport, open_transport
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -54,6 +55,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     ServiceAccount may; so this spares the processors of server and etcd (docs/architecture.md)."""
     burst: int = 1000
     """Requests that may be sent at once after a quiet time."""
+    plan_requests: int = 1
+    """Requests of plans that are under way at the same time; see `slots`."""
+    report_requests: int = 4
+    """Status writes for edges' reports that are under way at the same time."""
     deadline_s: float = 10.0
     """Seconds for one request and its answer; also the time by which a watch may end too late."""
     list_deadline_s: float = 30.0
@@ -106,6 +111,10 @@ class KubeClient:
         self._settings = settings
         self._on_request = on_request
         self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
+        self._slots = {
+            Share.PLANS: Slots(settings.plan_requests),
+            Share.REPORTS: Slots(settings.report_requests),
+        }
         self._share = Share.OTHER
         self._guard: Guard | None = None  # decides on writes; None: every write is sent
 
@@ -141,6 +150,7 @@ class KubeClient:
         apart = copy.copy(self)
         apart._settings = settings
         apart._rate = SharedRate(qps=settings.qps, burst=settings.burst)
+        apart._slots = {}
         return apart
 
     def on_share(self, share: Share) -> Self:
@@ -364,7 +374,17 @@ class KubeClient:
         Raises: ApiError
         """
         await self._rate.acquire(self._share)
-        check()
+        slots = self._slots.get(self._share)
+        async with nullcontext() if slots is None else slots.taken():
+            check()
+            async with self._exchange(attempt, deadline_s, is_stream=is_stream) as response:
+                yield response
+
+    @asynccontextmanager
+    async def _exchange(
+        self, attempt: Attempt, deadline_s: float, *, is_stream: bool
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The request and its answer, once the request may be sent. Raises: ApiError"""
         try:
             async with (
                 self._passage(attempt),

@@ -6,10 +6,12 @@ only ConnectionError and TimeoutError, never an error of aiohttp or kubernetes_a
 """
 
 import asyncio
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 import yaml
@@ -21,6 +23,8 @@ USER_AGENT: Final = "edgeai-globalmanager"
 _IN_CLUSTER: Final = "in-cluster configuration"
 # Every watch occupies one connection; all other requests share the rest.
 _MAX_CONNECTIONS: Final = 256
+# Of the library's own session, so that a watch event of the largest object fits.
+_READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
 _RENEW_INTERVAL_S: Final = 30.0
 _MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
 _USE_CONTEXT: Final = "choose one with `kubectl config use-context`"
@@ -47,6 +51,8 @@ class Transport:
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             problem = f"its TLS certificates cannot be used: {error}"
             raise SettingsError(source, problem) from error
+        self._session = _plain_session(self._api)
+        self._proxy_options = _proxy_options(self._api, self._server)
         self._renewed_at = -_RENEW_INTERVAL_S
         self._under_way: set[asyncio.Timeout] = set()  # each ends one request
         self.replaced = asyncio.Event()
@@ -83,7 +89,7 @@ class Transport:
                     timeout=aiohttp.ClientTimeout(total=None),
                     # A redirect would carry the request, and its body, to another server.
                     allow_redirects=False,
-                    **self._proxy_options(),
+                    **self._proxy_options,
                 ) as response,
             ):
                 yield response
@@ -122,7 +128,7 @@ class Transport:
 
         A request on a dead connection would otherwise hang until its deadline.
         """
-        given_up, self._api = self._api, other._api
+        given_up, self._session = self._session, other._session
         now = asyncio.get_running_loop().time()
         for end in self._under_way:
             if not end.expired():
@@ -146,21 +152,38 @@ class Transport:
         await self._load(self._configuration)
 
     async def close(self) -> None:
-        await self._api.close()
+        await self._session.close()
 
-    @property
-    def _session(self) -> aiohttp.ClientSession:
-        session: aiohttp.ClientSession = self._api.rest_client.pool_manager
-        return session
 
-    def _proxy_options(self) -> dict[str, Any]:
-        rest = self._api.rest_client
-        options = {
-            "proxy": rest.proxy,
-            "proxy_headers": rest.proxy_headers,
-            "server_hostname": rest.server_hostname,
-        }
-        return {name: value for name, value in options.items() if value}
+def _plain_session(api: ApiClient) -> aiohttp.ClientSession:
+    """A session on the connector of the library's own session, which is not used.
+
+    The library's session reads .netrc and the environment again for each request, in another
+    thread. This costs more than all else that the session does for a request.
+    """
+    library = api.rest_client.pool_manager
+    session = aiohttp.ClientSession(
+        connector=library.connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        read_bufsize=_READ_BUFFER_BYTES,
+    )
+    library.detach()
+    return session
+
+
+def _proxy_options(api: ApiClient, server: str) -> dict[str, Any]:
+    """Options of each request; the kubeconfig's proxy-url wins over HTTPS_PROXY and NO_PROXY."""
+    rest = api.rest_client
+    url = urlsplit(server)
+    of_environment = None
+    if not urllib.request.proxy_bypass(url.netloc):
+        of_environment = urllib.request.getproxies().get(url.scheme)
+    options = {
+        "proxy": rest.proxy or of_environment,
+        "proxy_headers": rest.proxy_headers,
+        "server_hostname": rest.server_hostname,
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 async def open_transport(kubeconfig: Path | None) -> Transport:

@@ -39,7 +39,6 @@ REPORT_EVERY_S: Final = 1.0
 SETTLE_S: Final = 10.0
 WATCHED_S: Final = 20.0  # that a settled system is watched for a write
 DEADLINE_S: Final = 120.0
-POLL_S: Final = 0.25  # a list of all objects is asked for so often
 # As deploy/containers sets it for the GlobalManager.
 AS_DEPLOYED: Final = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
@@ -113,7 +112,7 @@ def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
             figures["kib_per_plain_session"] = _kib_per_session(manager, before_kib)
             figures |= _assignments(control_plane, load, directory)
             figures["made_meanwhile"] = _made(control_plane)
-            figures |= _reports(control_plane, load)
+            figures |= _reports(control_plane, load, directory)
             figures["written_once_settled"] = _written_once_settled(control_plane)
     return figures
 
@@ -198,10 +197,7 @@ def _manager(control_plane: ControlPlane, directory: Path, *flags: str) -> Itera
 
 
 def _assignments(control_plane: ControlPlane, load: Load, directory: Path) -> dict[str, Any]:
-    token_file = directory / "admin-token"
-    token_file.touch(mode=0o600)
-    token_file.write_text(control_plane.token)
-    arguments = (control_plane.url, str(control_plane.ca), str(token_file), NAMESPACE)
+    arguments = _admin(control_plane, directory)
     answers = directory / "created.json"
     with answers.open("w") as output:
         creator = subprocess.Popen(
@@ -230,6 +226,14 @@ def _assignments(control_plane: ControlPlane, load: Load, directory: Path) -> di
     }
 
 
+def _admin(control_plane: ControlPlane, directory: Path) -> tuple[str, str, str, str]:
+    """URL CA TOKEN_FILE NAMESPACE, as creator and watcher take them."""
+    token_file = directory / "admin-token"
+    token_file.touch(mode=0o600)
+    token_file.write_text(control_plane.token)
+    return control_plane.url, str(control_plane.ca), str(token_file), NAMESPACE
+
+
 def _bare_requests(
     control_plane: ControlPlane, meanwhile: subprocess.Popen[bytes]
 ) -> Iterator[float]:
@@ -256,26 +260,27 @@ def _made(control_plane: ControlPlane) -> dict[str, int]:
 # ---- from edge to object ------------------------------------------------------------------------
 
 
-def _reports(control_plane: ControlPlane, load: Load) -> dict[str, Any]:
+def _reports(control_plane: ControlPlane, load: Load, directory: Path) -> dict[str, Any]:
     """How long after the last report every last value stands in its object."""
     chosen = sorted(load.assigned)
+    watcher = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tests.bench.watcher", *_admin(control_plane, directory)),
+            *(str(len(chosen)), str(REPORTS)),
+        ],
+        stdout=subprocess.PIPE,
+    )
     load.command(report=REPORTS, every=REPORT_EVERY_S, of=chosen)
     sent_s = load.answer("sent")
-    _wait(lambda: _all_visible(control_plane, set(chosen)), "not every value is visible", POLL_S)
-    visible_s = time.monotonic() - sent_s["sent"]
+    told, _ = watcher.communicate(timeout=DEADLINE_S)
+    assert watcher.returncode == 0, "not every value is visible"
+    visible_s = json.loads(told)["visible"] - sent_s["sent"]
     return {
         "reported_objects": len(chosen),
         "reports_each": REPORTS,
         "last_report_acked_s": round(sent_s["acked"] - sent_s["sent"], 2),
         "last_value_visible_s": round(visible_s, 2),
     }
-
-
-def _all_visible(control_plane: ControlPlane, uids: set[str]) -> bool:
-    path = f"/apis/edgeai.io/v1alpha1/namespaces/{NAMESPACE}/jointinferenceservices"
-    items = control_plane.client.list(f"{path}?resourceVersion=0")
-    counts = {item["metadata"]["uid"]: item["status"].get("uploadCount") for item in items}
-    return all(counts[uid] == REPORTS for uid in uids)
 
 
 # ---- silence ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from common.ids import NodeName, TaskKey
@@ -185,8 +186,15 @@ async def run_manager(
     settings: EngineSettings | None = None,
     fence: Fence | None = None,
     client_settings: ClientSettings = ClientSettings(),  # noqa: B008 - frozen
+    rest_s: float = 0.0,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[Manager]:
+    """A running engine and its edge.
+
+    Args:
+        rest_s: between two plans of one job. Without a rest a test that has seen the effect of a
+            later change knows that the plans of earlier changes were made.
+    """
     requests: list[tuple[str, str]] = []
     async with await KubeClient.from_kubeconfig(
         kubeconfig, client_settings, on_request=lambda verb, code, _s: requests.append((verb, code))
@@ -199,7 +207,9 @@ async def run_manager(
             sink=edge,
             contacts=edge.contacts,
             worker_settings=WorkerSettings(),
-            settings=settings or EngineSettings(informer=FAST, reconcilers=4),
+            settings=msgspec.structs.replace(
+                settings or EngineSettings(informer=FAST, reconcilers=4), rest_s=rest_s
+            ),
             fence=fence,
             metrics=EngineMetrics(registry),
             now=now,

@@ -70,6 +70,47 @@ async def test_a_settled_system_writes_nothing(cluster: Cluster, user: User) -> 
         assert manager.writes[before:] == []
 
 
+async def test_one_plan_at_most_is_computed_in_a_turn_of_the_event_loop(
+    cluster: Cluster, user: User
+) -> None:
+    """Assignments and sessions share the loop, so they wait for one plan and not for sixteen."""
+    kind, plans = counting(GADGET)
+    settings = EngineSettings(informer=FAST, reconcilers=16)
+    names = [f"g{number}" for number in range(settings.reconcilers)]
+    async with run_manager(cluster.kubeconfig, kinds=(kind,), settings=settings) as manager:
+        for name in names:
+            await user.create(GADGETS, gadget(name, node="n1"))
+        for name in names:
+            await manager.wait_for_phase(name)
+        before = plans.copy()
+        manager.engine.leadership_changed(leads=True)
+        most_in_a_turn = 0
+        while any(plans[name] == before[name] for name in names):
+            total = plans.total()
+            await asyncio.sleep(0)
+            most_in_a_turn = max(most_in_a_turn, plans.total() - total)
+        assert most_in_a_turn == 1
+
+
+async def test_many_changes_of_a_job_in_a_row_are_a_few_plans(cluster: Cluster, user: User) -> None:
+    kind, plans = counting(GADGET)
+    async with run_manager(cluster.kubeconfig, kinds=(kind,), rest_s=0.5) as manager:
+        await user.create(GADGETS, gadget("a", node="n1", data="0"))
+        await manager.wait_for_phase("a")
+        before = plans["a"]
+        for change in range(1, 21):
+            await user.change_spec("a", data=str(change))
+        changed_for = f"{plans['a'] - before} plans before the last change"
+
+        async def has_last_change() -> bool:
+            found = await data_of(user, "a")
+            assert found == "20", found
+            return True
+
+        await async_eventually("the last change in the child", has_last_change)
+        assert plans["a"] - before < 20, changed_for
+
+
 async def has_events(user: User, count: int) -> bool:
     found = (await user.client.list(EVENTS, namespace="default")).items
     assert len(found) == count, f"{len(found)} Events"

@@ -137,3 +137,48 @@ async def test_a_cancelled_wait_loses_no_key() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await queue.get() == "a"
+
+
+# ---- rest ----
+
+
+async def test_a_key_rests_after_its_work_and_the_first_change_waits_for_nothing() -> None:
+    queue: WorkQueue[str] = WorkQueue(rest_s=0.2)
+    queue.add("a")
+    assert await queue.get() == "a"
+    assert now() == 0
+    queue.add("a")
+    queue.done("a")
+    queue.add("a")
+    queue.add("b")
+    assert await queue.get() == "b"
+    assert await queue.get() == "a"
+    assert now() == pytest.approx(0.2)
+    queue.done("a")
+    await asyncio.sleep(5)
+    assert len(queue) == 0, "three changes in a row are one more piece of work"
+    queue.add("a")
+    assert await queue.get() == "a"
+    assert now() == pytest.approx(5.2)
+
+
+async def test_a_key_that_is_added_during_its_rest_comes_out_after_it() -> None:
+    queue: WorkQueue[str] = WorkQueue(rest_s=0.2)
+    queue.add("a")
+    queue.done(await queue.get())
+    await asyncio.sleep(0.1)
+    queue.add("a")
+    assert len(queue) == 0
+    assert await queue.get() == "a"
+    assert now() == pytest.approx(0.2)
+
+
+async def test_a_closed_queue_gives_nothing_out_after_a_rest() -> None:
+    queue: WorkQueue[str] = WorkQueue(rest_s=0.2)
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.done("a")
+    queue.close()
+    await asyncio.sleep(1)
+    assert len(queue) == 0

@@ -1,0 +1,92 @@
+"""Slots bound what is under way at the same time; a slow request gives its slot away."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from common.tasks import TaskGroup
+from globalmanager.kube.slots import Slots
+
+pytestmark = pytest.mark.looptime
+
+HOLD_S = 1.0
+
+
+class Server:
+    """Answers after a while, and counts what it works on."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.started: list[str] = []
+        self.ended: list[str] = []
+
+    @asynccontextmanager
+    async def works(self) -> AsyncIterator[None]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            yield
+        finally:
+            self.now -= 1
+
+    async def ask(self, slots: Slots, name: str, takes_s: float) -> None:
+        async with slots.taken(), self.works():
+            self.started.append(name)
+            await asyncio.sleep(takes_s)
+            self.ended.append(name)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def ask_all(slots: Slots, *takes_s: float) -> Server:
+    server = Server()
+    async with TaskGroup() as tasks:
+        for number, each_s in enumerate(takes_s):
+            tasks.create_task(server.ask(slots, f"r{number}", each_s), name=f"request {number}")
+    return server
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_no_more_than_the_count_are_under_way_and_all_in_their_order(count: int) -> None:
+    server = await ask_all(Slots(count, hold_s=HOLD_S), *[0.1] * 9)
+    assert server.most == count
+    assert server.started == [f"r{number}" for number in range(9)]
+    assert now() == pytest.approx(0.9 / count)
+
+
+async def test_a_request_that_waits_for_something_slow_lets_the_others_pass() -> None:
+    server = await ask_all(Slots(1, hold_s=HOLD_S), 60.0, 0.1, 0.1)
+    assert server.ended == ["r1", "r2", "r0"]
+
+
+async def test_a_slot_that_was_given_away_is_not_given_back_a_second_time() -> None:
+    slots = Slots(1, hold_s=HOLD_S)
+    await ask_all(slots, 3.0, 3.0, 3.0)
+    server = await ask_all(slots, *[0.1] * 5)
+    assert server.most == 1
+
+
+async def test_a_request_that_fails_or_is_cancelled_gives_its_slot_back() -> None:
+    slots = Slots(1, hold_s=HOLD_S)
+    with pytest.raises(ConnectionError):
+        async with slots.taken():
+            raise ConnectionError
+    server = Server()
+    under_way = asyncio.create_task(server.ask(slots, "under way", 0.5))
+    waiting = asyncio.create_task(server.ask(slots, "waiting", 0.5))
+    await asyncio.sleep(0.1)
+    for task in (waiting, under_way):
+        task.cancel()
+    await asyncio.wait([waiting, under_way])
+    await server.ask(slots, "last", 0.1)
+    assert server.ended == ["last"]
+    assert now() == pytest.approx(0.2)
+
+
+def test_no_slot_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="not 0"):
+        Slots(0)
