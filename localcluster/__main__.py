@@ -1,7 +1,7 @@
 """`python -m localcluster --state-dir DIR`: runs one local cluster until SIGTERM or SIGINT.
 
-Logs JSON to stderr. Exit codes: 0 after an orderly stop, 1 when a part of the cluster failed, 2 for
-wrong settings, 3 when the state directory cannot be used.
+The process logs JSON to stderr. Exit codes: 0 after an orderly stop; 1 when a part of the cluster
+cannot start or fails; 2 for wrong settings; 3 when the state directory cannot be used.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logs.get_logger(__name__)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The command line."""
+    """The settings of the command line and of the environment."""
 
     state_dir: Annotated[
         Path, Setting("directory of the cluster's objects and pods", env="LOCALCLUSTER_STATE_DIR")
@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "info"
 
     def cluster(self) -> ClusterSettings:
-        """Raises: SettingsError"""
+        """The settings of the cluster. Raises: SettingsError"""
         if not self.nodes:
             raise SettingsError("flag --nodes", "must name one node at least")
         return ClusterSettings(

@@ -1,7 +1,7 @@
-"""Joins everything: store, API server, collector, controllers, kubelets and service proxy.
+"""Runs all parts of a cluster: store, API server, controllers, kubelets, service proxy.
 
-Started by __main__, and by tests within their own loop. One TaskGroup owns every task. A task that
-fails ends the whole cluster, so a cluster that runs is complete.
+`__main__` starts the cluster; tests start a cluster within their own event loop. One TaskGroup owns
+every task. A task that fails ends the whole cluster, so a running cluster is complete.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ from localcluster.state import Running, StateDirectory, lock_directory, start_ti
 log = get_logger(__name__)
 
 STOP_LIMIT_S = 7.0
-"""Longest grace of a pod when the cluster stops. It keeps the whole stop below 10 s."""
+"""Longest grace of a pod, in seconds, when the cluster stops. This limit keeps the whole stop below
+10 s."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -46,13 +47,14 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     state_dir: Path
     nodes: tuple[str, ...] = ("cloud0", "edge0", "edge1")
-    """A name that begins with "cloud" makes a cloud node, any other an edge node."""
+    """Names of the nodes. A name that begins with "cloud" makes a cloud node, other names make edge
+    nodes."""
     api_port: int = 0
-    """Port of the API, on an address of the cluster's network; 0: any free one."""
+    """Port of the API, on an address of the cluster's network; 0 takes a free port."""
     pod_env: Mapping[str, str] = {}
     """Environment variables of every container."""
     images: Mapping[str, Image] = {}
-    """Image name -> what to run for containers without a command."""
+    """Image name -> the program of a container that has this image and no command."""
     containers: ContainerSettings = ContainerSettings()
 
 
@@ -65,14 +67,14 @@ class Cluster:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Ask the cluster to end. Returns at once; `run` returns after the end."""
+        """Ask the cluster to stop. Returns at once; `run` returns when the cluster has stopped."""
         self._stopping.set()
 
     async def run(self, ready: Callable[[Store, Running], None] = lambda _, __: None) -> None:
-        """Run until `stop`. Calls `ready` once, when clients can connect.
+        """Run the cluster until `stop` is called. Call `ready` once, when clients can connect.
 
-        Raises: StateError when the state directory cannot be used; ClusterError for other reasons
-            why it cannot start; ExceptionGroup when a task of the cluster failed
+        Raises: StateError when the state directory cannot be used; ClusterError when the cluster
+            cannot start for another reason; ExceptionGroup when a task of the cluster failed
         """
         with contextlib.ExitStack() as stack:
             state = stack.enter_context(lock_directory(self._settings.state_dir))
@@ -121,7 +123,10 @@ class Cluster:
             await server.close()
 
     def _start_controllers(self, tasks: TaskGroup, store: Store) -> list[asyncio.Task[None]]:
-        """Stopped first, so that no controller replaces pods that stop."""
+        """Start the controllers. A stop of the cluster ends these tasks before all others.
+
+        Otherwise a controller would replace the pods that stop.
+        """
         return [
             tasks.create_task(DeploymentController(store, now=self._now).run(), name="deployments"),
             tasks.create_task(Scheduler(store, now=self._now).run(), name="scheduler"),
@@ -152,7 +157,8 @@ class Cluster:
     def _pod_host(
         self, state: StateDirectory, network: Network, store: Store, reaper: Reaper
     ) -> PodHost:
-        # In this order: python3 of the cluster, commands of its virtual environment, the machine's.
+        # A container finds the cluster's python3 first, then the commands of the cluster's virtual
+        # environment, then the commands of the machine.
         path = f"{state.bin}:{Path(sys.executable).parent}:{SYSTEM_PATH}"
         return PodHost(
             store=store,

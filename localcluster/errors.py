@@ -1,7 +1,7 @@
-"""The errors that this package raises on purpose. Their text is for the user.
+"""The errors that this package raises on purpose. The text of each error is for the user.
 
 ClusterError
-├── StateError      the state directory cannot be used; only at start
+├── StateError      the cluster cannot use the state directory; only at start
 └── APIError        an error of the API, in `objects.errors`
 """
 
@@ -11,4 +11,7 @@ class ClusterError(Exception):
 
 
 class StateError(ClusterError):
-    """The state directory is unusable: read-only, full, corrupt, or held by another cluster."""
+    """The cluster cannot use the state directory.
+
+    The directory is read-only, full or corrupt, or another cluster uses it.
+    """

@@ -1,4 +1,4 @@
-"""Writes the kubeconfig with which kubectl and other clients reach the local cluster.
+"""Writes the kubeconfig. kubectl and other clients reach the local cluster with this file.
 
 The file holds the token, so only its owner may read it.
 """
@@ -12,9 +12,9 @@ CLUSTER = "localcluster"
 
 
 def write(path: Path, *, url: str, token: str, namespace: str = "default") -> None:
-    """Replace the file atomically. The content is JSON, which every YAML reader accepts.
+    """Write the kubeconfig atomically. The content is JSON, which every YAML reader accepts.
 
-    The server's URL holds the token too, since kubectl sends credentials only over TLS.
+    The server's URL contains the token, too, because kubectl sends credentials only over TLS.
 
     Raises: OSError
     """

@@ -1,7 +1,8 @@
-"""Starts and stops a cluster in a process of its own.
+"""Starts and stops a cluster that runs as a separate process.
 
-Called by the `edgeai` command and by tests. Every function blocks: call them from a thread where an
-event loop runs. The state directory tells which cluster runs, so any process may stop it.
+The `edgeai` command and tests call this module. Every function blocks, so a program with an event
+loop must call the functions in a thread. The state directory names the process of the cluster, so
+any process may stop the cluster.
 """
 
 import contextlib
@@ -28,15 +29,15 @@ _FULL_BYTES: Final = 1024 * 1024
 
 
 class ClusterProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster that is ready."""
+    """A running cluster that is ready for clients."""
 
     pid: int
     api: str
-    """URL."""
+    """URL of the API, with the token."""
     network: str
-    """ "127.X" """
+    """Begin of all addresses of the cluster, like "127.64"."""
     nodes: dict[str, str]
-    """Name -> address."""
+    """Node name -> address."""
     kubeconfig: Path
 
 
@@ -52,13 +53,13 @@ def start(
     images: Mapping[str, str] | None = None,
     timeout_s: float = START_TIMEOUT_S,
 ) -> ClusterProcess:
-    """Run a cluster in a session of its own and wait until it is ready.
+    """Start a cluster in a process session of its own, and wait until the cluster is ready.
 
     Args:
-        nodes: names; none: the default ones
-        pod_env: variables of every container
-        images: command line to run for an image
-    Raises: StartFailed with the last line of its log
+        nodes: names of the nodes; an empty sequence means the default nodes
+        pod_env: environment variables of every container
+        images: image name -> command line to run for this image
+    Raises: StartFailed with the last line of the cluster's log
     """
     state = StateDirectory(state_dir.absolute())
     if present := running(state_dir):
@@ -70,7 +71,8 @@ def start(
         if given:
             argv += [flag, ",".join(f"{name}={value}" for name, value in given.items())]
     log_file = _rotate_log(state)
-    # Blocked until `pid` is known: a signal before that would end us and leave the cluster running.
+    # Signals are blocked until `pid` is known. An earlier signal would end this process and leave
+    # the cluster running.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         pid = _spawn(argv, log_file, former)
@@ -80,7 +82,7 @@ def start(
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
         return _wait_until_ready(state, pid, log_file, timeout_s)
-    except BaseException:  # an interrupt too: no other process knows the pid yet
+    except BaseException:  # also an interrupt, because no other process knows the pid yet
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -102,7 +104,7 @@ def _wait_until_ready(
 
 
 def running(state_dir: Path) -> ClusterProcess | None:
-    """The cluster of that directory; None when none runs or it is not ready yet."""
+    """The cluster that runs in `state_dir`; None if no cluster is ready there."""
     state = StateDirectory(state_dir.absolute())
     found = state.read_running()
     if found is None or start_ticks(found.pid) != found.start_ticks or _is_zombie(found.pid):
@@ -117,9 +119,11 @@ def running(state_dir: Path) -> ClusterProcess | None:
 
 
 def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-    """End the cluster of that directory and wait for its end; kill it after the timeout.
+    """Stop the cluster that runs in `state_dir`, and wait until its process has ended.
 
-    Returns: False when none was running
+    If the process has not ended after `timeout_s` seconds, kill the process.
+
+    Returns: False if no cluster was running
     """
     found = StateDirectory(state_dir.absolute()).read_running()
     if found is None:
@@ -139,7 +143,10 @@ def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
 
 
 def _open(found: Running) -> int | None:
-    """A pidfd of that process. None: the process is gone, even if another one has its pid now."""
+    """A pidfd of the cluster's process; None if this process is gone.
+
+    The function also returns None if another process has the same pid now.
+    """
     try:
         pidfd = os.pidfd_open(found.pid)
     except ProcessLookupError:
@@ -157,7 +164,7 @@ def _wait(pidfd: int, timeout_s: float) -> bool:
 
 
 def _rotate_log(state: StateDirectory) -> Path:
-    """Begin a new log; the log of the run before is kept as `.1`."""
+    """Create an empty log file. The log file of the previous run gets the suffix `.1`."""
     path = state.path / LOG_FILE
     try:
         state.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -170,7 +177,11 @@ def _rotate_log(state: StateDirectory) -> Path:
 
 
 def _spawn(argv: list[str], log_file: Path, blocked: Iterable[int]) -> int:
-    """Args: blocked: the signal mask of the new process"""
+    """Start the cluster's process. Returns: its pid
+
+    Args:
+        blocked: the signals that the new process blocks
+    """
     output = (os.POSIX_SPAWN_OPEN, 1, str(log_file), os.O_WRONLY | os.O_APPEND, 0o600)
     return os.posix_spawn(
         argv[0],
@@ -187,7 +198,10 @@ def _spawn(argv: list[str], log_file: Path, blocked: Iterable[int]) -> int:
 
 
 def _exit_status(pid: int) -> int | None:
-    """How a child of this process ended, and reap it. None: it runs, or it is no child of ours."""
+    """The exit code of a child of this process, which is reaped; None while the process runs.
+
+    Returns: -1 for a process that is gone and was no child of this process
+    """
     try:
         ended, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -203,7 +217,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _why(log_file: Path, status: int) -> str:
-    """The last line of its log; if that is empty, its exit status."""
+    """Why the cluster ended: the last line of its log; if the log is empty, the exit status."""
     if last := _last_line(log_file):
         return last
     full = shutil.disk_usage(log_file.parent).free < _FULL_BYTES
@@ -212,7 +226,7 @@ def _why(log_file: Path, status: int) -> str:
 
 
 def _last_line(log_file: Path) -> str:
-    """The message of the last line; "": the log is empty."""
+    """The message of the log's last line; "" if the log is empty."""
     lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
     last = next((line for line in reversed(lines) if line.strip()), "")
     try:

@@ -1,16 +1,16 @@
 """The state directory of one cluster: its lock, and every file in it.
 
-    lock           held by the running cluster (flock)
+    lock           the lock file (flock) of the running cluster
     cluster.db     the objects
     network        X of the cluster's 127.X.0.0/16
-    token          of the API; only the owner may read it
-    kubeconfig     for kubectl and everyone else
+    token          the token of the API; only the owner may read this file
+    kubeconfig     for kubectl and all other clients
     cluster.json   pid and addresses; exists only while the cluster is ready
-    cluster.log    of a cluster in a process of its own
-    bin/           python3, as the containers see it
-    pods/<uid>/    what pods have on disk
+    cluster.log    the log of a cluster that runs as a separate process
+    bin/           python3 for the containers
+    pods/<uid>/    the files of pods
 
-Locked and written by cluster; process reads cluster.json.
+`cluster` locks the directory and writes the files. `process` reads cluster.json.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _NAMES: Final = frozenset(
         *("cluster.db", "cluster.db-wal", "cluster.db-shm", LOG_FILE, f"{LOG_FILE}.1"),
     }
 )
-_DRAFT: Final = re.compile(r"\.(.+)\.\d+\Z")  # a file that was not yet renamed into place
+_DRAFT: Final = re.compile(r"\.(.+)\.\d+\Z")  # a new file before its renaming
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -45,11 +45,12 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     pid: int
     start_ticks: int
-    """When the process started, in clock ticks since boot: another process with its pid differs."""
+    """When the process started, in clock ticks since boot. A later process with the same pid has
+    another number."""
     api: str
     network: str
     nodes: dict[str, str]
-    """Name -> address."""
+    """Node name -> address."""
 
 
 def is_own(name: str) -> bool:
@@ -59,7 +60,11 @@ def is_own(name: str) -> bool:
 
 
 class StateDirectory(msgspec.Struct, frozen=True):
-    """Args: path: absolute."""
+    """The paths and the small files of one state directory.
+
+    Args:
+        path: absolute path of the directory
+    """
 
     path: Path
 
@@ -80,7 +85,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
         return self.path / "bin"
 
     def network(self) -> int | None:
-        """X of the cluster's 127.X.0.0/16; None before its first start."""
+        """X of the cluster's 127.X.0.0/16; None before the first start of the cluster."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             return int((self.path / "network").read_text(encoding="ascii"))
         return None
@@ -89,7 +94,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
         _replace(self.path / "network", f"{number}\n".encode())
 
     def token(self) -> str:
-        """The API's token; created by the first call."""
+        """The token of the API. The first call creates the token."""
         path = self.path / "token"
         with contextlib.suppress(FileNotFoundError):
             if token := path.read_text(encoding="ascii").strip():
@@ -102,7 +107,10 @@ class StateDirectory(msgspec.Struct, frozen=True):
         _replace(self.path / RUNNING_FILE, msgspec.json.encode(running) + b"\n")
 
     def read_running(self) -> Running | None:
-        """The content of cluster.json. The process that it names may be gone."""
+        """The content of cluster.json, which may name a process that is gone.
+
+        Returns: None if the file is missing or malformed
+        """
         with contextlib.suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode((self.path / RUNNING_FILE).read_bytes(), type=Running)
         return None
@@ -111,10 +119,10 @@ class StateDirectory(msgspec.Struct, frozen=True):
         (self.path / RUNNING_FILE).unlink(missing_ok=True)
 
     def make_bin(self) -> None:
-        """Write the commands that come first in every container's PATH."""
+        """Write the commands `python` and `python3`, which are first in every container's PATH."""
         self.bin.mkdir(exist_ok=True)
         for name in ("python", "python3"):
-            # Not a symlink: an interpreter finds its virtual environment by its own path.
+            # A script and not a symlink, because Python finds its virtual environment by its path.
             script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
             _replace(self.bin / name, script.encode(), mode=0o700)
 
@@ -123,7 +131,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
 def lock_directory(path: Path) -> Iterator[StateDirectory]:
     """Create the directory if it is missing, and lock it for one cluster.
 
-    Raises: StateError when it cannot be used or another cluster holds it.
+    Raises: StateError when the directory cannot be used or another cluster holds the lock
     """
     state = StateDirectory(path.absolute())
     try:
@@ -155,12 +163,12 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None: there is no such process."""
+    """When a process started, in clock ticks since boot; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # Split after the last parenthesis: field 2, the program's name, may hold spaces.
+    # Split after the last parenthesis, because field 2 (the program's name) may contain spaces.
     return int(stat.rpartition(")")[2].split()[19])
 
 

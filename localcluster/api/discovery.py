@@ -1,7 +1,8 @@
 """Discovery: the groups, versions and resources that the API serves.
 
-Pure; `server` calls it for /api, /apis and below. New clients ask for the aggregated form
-(apidiscovery.k8s.io/v2); older ones get lists per group and version.
+Pure. `server` calls this module for /api, for /apis and for the paths below them. New clients ask
+for the aggregated form (apidiscovery.k8s.io/v2). Older clients get one list for each group and
+version.
 """
 
 from collections.abc import Iterable
@@ -40,7 +41,10 @@ def group(resources: Iterable[Resource], name: str) -> Object | None:
 
 
 def resource_list(resources: Iterable[Resource], group_version: str) -> Object | None:
-    """APIResourceList of one group and version. Subresources are separate entries."""
+    """APIResourceList of one group and version; None if no resource has this group and version.
+
+    Each subresource is a separate entry.
+    """
     served = [resource for resource in resources if resource.group_version == group_version]
     if not served:
         return None
@@ -73,7 +77,7 @@ def aggregated(resources: Iterable[Resource], *, core: bool) -> Object:
 
 
 def _versions(resources: Iterable[Resource]) -> dict[str, list[str]]:
-    """Versions by group, the preferred one first: v1, v1beta1, v1alpha2, v1alpha1."""
+    """The versions of each group. The preferred version comes first: v1, v1beta1, v1alpha1."""
     versions: dict[str, list[str]] = {}
     for resource in resources:
         known = versions.setdefault(resource.group, [])
@@ -83,7 +87,7 @@ def _versions(resources: Iterable[Resource]) -> dict[str, list[str]]:
 
 
 def _rank(version: str) -> tuple[int, list[int], str]:
-    """Sort key: v2, v1, then beta, then alpha, then other names."""
+    """Sort key of a version: first v2, v1, then beta versions, then alpha versions, then others."""
     stages = {"v": 0, "vbeta": 1, "valpha": 2}
     letters = "".join(character for character in version if character.isalpha())
     numbers = "".join(c if c.isdecimal() else " " for c in version).split()

@@ -1,7 +1,8 @@
-"""The verbs of the API on resources: translates requests to calls of the store, and back.
+"""The verbs of the API: translates requests to calls of the store, and results to answers.
 
-`server` routes /api/… and /apis/… here after authentication. The rules for objects are in `store`
-and `strategy`, so they also hold for callers inside the process.
+`server` authenticates a request for /api/… or /apis/… and passes it to this module. The rules for
+objects are in `store` and `strategy`. Callers inside the process use the store, so they follow the
+same rules.
 """
 
 from collections.abc import Awaitable, Callable
@@ -56,12 +57,12 @@ class API:
         return len(self._watches)
 
     def close(self) -> None:
-        """End all watches."""
+        """End the watches of all clients."""
         for watch in tuple(self._watches):
             watch.close()
 
     async def handle(self, request: web.Request, path: str) -> web.StreamResponse:
-        """Serve `path`, percent-encoded, of `/api/…` or `/apis/…`.
+        """Serve a request for `path`, which begins with /api or /apis and is percent-encoded.
 
         Raises: errors.APIError
         """
@@ -81,7 +82,7 @@ class API:
             raise errors.NotFound(f"the local cluster does not serve {named}")
         return self._subresources[target.subresource]
 
-    # Reading
+    # Verbs that read objects
 
     async def _get(
         self, request: web.Request, target: Target, options: Options
@@ -121,7 +122,7 @@ class API:
         )
         try:
             watch = self._open_watch(target, options)
-        except errors.Gone as error:  # in the stream: clients expect it there
+        except errors.Gone as error:  # Clients expect 410 as an event of the stream
             return _json({"type": "ERROR", "object": error.status()})
         self._watches.add(watch)
         try:
@@ -132,7 +133,7 @@ class API:
             watch.close()
 
     def _open_watch(self, target: Target, options: Options) -> Watch:
-        """A watch without a version, or from 0, begins with all existing objects."""
+        """Open a watch. A watch without resourceVersion, or from 0, begins with all objects."""
         since = options.number("resourceVersion") or None
         return self._store.watch(
             target.resource,
@@ -162,7 +163,7 @@ class API:
         )
         return await stream_log(request, self.log_source(query))
 
-    # Writing
+    # Verbs that write objects
 
     async def _create(
         self, request: web.Request, target: Target, options: Options
@@ -271,7 +272,7 @@ class API:
         updated = self._store.update(resource, changed, dry_run=options.dry_run)
         return _json(scale.of(resource, updated))
 
-    # Answering
+    # Forms of the answers
 
     def _view(self, request: web.Request, resource: Resource) -> tables.View:
         accept = ",".join(request.headers.getall("Accept", ()))
@@ -295,7 +296,7 @@ class API:
 
 
 class _DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """DeleteOptions, from the body or the query."""
+    """The DeleteOptions of a request. A client sends them in the body or in the query."""
 
     propagation: str = "Background"
     grace_period_s: int | None = None
@@ -329,9 +330,9 @@ async def _body(request: web.Request) -> Body:
 
 
 def _with_name_of_path(target: Target, content: Any) -> Object:
-    """The object with the namespace and name of the path.
+    """The object of a request body, with the namespace and name of the request's path.
 
-    Raises: errors.BadRequest when its metadata has others
+    Raises: errors.BadRequest when the object has another namespace or name than the path
     """
     if not isinstance(content, dict) or not isinstance(content.get("metadata") or {}, dict):
         raise errors.BadRequest("the body must be an object with metadata")
@@ -349,7 +350,10 @@ def _with_name_of_path(target: Target, content: Any) -> Object:
 
 
 def _warnings(resource: Resource, object_: Object, body: Body, options: Options) -> list[str]:
-    """Warnings about unknown fields. Raises: errors.BadRequest if the client asked for Strict."""
+    """Warnings about the unknown and the repeated fields of a request body.
+
+    Raises: errors.BadRequest if the client asked for fieldValidation=Strict
+    """
     unknown: list[str] = []
     if resource.schema is not None:
         _, unknown = schemas.prune(resource.schema, object_, root=True)

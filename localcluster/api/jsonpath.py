@@ -1,7 +1,8 @@
-"""The part of Kubernetes' JSONPath that printer columns use.
+"""Reads the JSONPath of printer columns: a part of Kubernetes' JSONPath.
 
-`.status.conditions[?(@.type=="Ready")].status`, `.spec.workers[0].name`, `['a.b']`, `\\.` within a
-name, `[*]`. Pure; used by `tables`. Any other syntax finds nothing.
+The supported syntax: `.status.conditions[?(@.type=="Ready")].status`, `.spec.workers[0].name`,
+`['a.b']`, `\\.` within a name, `[*]`. A path with any other syntax finds nothing. Pure; `tables`
+calls this module.
 """
 
 import functools
@@ -23,7 +24,10 @@ _STEP = re.compile(
 
 
 def find(path: str, document: Any) -> list[Any]:
-    """All values at a path, in order; empty: there are none, or the path is not supported."""
+    """All values at `path`, in the order of the document.
+
+    Returns: an empty list if the document has no such value or the path is not supported
+    """
     values = [document]
     for step in _steps(path):
         values = [found for value in values for found in _take(step, value)]
@@ -52,7 +56,7 @@ def _matched(text: str) -> re.Match[str]:
     return match
 
 
-_NOTHING = _matched("[?(@.x==y)]")  # stands for a path that is not supported
+_NOTHING = _matched("[?(@.x==y)]")  # stands for an unsupported path
 
 
 def _take(step: re.Match[str], value: Any) -> Iterator[Any]:

@@ -1,7 +1,8 @@
-"""/openapi: what kubectl reads for create, apply, replace and explain.
+"""The OpenAPI documents that kubectl reads for create, apply, replace and explain.
 
-Pure; `server` calls it. Custom resources have their whole schema, built-in kinds only their top
-fields. These documents do not decide what the API accepts.
+Pure; `server` calls this module for /openapi. The document of a custom resource has its whole
+schema. The document of a built-in kind has only the top fields. The API does not use these
+documents to check objects.
 """
 
 import hashlib
@@ -13,8 +14,9 @@ from localcluster.objects.resources import Object, Resource
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_DOCUMENT = b"\x0a\x032.0"
-"""`swagger: "2.0"` without schemas. For a `kind: List` kubectl reads OpenAPI version 2; it does not
-check kinds that are missing there, and the API checks each item."""
+"""The OpenAPI version 2 document: `swagger: "2.0"` without schemas. kubectl reads this document for
+a `kind: List` and does not check the kinds that the document does not have. The API then checks
+each item."""
 _METADATA_SCHEMA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _TOP_FIELDS = {
     "apiVersion": {"type": "string", "description": "The versioned schema of this object."},
@@ -34,7 +36,10 @@ _BUILTIN_FIELDS = {
 
 
 def index(resources: Iterable[Resource]) -> Object:
-    """The URL of each group and version's document, with a hash for client caches."""
+    """The URLs of the documents, one for each group and version.
+
+    Each URL has a hash of its document, so that a client knows when its cached copy is old.
+    """
     listed = tuple(resources)
     paths = dict.fromkeys(_path(resource) for resource in listed)
     return {
@@ -46,7 +51,10 @@ def index(resources: Iterable[Resource]) -> Object:
 
 
 def document(resources: Iterable[Resource], path: str) -> Object | None:
-    """The OpenAPI document of `api/v1` or `apis/<group>/<version>`."""
+    """The OpenAPI document of `path`, which is `api/v1` or `apis/<group>/<version>`.
+
+    Returns: None if no resource has this group and version
+    """
     served = [resource for resource in resources if _path(resource) == path]
     if not served:
         return None
@@ -73,7 +81,7 @@ def _hash(resources: tuple[Resource, ...], path: str) -> str:
 
 
 def _name(resource: Resource) -> str:
-    """Reversed group, version and kind, as Kubernetes names its definitions."""
+    """The name of a schema, as Kubernetes forms it: reversed group, version, kind."""
     reversed_group = ".".join(reversed((resource.group or "core.api.k8s.io").split(".")))
     return f"{reversed_group}.{resource.version}.{resource.kind}"
 
@@ -129,7 +137,7 @@ def _metadata_schema() -> Object:
 
 
 def _operations(resource: Resource) -> Object:
-    """Paths of one resource. Clients read the kind and the allowed parameters from them."""
+    """The paths of one resource. Clients read the kind and the allowed parameters here."""
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"/{_path(resource)}{scope}/{resource.plural}"
     return {

@@ -1,6 +1,6 @@
 """The columns of `kubectl get` for built-in kinds, and the cells of one object.
 
-Pure; used by `tables`. Columns of priority 1 appear with `-o wide` only.
+Pure; `tables` calls this module. kubectl shows columns of priority 1 only with `-o wide`.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from localcluster.objects.resources import Column, Object
 
 Cells = list[Any]
 _NONE, _UNKNOWN = "<none>", "<unknown>"
-_PHASES = (  # (up to seconds, unit, its seconds, next smaller unit, its seconds)
+# Each row: limit of the age in seconds, unit, its seconds, next smaller unit, its seconds.
+_AGE_UNITS = (
     (120, "s", 1, "", 0),
     (600, "m", 60, "s", 1),
     (3 * 3600, "m", 60, "", 0),
@@ -26,12 +27,12 @@ _PHASES = (  # (up to seconds, unit, its seconds, next smaller unit, its seconds
 
 
 class Printer(msgspec.Struct, frozen=True):
-    """Columns after Name, and a function that gives the cells of an object."""
+    """The columns of a kind after the column Name, and a function that computes the cells."""
 
     columns: tuple[Column, ...]
     cells: Callable[[Object, datetime], Cells]
     name_priority: int = 0
-    """1: the name appears with `-o wide` only (Events)."""
+    """Priority of the column Name. With 1, as for Events, only `-o wide` shows the name."""
 
 
 def age(timestamp: str | None, now: datetime) -> str:
@@ -46,7 +47,7 @@ def age(timestamp: str | None, now: datetime) -> str:
 
 
 def duration(seconds: int) -> str:
-    for limit, unit, unit_s, smaller, smaller_s in _PHASES:
+    for limit, unit, unit_s, smaller, smaller_s in _AGE_UNITS:
         if seconds < limit:
             rest = seconds % unit_s // smaller_s if smaller_s else 0
             return f"{seconds // unit_s}{unit}" + (f"{rest}{smaller}" if rest else "")
@@ -59,7 +60,12 @@ def object_age(object_: Object, now: datetime) -> str:
 
 
 def _columns(names: str, wide: str = "") -> tuple[Column, ...]:
-    """Columns from comma-separated names; `wide`: those of `-o wide`."""
+    """The columns of a kind.
+
+    Args:
+        names: comma-separated names of the columns that kubectl always shows
+        wide: comma-separated names of the columns that only `-o wide` shows
+    """
     listed = [(name, 0) for name in names.split(",")]
     listed += [(name, 1) for name in wide.split(",") if name]
     return tuple(Column(name, "string", "", priority=priority) for name, priority in listed)
@@ -85,7 +91,10 @@ def _pod(pod: Object, now: datetime) -> Cells:
 
 
 def pod_state(pod: Object) -> str:
-    """kubectl's STATUS of a pod: the phase, or the reason why containers do not run."""
+    """The STATUS that kubectl shows for a pod.
+
+    Returns: the phase of the pod, or the reason why its containers do not run
+    """
     status = _status(pod)
     if "deletionTimestamp" in pod["metadata"]:
         return "Terminating"

@@ -1,7 +1,7 @@
 """Parses HTTP requests: the resource, the options, the body.
 
-Pure; `handlers` calls it. Raises errors.BadRequest, NotFound or UnsupportedMediaType with a text
-that says what was expected.
+Pure; `handlers` calls this module. It raises errors.BadRequest, errors.NotFound or
+errors.UnsupportedMediaType. The text of the error names the expected value.
 """
 
 import json
@@ -18,7 +18,8 @@ from localcluster.objects.registry import Registry
 from localcluster.objects.resources import Object, Resource
 
 MAX_YAML_BYTES = 512 << 10
-"""YAML is parsed far more slowly than JSON, and the parser blocks the event loop."""
+"""Limit of a YAML body, in bytes. It is small because the YAML parser is far slower than the JSON
+parser and blocks the event loop."""
 
 _NO_SUCH_PATH = "the server could not find the requested resource"
 _YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", PatchType.APPLY)
@@ -33,7 +34,10 @@ _OWN_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a path names; without `name` the collection."""
+    """The resource, or the one object, that the path of a request names.
+
+    `name` is empty when the path names the whole collection.
+    """
 
     resource: Resource
     namespace: str = ""
@@ -42,9 +46,9 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target(registry: Registry, raw_path: str) -> Target:
-    """Parse a percent-encoded `/api/v1/…` or `/apis/<group>/<version>/…`.
+    """Parse the path of a request: a percent-encoded `/api/v1/…` or `/apis/<group>/<version>/…`.
 
-    Raises: errors.NotFound when nothing of that group, version and plural is served there
+    Raises: errors.NotFound when the API serves no resource of that group, version and plural
     """
     root, *steps = [unquote(step) for step in raw_path.strip("/").split("/")]
     if root not in ("api", "apis"):
@@ -62,14 +66,18 @@ def target(registry: Registry, raw_path: str) -> Target:
 
 
 def _is_in_namespace(steps: list[str]) -> bool:
-    """Whether the steps are `namespaces/<ns>/pods…`, not `namespaces/<name>/status`."""
+    """Whether a path names a resource in a namespace.
+
+    This is true of `namespaces/<ns>/pods`. It is false of `namespaces/<name>/status`, which names
+    the namespace itself.
+    """
     if len(steps) < 3 or steps[0] != "namespaces":
         return False
     return len(steps) > 3 or steps[2] not in _OWN_NAMESPACE_SUBRESOURCES
 
 
 class Options:
-    """The query of a request. Unknown parameters are ignored."""
+    """The query parameters of a request. Unknown parameters are ignored."""
 
     def __init__(self, query: Mapping[str, str], method: str) -> None:
         self._query = query
@@ -82,7 +90,10 @@ class Options:
         return self._query.get(name, "") in _TRUE
 
     def number(self, name: str) -> int | None:
-        """Raises: errors.BadRequest for anything but a natural number."""
+        """The value of a parameter; None if the request does not have this parameter.
+
+        Raises: errors.BadRequest if the value is not a natural number
+        """
         text = self._query.get(name, "")
         if not text:
             return None
@@ -96,7 +107,10 @@ class Options:
 
     @property
     def field_validation(self) -> str:
-        """Raises: errors.BadRequest."""
+        """How strictly the API checks unknown and repeated fields: Ignore, Warn or Strict.
+
+        Raises: errors.BadRequest for any other value
+        """
         mode = self._query.get("fieldValidation") or "Warn"
         if mode not in ("Ignore", "Warn", "Strict"):
             raise errors.BadRequest(f'fieldValidation "{mode}" is not Ignore, Warn or Strict')
@@ -104,7 +118,10 @@ class Options:
 
 
 def is_dry_run(value: Any, verb: str) -> bool:
-    """Raises: errors.Invalid for a value other than All."""
+    """Whether `value`, the `dryRun` of a request, asks for a dry run.
+
+    Raises: errors.Invalid for a value other than All
+    """
     if value in (None, "", []):
         return False
     if value in ("All", ["All"]):
@@ -113,14 +130,14 @@ def is_dry_run(value: Any, verb: str) -> bool:
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A decoded request body, and the keys that a map in it repeats."""
+    """A decoded request body, and the keys that occur twice in one map of the body."""
 
     content: Any
     duplicates: list[str]
 
 
 def decode(body: bytes, content_type: str) -> Body:
-    """Read JSON or YAML.
+    """Decode a request body, which is JSON or YAML.
 
     Raises: errors.BadRequest, errors.TooLarge, errors.UnsupportedMediaType
     """
@@ -140,7 +157,11 @@ def decode(body: bytes, content_type: str) -> Body:
 
 
 def patch_type(content_type: str, resource: Resource) -> PatchType:
-    """Raises: errors.UnsupportedMediaType, also for a strategic merge of a custom resource"""
+    """The patch format that a Content-Type header names.
+
+    Raises: errors.UnsupportedMediaType for an unknown media type, and for a strategic merge patch
+        of a custom resource
+    """
     media_type = content_type.partition(";")[0].strip().lower()
     accepted = [kind for kind in PatchType if not (resource.custom and kind is PatchType.STRATEGIC)]
     if media_type not in accepted:
@@ -153,9 +174,11 @@ def patch_type(content_type: str, resource: Resource) -> PatchType:
 def check_strictness(
     resource: Resource, unknown: list[str], duplicates: list[str], mode: str
 ) -> list[str]:
-    """Warnings about unknown and repeated fields, as `fieldValidation` wants them.
+    """Warnings about the unknown and the repeated fields of a request body.
 
-    Raises: errors.BadRequest in Strict mode
+    Args:
+        mode: the request's fieldValidation: Ignore gives no warnings
+    Raises: errors.BadRequest in mode Strict, if there is such a field
     """
     faults = [f'unknown field "{field}"' for field in unknown]
     faults += [f'duplicate field "{field}"' for field in duplicates]
@@ -200,16 +223,16 @@ def _decode_yaml(body: bytes) -> Body:
 
     try:
         content = yaml.load(body, Loader)  # noqa: S506 - a SafeLoader, further restricted
-        # Encoded and decoded as JSON, so that keys are strings and all values have JSON types.
+        # This round trip through JSON makes all keys strings and gives all values JSON types.
         return Body(msgspec.json.decode(msgspec.json.encode(content)), duplicates)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise errors.BadRequest(f"the body is not valid YAML: {error}") from error
 
 
 class _JSONLikeLoader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: times stay text, repeated keys are collected.
+    """Reads YAML as Kubernetes does: times stay text. Collects the repeated keys.
 
-    Aliases are refused, since a few nested ones expand a short body to megabytes.
+    The loader refuses aliases, because a few nested aliases expand a short body to megabytes.
     """
 
     names: list[str] = []

@@ -1,6 +1,6 @@
-"""The /scale subresource: an autoscaling/v1 Scale, made of a few fields of an object.
+"""The /scale subresource: converts an object to an autoscaling/v1 Scale, and applies a Scale.
 
-Pure; used by `handlers`.
+Pure; `handlers` calls this module.
 """
 
 import copy
@@ -13,7 +13,7 @@ _SCALE = Resource(group="autoscaling", version="v1", plural="scales", kind="Scal
 
 
 def of(resource: Resource, object_: Object) -> Object:
-    """The Scale of an object."""
+    """The Scale object of `object_`: a few of its fields, such as replicas."""
     paths = resource.scale or ScalePaths()
     metadata = object_["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -31,7 +31,7 @@ def of(resource: Resource, object_: Object) -> Object:
 
 
 def applied(resource: Resource, object_: Object, scale: Any) -> Object:
-    """The object with the replicas and the resourceVersion of a Scale.
+    """A copy of the object that has the replicas and the resourceVersion of a Scale.
 
     Raises: errors.BadRequest for a malformed Scale; errors.Invalid for negative replicas
     """
@@ -63,7 +63,10 @@ def _read(object_: Object, path: str) -> Any:
 
 
 def _selector(value: Any) -> str | None:
-    """The selector as text; the object has it as text or as a LabelSelector."""
+    """The selector of an object as text. `value` is text or a LabelSelector.
+
+    Returns: None if the object has no selector
+    """
     if isinstance(value, dict):
         labels = value.get("matchLabels") or {}
         return ",".join(f"{name}={wanted}" for name, wanted in labels.items())

@@ -1,7 +1,8 @@
-"""The API over HTTP on loopback: authentication, discovery, routing, errors as `Status`.
+"""The HTTP server of the API, on loopback: authentication, discovery, routing, errors.
 
-`serve` starts it and returns a `Server`, which takes the source of logs. Controllers do not need
-this server: they use the same store directly.
+`serve` starts the server and returns a `Server`. The cluster gives this `Server` the source of the
+logs. Controllers do not need the server: they use the same store directly. A client gets every
+error as a `Status` object.
 """
 
 import asyncio
@@ -40,16 +41,19 @@ _VERSION: Object = {
 
 
 class ClientTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the server waits for a client. A watch may stay silent for ever; if its client does
-    not read, streams.WRITE_TIMEOUT_S applies."""
+    """How long the server waits for a client, in seconds.
+
+    A watch may stay silent for ever. If the client of a watch does not read, the limit is
+    streams.WRITE_TIMEOUT_S.
+    """
 
     idle_s: float = 120.0
-    """For the next request of a connection. Longer than clients keep an idle connection (Go: 90 s),
-    so that the client closes it first and never sends a request into a closed connection."""
+    """Wait for the next request of a connection. Clients keep an idle connection for a shorter time
+    (Go: 90 s). So the client closes first and never sends a request into a closed connection."""
     body_s: float = 30.0
-    """For the body of a request, after its head."""
+    """Wait for the body of a request, after the head has arrived."""
     linger_s: float = 1.0
-    """For the rest of a refused body, so that the sender gets to read the answer."""
+    """Read the rest of a refused body for this long, so that the sender can read the answer."""
 
 
 CLIENT_TIMEOUTS = ClientTimeouts()
@@ -71,7 +75,7 @@ class Server:
         return self._api.open_watches
 
     async def close(self) -> None:
-        """Stop listening and end the watches; other requests get SHUTDOWN_S to finish."""
+        """Stop listening and end the watches. Other requests have SHUTDOWN_S seconds to finish."""
         self._api.close()
         await self._runner.cleanup()
 
@@ -86,15 +90,17 @@ async def serve(
     bookmark_interval_s: float = 60.0,
     timeouts: ClientTimeouts = CLIENT_TIMEOUTS,
 ) -> Server:
-    """Listen; port 0 takes a free one.
+    """Start the server.
 
     Args:
-        token: required of every request except health and version, as bearer token or as first
-            step of the path (so only letters, digits, "-" and "_"): all users of a machine can
-            reach a loopback address
-        now: UTC, for the ages in tables
-        timeouts: for clients that send nothing
-    Raises: StateError for a host that is not loopback, or a port that is taken
+        token: every request must have this token, because all users of a machine can reach a
+            loopback address. Only health and version need no token. A client sends the token as
+            a bearer token or as the first step of the path, so the token may have only letters,
+            digits, "-" and "_".
+        port: 0 takes a free port
+        now: UTC clock, for the ages in tables
+        timeouts: limits for clients that send nothing
+    Raises: StateError for a host that is not loopback, or a port that another process uses
     """
     if not ipaddress.ip_address(host).is_loopback:
         raise StateError(f"{host} is not a loopback address: the API has no TLS")
@@ -120,7 +126,7 @@ async def serve(
 
 
 class _RequestHandler:
-    """Handles every request: authentication, routing, errors as `Status`."""
+    """Handles every request: checks the token, finds the handler, answers errors as `Status`."""
 
     def __init__(self, store: Store, api: API, token: str, *, body_s: float) -> None:
         self._registry = store.registry
@@ -141,7 +147,7 @@ class _RequestHandler:
             return _refusal(errors.TooLarge(f"the body is limited to {MAX_BODY_BYTES} bytes"))
         except (asyncio.CancelledError, ConnectionError):
             raise
-        except Exception as error:  # one request must not end the server
+        except Exception as error:  # an error in one request must not end the server
             log.exception("request failed", method=request.method, path=path)
             return _refusal(errors.InternalError(f"internal error: {type(error).__name__}"))
 
@@ -159,7 +165,7 @@ class _RequestHandler:
         return path, scheme == "Bearer" and self._is_token(credential)
 
     async def _receive(self, request: web.Request) -> None:
-        """Read the whole body; later calls of `request.read()` return it at once.
+        """Read the whole body of a request. Later calls of `request.read()` return at once.
 
         Raises: errors.RequestTimeout; web.HTTPRequestEntityTooLarge
         """
@@ -181,7 +187,10 @@ class _RequestHandler:
         return document
 
     def _document(self, request: web.Request, steps: list[str]) -> web.Response | None:
-        """Health, version, discovery and OpenAPI; None: the path names none of these."""
+        """The answer to a request for health, version, discovery or OpenAPI.
+
+        Returns: None if the path names none of these documents
+        """
         content: Object | None
         match steps:
             case ["healthz" | "livez" | "readyz"]:

@@ -1,7 +1,7 @@
 """Streams a watch, or a container's log, over HTTP.
 
-`handlers` opens the watch. A stream ends on timeout, when the watch fell behind the history (410 in
-the stream), when the client goes away or stops reading.
+`handlers` opens the watch. A stream ends when its time is up, when the watch falls behind the
+history (the stream then has an event with 410), or when the client disconnects or stops reading.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from localcluster.objects.history import Event, Watch
 from localcluster.objects.resources import Object
 
 WRITE_TIMEOUT_S = 30.0
-"""The connection of a client that does not read for so long is closed."""
+"""Seconds. If a client does not read for this long, the server closes the connection."""
 _BATCH = 64
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
@@ -26,17 +26,17 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of one watch."""
 
     timeout_s: float | None = None
-    """None: a random time from 30 to 60 minutes."""
+    """Length of the watch in seconds. None means a random time from 30 to 60 minutes."""
     bookmarks: bool = False
     bookmark_interval_s: float = 60.0
     mark_initial_end: bool = False
-    """Mark the end of the existing objects by a bookmark (sendInitialEvents)."""
+    """Whether the watch sends a bookmark after the existing objects (sendInitialEvents)."""
 
 
 async def stream_watch(
     request: web.Request, watch: Watch, view: View, options: StreamOptions
 ) -> web.StreamResponse:
-    """Send events, one JSON object a line, until the watch ends."""
+    """Send the events of a watch, one JSON object on each line, until the watch ends."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     lines = _lines(watch, view, options)
@@ -52,9 +52,9 @@ async def stream_watch(
 
 
 async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
-    """Send a log as it comes. The source raises its errors before the response begins.
+    """Send each piece of a log when the log source yields the piece.
 
-    Raises: errors.APIError of the source
+    Raises: errors.APIError of the log source, only before the response begins
     """
     first = await anext(pieces, b"")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
@@ -69,7 +69,10 @@ async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Raises: ConnectionError; TimeoutError, with the connection closed"""
+    """Send `data` to the client.
+
+    Raises: ConnectionError; TimeoutError if the client does not read, after closing the connection
+    """
     if not data:
         return
     try:
@@ -82,7 +85,7 @@ async def _write(request: web.Request, response: web.StreamResponse, data: bytes
 
 
 async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGenerator[bytes, None]:
-    """The stream, in pieces of one or more lines."""
+    """The events of a watch as bytes. Each piece has one or more lines."""
     encoder = _Encoder(view)
     clock = asyncio.get_running_loop().time
     timeout_s = random.uniform(1800, 3600) if options.timeout_s is None else options.timeout_s
@@ -108,7 +111,7 @@ async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGener
 
 
 def _more(watch: Watch, encoder: "_Encoder") -> bytes:
-    """Further events that are there already, so that a burst is sent in few pieces."""
+    """The events that the watch has already, as lines. So a burst of events needs few writes."""
     lines: list[bytes] = []
     while len(lines) < _BATCH and (event := watch.poll()):
         lines.append(encoder.event(event))
@@ -116,11 +119,11 @@ def _more(watch: Watch, encoder: "_Encoder") -> bytes:
 
 
 class _Encoder:
-    """Events as lines, in the client's form."""
+    """Encodes the events of a watch as JSON lines, in the form that the client asked for."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._is_first = True  # a Table names its columns once
+        self._is_first = True  # only the first Table names the columns
 
     def event(self, event: Event) -> bytes:
         return self._line(event.type, self._shown(event.object))

@@ -1,7 +1,7 @@
 """The form of an answer: whole objects, a Table, or metadata only.
 
-Pure; `handlers` and `streams` render every object that they send with it. The client's Accept
-header chooses the form.
+Pure. `handlers` and `streams` use this module to render every object that they send. The client's
+Accept header chooses the form.
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ from localcluster.objects.resources import Column, Object, Resource
 
 
 class Form(Enum):
-    """Forms of an answer; the value is the `as` parameter of the media type."""
+    """The forms of an answer. The value of a form is the `as` parameter of the media type."""
 
     OBJECT = ""
     TABLE = "Table"
@@ -26,7 +26,10 @@ class Form(Enum):
 
 
 def form(accept: str) -> Form:
-    """The first supported form of an Accept header; whole objects if there is none."""
+    """The first supported form of an Accept header.
+
+    Returns: whole objects if the header names no supported form
+    """
     for media_range in accept.split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
         if media_type not in ("application/json", "*/*", "application/*"):
@@ -42,7 +45,7 @@ def form(accept: str) -> Form:
 class View(msgspec.Struct, frozen=True):
     """Renders objects of one resource in one client's form.
 
-    `include` is what each row of a Table has of its object: Metadata, Object or None.
+    `include` says how much of its object each row of a Table contains: Metadata, Object or None.
     """
 
     resource: Resource
@@ -51,7 +54,12 @@ class View(msgspec.Struct, frozen=True):
     include: str = "Metadata"
 
     def one(self, object_: Object, *, with_columns: bool = True) -> Object:
-        """A single object. Of a watch only the first event has the column definitions."""
+        """Render a single object.
+
+        Args:
+            with_columns: whether a Table has column definitions. In a watch, only the first event
+                has these definitions.
+        """
         if self.form is Form.TABLE:
             return self._table([object_], object_["metadata"], with_columns=with_columns)
         if self.form is Form.OBJECT:
@@ -59,7 +67,7 @@ class View(msgspec.Struct, frozen=True):
         return metadata_only(object_)
 
     def many(self, objects: list[Object], metadata: Object) -> Object:
-        """A list with its metadata (resourceVersion, continue)."""
+        """Render a list of objects. `metadata` is the list's own (resourceVersion, continue)."""
         if self.form is Form.TABLE:
             return self._table(objects, metadata)
         if self.form is Form.OBJECT:
@@ -98,7 +106,10 @@ def _name_column(printer: Printer) -> Column:
 
 
 def _safe_cells(printer: Printer, object_: Object, now: datetime) -> Cells:
-    """Not all fields of built-in kinds are checked, and one bad object must not hide others."""
+    """The cells of one object. If a field has a wrong type, each cell is `<invalid>`.
+
+    The API does not check all fields of built-in kinds. One bad object must not hide the others.
+    """
     try:
         return printer.cells(object_, now)
     except (AttributeError, KeyError, TypeError):
@@ -120,7 +131,7 @@ def _list(kind: str, api_version: str, metadata: Object, items: list[Object]) ->
 def _definition(column: Column) -> Object:
     return {
         "name": column.name,
-        # Ages are computed on this side, so a date column is text for the client.
+        # This module computes the ages, so a date column contains text for the client.
         "type": "string" if column.type == "date" else column.type,
         "format": column.format,
         "description": column.description,
@@ -139,7 +150,10 @@ def _cells(columns: tuple[Column, ...], object_: Object, now: datetime) -> Cells
 
 
 def _cell(column: Column, object_: Object, now: datetime) -> Any:
-    """A missing value gives an empty cell; a missing date gives `<unknown>`."""
+    """One cell of a custom resource. An object without the value gets an empty cell.
+
+    An object without the value of a date column gets `<unknown>`.
+    """
     values = jsonpath.find(column.json_path, object_)
     if column.type == "date":
         return printers.age(str(values[0]) if values else None, now)

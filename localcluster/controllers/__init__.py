@@ -1,1 +1,1 @@
-"""Loops that make and remove objects: Deployments, the scheduler, garbage collection."""
+"""The controllers: the Deployment controller, the scheduler, the garbage collector."""

@@ -1,6 +1,7 @@
-"""Creates and deletes the pods of Deployments as `deployments` plans, and writes the status.
+"""Creates and deletes the pods of Deployments, and writes the status of Deployments.
 
-Started by cluster. HorizontalPodAutoscalers are stored and have no effect.
+The module `deployments` plans the steps. `cluster` starts this controller. HorizontalPodAutoscalers
+are stored and have no effect.
 """
 
 from common import times
@@ -28,7 +29,7 @@ _Key = tuple[str, str]  # namespace, name
 
 
 class DeploymentController:
-    """Acts on the `plan` of every Deployment."""
+    """Carries out the plan of every Deployment."""
 
     def __init__(self, store: Store, *, now: times.Clock = times.utc_now) -> None:
         self._store = store
@@ -56,7 +57,7 @@ class DeploymentController:
             if owner := _controller(change.object):
                 self._queue.add((namespace, owner["name"]))
             elif _is_hashed(change.object) and change.type != "DELETED":
-                self._add_all(namespace)  # a Deployment may adopt it
+                self._add_all(namespace)  # a Deployment may adopt the pod
 
     async def _reconcile(self, key: _Key) -> float | None:
         try:
@@ -128,7 +129,7 @@ class DeploymentController:
 
 
 def _controller(pod: Object) -> Object | None:
-    """The ownerReference with `controller: true`; here it always names a Deployment."""
+    """The pod's ownerReference with `controller: true`, which names a Deployment; else None."""
     for owner in pod["metadata"].get("ownerReferences") or []:
         if owner.get("controller"):
             return dict(owner)

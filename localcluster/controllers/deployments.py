@@ -1,7 +1,7 @@
 """Plans which pods of a Deployment to create and delete, and computes its status.
 
-Pure; deployment_controller acts on the plan. There are no ReplicaSets here: a Deployment owns its
-pods, and the label pod-template-hash tells of which template a pod is.
+Pure. `deployment_controller` carries out the plan. This cluster has no ReplicaSets: a Deployment
+owns its pods, and the label pod-template-hash of a pod names the template of the pod.
 """
 
 import hashlib
@@ -17,33 +17,34 @@ from localcluster.objects.resources import DEPLOYMENTS, Object
 from localcluster.objects.selectors import from_label_selector
 
 HASH_LABEL = "pod-template-hash"
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes': no vowels, so no words; no 0, 1, 3
+# Kubernetes uses these characters, too. A name without vowels, 0, 1 and 3 spells no word.
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The next step towards the wanted pods."""
+    """The next step for the pods of one Deployment."""
 
     create: int = 0
-    """How many pods of the current template."""
+    """Number of pods to create from the current template."""
     delete: tuple[str, ...] = ()
     """Names of pods to delete."""
 
 
 class _PodsByState(msgspec.Struct, frozen=True):
-    """A Deployment's pods by what they count as."""
+    """The pods of one Deployment, in four groups."""
 
     new: list[Object]
-    """Alive, of the current template."""
+    """Pods of the current template that have not ended."""
     old: list[Object]
-    """Alive, of an earlier template."""
+    """Pods of an earlier template that have not ended."""
     leaving: list[Object]
-    """Being deleted."""
+    """Pods that are being deleted."""
     dead: list[Object]
-    """Ended (Succeeded or Failed): to be replaced."""
+    """Pods that have ended (Succeeded or Failed). The plan replaces these pods."""
 
 
 def template_hash(deployment: Object) -> str:
-    """Ten characters; another template has another hash."""
+    """A hash of the Deployment's pod template, ten characters long."""
     document = msgspec.json.encode(deployment["spec"]["template"], order="sorted")
     number = int.from_bytes(hashlib.sha256(document).digest()[:8], "big")
     letters = []
@@ -54,14 +55,19 @@ def template_hash(deployment: Object) -> str:
 
 
 SURGE = 1
-"""How many pods more than wanted a rolling update may run: Kubernetes' default for few replicas."""
+"""Number of pods that a rolling update may run beyond the replicas of the Deployment. Kubernetes
+has the same default for few replicas."""
 
 
 def plan(deployment: Object, pods: Sequence[Object]) -> Plan:
-    """The next step, given the pods that the Deployment owns. An empty plan: nothing to do now.
+    """The next step for a Deployment. An empty plan means that nothing is to be done now.
 
-    A rolling update adds one new pod, waits until it is ready, then deletes an old one; maxSurge
-    and maxUnavailable are not read. Recreate waits until every old pod is gone.
+    A rolling update adds one new pod, waits until this pod is ready, then deletes an old pod. The
+    plan ignores maxSurge and maxUnavailable. The strategy Recreate waits until all old pods are
+    gone.
+
+    Args:
+        pods: the pods that the Deployment owns
     """
     spec = deployment["spec"]
     found = _sort_pods(deployment, pods)
@@ -89,7 +95,7 @@ def _roll(found: _PodsByState, replicas: int) -> Plan:
     room = replicas + SURGE - len(found.new) - len(found.old)
     create = max(0, min(replicas - len(found.new), room))
     ready = sum(is_ready(pod) for pod in found.new)
-    # Each ready new pod replaces an old one, whether or not the old one was ready.
+    # Each ready new pod replaces one old pod, even if the old pod is ready, too.
     spare = max(0, ready + len(found.old) - replicas)
     return Plan(create, _names(_expendable(found.old)[:spare]))
 
@@ -110,7 +116,7 @@ def _sort_pods(deployment: Object, pods: Sequence[Object]) -> _PodsByState:
 
 
 def _expendable(pods: Sequence[Object]) -> list[Object]:
-    """Sorted: pods that are not ready first, then the youngest."""
+    """The pods in the order of deletion: pods that are not ready first, then the youngest pods."""
     youngest = sorted(
         pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True
     )
@@ -126,7 +132,7 @@ def _hash(pod: Object) -> str:
 
 
 def new_pod(deployment: Object) -> Object:
-    """One pod of the current template, with a random name."""
+    """A pod of the Deployment's current template, with a random name."""
     metadata, template = deployment["metadata"], deployment["spec"]["template"]
     given = template.get("metadata") or {}
     hash_ = template_hash(deployment)
@@ -144,7 +150,7 @@ def new_pod(deployment: Object) -> Object:
 
 
 def deployment_status(deployment: Object, pods: Sequence[Object], now: datetime) -> Object:
-    """The status as Kubernetes writes it. Conditions that did not change keep their times."""
+    """The status of a Deployment, as Kubernetes writes it. Unchanged conditions keep their time."""
     before = deployment.get("status") or {}
     found = _sort_pods(deployment, pods)
     alive = found.new + found.old
@@ -201,7 +207,7 @@ def _progressing_condition(
     if complete:
         message = f'Deployment "{name}" has successfully progressed.'
         return condition | {"reason": "NewReplicaSetAvailable", "message": message}
-    # The rollout is complete: a pod that fails later does not make it a stalled rollout.
+    # This rollout was complete before. A pod that fails later does not make a new rollout.
     if old and old["reason"] == "NewReplicaSetAvailable" and not _is_rolling(deployment):
         return condition | {"reason": old["reason"], "message": old["message"]}
     if old and not progressed and now >= _deadline(deployment, old):
@@ -217,7 +223,7 @@ def _progressing_condition(
 
 
 def _is_rolling(deployment: Object) -> bool:
-    """Whether the spec is newer than the status."""
+    """Whether the Deployment's spec is newer than its status."""
     status = deployment.get("status") or {}
     return bool(status.get("observedGeneration") != deployment["metadata"]["generation"])
 
@@ -239,7 +245,7 @@ def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: 
 
 
 def next_look_s(deployment: Object, now: datetime) -> float | None:
-    """Seconds until the deadline of a rollout that has not finished; None: no rollout runs."""
+    """Seconds until the deadline of the Deployment's rollout; None if no rollout runs."""
     for condition in (deployment.get("status") or {}).get("conditions") or []:
         if condition["type"] == "Progressing" and condition["reason"] == "ReplicaSetUpdated":
             return max(0.1, (_deadline(deployment, condition) - now).total_seconds())
@@ -247,9 +253,9 @@ def next_look_s(deployment: Object, now: datetime) -> float | None:
 
 
 def is_matched(deployment: Object, pod: Object) -> bool:
-    """Whether a pod's labels match the Deployment's selector, and it has a template hash.
+    """Whether a pod has a template hash, and labels that match the Deployment's selector.
 
-    Raises: errors.BadRequest for a selector that cannot be read
+    Raises: errors.BadRequest for a malformed selector
     """
     labels = pod["metadata"].get("labels") or {}
     rules = from_label_selector(deployment["spec"]["selector"]) or ()
@@ -257,7 +263,7 @@ def is_matched(deployment: Object, pod: Object) -> bool:
 
 
 def owner_reference(deployment: Object) -> Object:
-    """The ownerReference that makes a pod the Deployment's."""
+    """The ownerReference of the pods that the Deployment controls."""
     return {
         "apiVersion": DEPLOYMENTS.group_version,
         "kind": DEPLOYMENTS.kind,

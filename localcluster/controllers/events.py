@@ -1,8 +1,9 @@
 """Writes the Events that a user reads in `kubectl describe`.
 
-Called by the kubelet, the scheduler, the Deployment controller and the service proxy. Saying the
-same thing again about one object counts up the Event that is there. An Event that cannot be
-written is dropped: no caller can do anything about it.
+The kubelet, the scheduler, the Deployment controller and the service proxy call this module. If a
+component writes the same Event about the same object again, the count of the existing Event grows.
+If an Event cannot be written, the recorder logs a warning and drops the Event, because no caller
+could do anything about the failure.
 """
 
 import hashlib
@@ -17,7 +18,12 @@ log = get_logger(__name__)
 
 
 class EventRecorder:
-    """Args: component: the Event's source, e.g. "kubelet"; host: name of its node, or "" """
+    """Writes the Events of one component.
+
+    Args:
+        component: the source of the Events, e.g. "kubelet"
+        host: name of the component's node; "" for a component without a node
+    """
 
     def __init__(
         self, store: Store, *, component: str, host: str = "", now: Clock = utc_now

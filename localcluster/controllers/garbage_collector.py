@@ -1,15 +1,17 @@
 """Garbage collection: dependents of deleted owners, content of deleted namespaces and CRDs.
 
-One task follows the changes of the store and deletes through the store, like any other client. It
-examines every object when it starts, later only the objects that a change concerns; it never polls.
+One task follows the changes of the store and deletes objects through the store, like any other
+client. The task examines every object at its start. Later the task examines only the objects that a
+change concerns. The task never polls.
 
-- An object is deleted when all its owners are gone. When some are gone, the references to those are
-  removed.
-- An owner deleted with propagation Foreground keeps the finalizer foregroundDeletion until the
-  dependents that block its deletion are gone. One deleted with propagation Orphan keeps the
-  finalizer orphan until no dependent refers to it.
-- Objects in a namespace, or of a CustomResourceDefinition, that is being deleted are deleted first.
-- Only the newest Events are kept.
+- When all owners of an object are gone, the collector deletes the object. When only some owners are
+  gone, the collector removes the references to these owners.
+- An owner that is deleted with propagation Foreground keeps the finalizer foregroundDeletion until
+  the dependents that block the deletion are gone. An owner that is deleted with propagation Orphan
+  keeps the finalizer orphan until no dependent refers to the owner.
+- When a namespace or a CustomResourceDefinition is deleted, the collector first deletes the objects
+  of this namespace or definition.
+- The collector keeps only the newest Events.
 """
 
 import asyncio
@@ -32,16 +34,16 @@ RETRY_S = 1.0
 
 
 class GarbageCollector:
-    """Runs until cancelled: `await GarbageCollector(store).run()`."""
+    """Deletes objects whose owner, namespace or CustomResourceDefinition is deleted."""
 
     def __init__(self, store: Store, *, max_events: int = MAX_EVENTS) -> None:
         self._store = store
         self._max_events = max_events
-        self._pending: dict[str, None] = {}  # uids to examine; an ordered set
+        self._pending: dict[str, None] = {}  # uids to examine, as an ordered set
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow the store until cancelled. A write that fails, e.g. on a full disk, is retried."""
+        """Follow the store until cancelled. If a write fails, for example on a full disk, retry."""
         stop_listening = self._store.listen(self.enqueue_concerned)
         try:
             self.enqueue_all()
@@ -55,9 +57,9 @@ class GarbageCollector:
             stop_listening()
 
     def process_pending(self) -> bool:
-        """Examine uids until none is pending; deletions add further uids.
+        """Examine the pending uids until none is left. Each deletion adds further uids.
 
-        Returns: False when a write failed; the rest is still pending.
+        Returns: False when a write failed and uids are still pending
         """
         while self._pending:
             uid = next(iter(self._pending))
@@ -76,7 +78,7 @@ class GarbageCollector:
                 self._enqueue(object_["metadata"]["uid"])
 
     def enqueue_concerned(self, change: Change) -> None:
-        """Add the uids that a change concerns. Listener of the store."""
+        """Add the uids of the objects that a change concerns. The store calls this method."""
         metadata = change.object["metadata"]
         owned, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
         if change.type == "DELETED":
@@ -86,7 +88,7 @@ class GarbageCollector:
 
     def _enqueue_removed(self, change: Change) -> None:
         metadata = change.object["metadata"]
-        self._enqueue(metadata["uid"])  # for its dependents
+        self._enqueue(metadata["uid"])  # its dependents must be examined
         for owner in metadata.get("ownerReferences") or []:
             self._enqueue(owner["uid"])
         if namespace := self._terminating(NAMESPACES, metadata.get("namespace", "")):
@@ -98,7 +100,7 @@ class GarbageCollector:
             self._enqueue(crd["metadata"]["uid"])
 
     def _terminating(self, resource: Resource, name: str) -> Object | None:
-        """The namespace or CRD of that name if it is being deleted; else None."""
+        """The namespace or CRD with this name if it is being deleted; else None."""
         try:
             holder = self._store.get(resource, "", name)
         except errors.NotFound:
@@ -123,10 +125,10 @@ class GarbageCollector:
         if "deletionTimestamp" in object_["metadata"]:
             self._process_finalizers(resource, object_)
 
-    # Dependents
+    # Objects whose owners are gone
 
     def _collect(self, resource: Resource, object_: Object) -> None:
-        """Delete an object without any owner left; drop references to owners that are gone."""
+        """Delete the object if all its owners are gone. Else drop the references to gone owners."""
         metadata = object_["metadata"]
         owners = metadata.get("ownerReferences") or []
         present = [owner for owner in owners if self._exists(owner, metadata)]
@@ -141,7 +143,7 @@ class GarbageCollector:
             self._enqueue_foreground_owner(owner["uid"])
 
     def _exists(self, owner: Object, dependent: Object) -> bool:
-        """Whether the owner is there: in the dependent's namespace, or cluster-scoped."""
+        """Whether the owner exists. It must be in the dependent's namespace or cluster-scoped."""
         found = self._store.by_uid(owner["uid"])
         if found is None:
             return False
@@ -149,7 +151,10 @@ class GarbageCollector:
         return namespace in ("", dependent.get("namespace", ""))
 
     def _enqueue_foreground_owner(self, uid: str) -> None:
-        """Examine an owner in deletion again: this dependent may be new, and must go too."""
+        """Examine an owner again if its foreground deletion runs.
+
+        Its dependent may be new. The collector must delete a new dependent, too.
+        """
         found = self._store.by_uid(uid)
         if found and strategy.FOREGROUND in (found[1]["metadata"].get("finalizers") or []):
             self._enqueue(uid)
@@ -157,7 +162,7 @@ class GarbageCollector:
     # Objects that are being deleted
 
     def _process_finalizers(self, resource: Resource, object_: Object) -> None:
-        """Do the work that the garbage collector's own finalizers wait for."""
+        """Do the work of the garbage collector's own finalizers, then remove these finalizers."""
         finalizers = object_["metadata"].get("finalizers") or []
         if resource is NAMESPACES:
             self._empty_namespace(object_)
@@ -225,7 +230,10 @@ class GarbageCollector:
         )
 
     def _trim_events(self) -> None:
-        """Delete the oldest Events. Does nothing below 110 % of the limit, to sort seldom."""
+        """Delete the oldest Events if there are more than 110 % of the limit.
+
+        The 10 % make sorting rare.
+        """
         if self._store.count(EVENTS) <= self._max_events * 1.1:
             return
         events = self._store.list(EVENTS).items

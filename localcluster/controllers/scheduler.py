@@ -1,8 +1,8 @@
 """Binds pods to nodes, and deletes pods whose node is gone.
 
-A pod without nodeName gets the first node that its nodeSelector and required node affinity
-match, cloud nodes first. Resources, taints and preferences are ignored, since all nodes are this
-one machine. Started by cluster.
+A pod without nodeName gets the first node that its nodeSelector and required node affinity match.
+Cloud nodes come first. The scheduler ignores resources, taints and preferences, because all nodes
+are this one machine. `cluster` starts the scheduler.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _Key = tuple[str, str]  # namespace, name
 
 
 def choose_node(pod: Object, nodes: Sequence[Object]) -> str | None:
-    """The name of the node for a pod; None when none fits. Pure."""
+    """The name of a node that fits the pod; None if no node fits. Pure."""
     fitting = [node for node in nodes if _fits(pod["spec"], node)]
     fitting.sort(key=lambda node: (CLOUD_LABEL not in _labels(node), node["metadata"]["name"]))
     return fitting[0]["metadata"]["name"] if fitting else None
@@ -46,7 +46,10 @@ def _fits(spec: Object, node: Object) -> bool:
 
 
 def _matches(term: Object, labels: dict[str, str]) -> bool:
-    """As in Kubernetes, a term without expressions matches no node."""
+    """Whether a term of a node affinity matches the labels of a node.
+
+    As in Kubernetes, a term without expressions matches no node.
+    """
     rules = from_label_selector(term)
     return bool(rules) and all(rule.matches(labels) for rule in rules or ())
 
@@ -56,7 +59,7 @@ def _labels(node: Object) -> dict[str, str]:
 
 
 class Scheduler:
-    """Reconciles pods that have no node yet."""
+    """Binds pods that have no node yet, and deletes pods whose node is gone."""
 
     def __init__(self, store: Store, *, now: Clock = utc_now) -> None:
         self._store = store
@@ -132,7 +135,10 @@ class Scheduler:
 
 
 def _is_abandoned(pod: Object, nodes: Iterable[Object]) -> bool:
-    """Its node is gone, and no kubelet will ever end it: it had run, or is being deleted."""
+    """Whether the pod's node is gone and the pod has run there or is being deleted.
+
+    No kubelet will end such a pod.
+    """
     if any(node["metadata"]["name"] == pod["spec"]["nodeName"] for node in nodes):
         return False
     metadata = pod["metadata"]

@@ -1,7 +1,7 @@
-"""The queue and loop of every controller: keys in order, each once, retried after a failure.
+"""The queue and the loop of every controller. A key whose reconcile fails is tried again later.
 
-A key says only *that* something may have changed; the controller reads the whole state. The queue
-holds each key at most once, so the number of objects bounds it. Not thread-safe.
+A key says only that its object may have changed. The controller then reads the whole state. The
+queue holds each key at most once, so the number of objects limits the queue. Not thread-safe.
 """
 
 import asyncio
@@ -19,13 +19,17 @@ RETRY_MAX_S = 10.0
 
 
 class WorkQueue(Generic[K]):
-    """Args: name: of the controller, for logs."""
+    """The queue of one controller.
+
+    Args:
+        name: name of the controller, for logs
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._keys: dict[K, None] = {}  # ordered set
+        self._keys: dict[K, None] = {}  # an ordered set
         self._timers: dict[K, asyncio.TimerHandle] = {}
-        self._failures: dict[K, int] = {}  # in a row
+        self._failures: dict[K, int] = {}  # failures since the last success
         self._wake = asyncio.Event()
 
     def add(self, key: K) -> None:
@@ -33,14 +37,16 @@ class WorkQueue(Generic[K]):
         self._wake.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Add `key` after a delay. Replaces an earlier delay of that key."""
+        """Add `key` after `delay_s` seconds. This delay replaces an earlier delay of `key`."""
         self._cancel_timer(key)
         self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self._due, key)
 
     async def run(self, reconcile: Callable[[K], Awaitable[float | None]]) -> None:
         """Call `reconcile` with one key after the other, until cancelled.
 
-        Args: reconcile: returns the seconds until it wants the key again; None: on the next change
+        Args:
+            reconcile: returns the seconds until the queue adds the key again; None means that only
+                the next change of the object adds the key
         """
         try:
             while True:
