@@ -144,7 +144,7 @@ class Manager:
             sessions=sessions,
             contacts=contacts,
             types=self._engine.types,
-            is_populated=self._engine.initially_reconciled.is_set,
+            is_populated=self._engine.initially_assigned.is_set,
             health=self.health,
             registry=registry,
             version=VERSION,
@@ -208,7 +208,7 @@ class Manager:
 
     def _can_serve_edges(self) -> bool:
         """Whether the desired set of every node and the other replicas' sessions are known."""
-        return self._engine.initially_reconciled.is_set() and not self._membership.unknown()
+        return self._engine.initially_assigned.is_set() and not self._membership.unknown()
 
 
 async def end(task: asyncio.Task[None]) -> None:

@@ -57,7 +57,7 @@ class Assigner:
         self._parked: set[ObjectRef] = set()  # jobs that wait for an informer to settle
         self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> nodes with an assignment
         self._uids: dict[ObjectRef, Uid] = {}  # the jobs whose assignments the sink has
-        self.caught_up = asyncio.Event()
+        self.initially_assigned = asyncio.Event()
         """Set once the sink has the assignments of every job that existed at the start."""
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class Assigner:
                 ref = await self._queue.get()  # lets other tasks run only when the queue is empty
                 self._assign(ref)
                 self._queue.done(ref)
-                self._check_caught_up()
+                self._check_initially_assigned()
                 if loop.time() >= pause_at:
                     await asyncio.sleep(0)
                     pause_at = loop.time() + _SLICE_S
@@ -85,7 +85,7 @@ class Assigner:
         for ref in self._parked:
             self._queue.add(ref)
         self._parked.clear()
-        self._check_caught_up()
+        self._check_initially_assigned()
 
     def jobs_on(self, node: NodeName) -> frozenset[ObjectRef]:
         """The jobs with an assignment for `node`."""
@@ -130,12 +130,12 @@ class Assigner:
         self._nodes.drop(ref)
         self._sink.forget(task_key(ref))
 
-    def _check_caught_up(self) -> None:
-        """Set `caught_up` when no job waits. A job whose kind has failed does not count as
+    def _check_initially_assigned(self) -> None:
+        """Set `initially_assigned` when no job waits. A job whose kind has failed does not count as
         waiting: one bad job must not keep all edge nodes out.
         """
         if not self._queue and not self._parked and self._is_listed():
-            self.caught_up.set()
+            self.initially_assigned.set()
 
 
 def concerns_assignments(type_: ResourceType, old: Object | None, new: Object | None) -> bool:

@@ -140,9 +140,9 @@ class Engine:
             is_listed=lambda: all(self._informers.get(type_).settled for type_ in self._kinds),
             metrics=self._metrics,
         )
-        self.initially_reconciled = self._assigner.caught_up
-        """Set once every job resource that was there at the start was given to the sink: before
-        that, what a node must hold is not known, so no session may be admitted."""
+        self.initially_assigned = self._assigner.initially_assigned
+        """Set once the sink has the assignments of every job that was there at the start. Before
+        that the GlobalManager does not know what a node must hold, so it admits no session."""
         plans = client.on_share(Share.PLANS)
         leading = plans if fence is None else plans.guarded(fence)
         self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
@@ -253,7 +253,7 @@ class Engine:
             self._informers,
             jobs=self._kinds.keys(),
             stale_after_s=self._settings.stale_after_s,
-            reconciled=self.initially_reconciled.is_set(),
+            reconciled=self.initially_assigned.is_set(),
         )
         return Health(health.ready, (*health.reasons, *self.status_writer.complaints()))
 

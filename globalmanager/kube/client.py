@@ -82,7 +82,7 @@ class Listing(msgspec.Struct, frozen=True):
     resource_version: str
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `verb` and `target` appear in errors; the other fields are sent."""
 
     verb: str
@@ -170,18 +170,18 @@ class KubeClient:
         fresh = copy.copy(self)
         fresh._transport = self._transport.anew()
         # Every authenticated client may read the version, and the answer needs no storage.
-        attempt = Attempt(verb="get", target="version", method="GET", path="/version")
+        request = ApiRequest(verb="get", target="version", method="GET", path="/version")
         try:
-            await fresh._ask(attempt, deadline_s)
+            await fresh._ask(request, deadline_s)
         except BaseException:
             await fresh.close()
             raise
         await self._transport.take_over(fresh._transport)
 
-    async def _ask(self, attempt: Attempt, deadline_s: float) -> None:
+    async def _ask(self, request: ApiRequest, deadline_s: float) -> None:
         """Wait for an answer; a refusal is an answer too. Raises: ApiError, Overloaded"""
         try:
-            async with self._answered(attempt, deadline_s):
+            async with self._answered(request, deadline_s):
                 pass
         except Unavailable:
             raise
@@ -206,7 +206,7 @@ class KubeClient:
     # Every verb raises ApiError, and Overloaded when too many requests wait for the client's rate.
 
     async def get(self, ref: ObjectRef) -> Object:
-        return await self._object(_attempt("get", "GET", ref))
+        return await self._object(_request("get", "GET", ref))
 
     async def list(
         self, type_: ResourceType, *, namespace: str = "", label_selector: str = ""
@@ -241,26 +241,26 @@ class KubeClient:
     ) -> Object:
         metadata = object_["metadata"]
         ref = ObjectRef(type_, metadata.get("namespace", ""), metadata.get("name", ""))
-        attempt = Attempt(
+        request = ApiRequest(
             verb="create",
             target=str(ref),
             method="POST",
             path=type_.path(ref.namespace),
             body=_typed(type_, object_),
         )
-        return await self._object(attempt, check=check)
+        return await self._object(request, check=check)
 
     async def replace(self, type_: ResourceType, object_: Object) -> Object:
         """PUT the object. The server checks metadata.resourceVersion and metadata.uid if set."""
         body = _typed(type_, object_)
-        return await self._object(_attempt("update", "PUT", ref_of(type_, object_), body=body))
+        return await self._object(_request("update", "PUT", ref_of(type_, object_), body=body))
 
     async def merge_patch(
         self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         """JSON merge patch. The server checks metadata.resourceVersion if the patch has it."""
-        attempt = _attempt("patch", "PATCH", ref, body=patch, subresource=subresource)
-        return await self._object(msgspec.structs.replace(attempt, content_type=MERGE_PATCH))
+        request = _request("patch", "PATCH", ref, body=patch, subresource=subresource)
+        return await self._object(msgspec.structs.replace(request, content_type=MERGE_PATCH))
 
     async def delete(
         self, ref: ObjectRef, *, uid: Uid | None = None, propagation: str = "Background"
@@ -278,7 +278,7 @@ class KubeClient:
         }
         if uid is not None:
             options["preconditions"] = {"uid": uid}
-        answer = await self._object(_attempt("delete", "DELETE", ref, body=options))
+        answer = await self._object(_request("delete", "DELETE", ref, body=options))
         return answer if "deletionTimestamp" in (answer.get("metadata") or {}) else None
 
     async def watch_lines(
@@ -300,7 +300,7 @@ class KubeClient:
                 silent for the whole time.
         Raises: ApiError; Silent, when the watch has not ended `deadline_s` after that time
         """
-        attempt = Attempt(
+        request = ApiRequest(
             verb="watch",
             target=str(type_),
             method="GET",
@@ -315,8 +315,8 @@ class KubeClient:
         )
         deadline_s = self._settings.deadline_s
         async with (
-            self._answered(attempt, deadline_s, is_stream=True) as response,
-            aclosing(_lines(response, attempt, timeout_s + deadline_s)) as lines,
+            self._answered(request, deadline_s, is_stream=True) as response,
+            aclosing(_lines(response, request, timeout_s + deadline_s)) as lines,
         ):
             yield b""
             async for line in lines:
@@ -329,14 +329,14 @@ class KubeClient:
 
         Raises: ApiError; _PageTooLarge, when a page of several objects has more than `page_bytes`
         """
-        attempt = Attempt(
+        request = ApiRequest(
             verb="list",
             target=str(type_),
             method="GET",
             path=type_.path(namespace),
             query=query,
         )
-        async with self._answered(attempt, self._settings.list_deadline_s) as response:
+        async with self._answered(request, self._settings.list_deadline_s) as response:
             body = bytearray()
             async for data in response.content.iter_any():
                 body += data
@@ -345,22 +345,22 @@ class KubeClient:
         try:
             return await _items_of(bytes(body))
         except NotReadable as error:
-            raise attempt.failed(errors.Malformed, str(error)) from error
+            raise request.failed(errors.Malformed, str(error)) from error
 
-    async def _object(self, attempt: Attempt, *, check: Check = _no_check) -> Object:
+    async def _object(self, request: ApiRequest, *, check: Check = _no_check) -> Object:
         """The JSON object in the answer."""
         deadline_s = self._settings.deadline_s
-        async with self._answered(attempt, deadline_s, check=check) as response:
+        async with self._answered(request, deadline_s, check=check) as response:
             body = await response.read()
         try:
             return decode(body)
         except NotReadable as error:
-            raise attempt.failed(errors.Malformed, f"the answer cannot be read: {error}") from error
+            raise request.failed(errors.Malformed, f"the answer cannot be read: {error}") from error
 
     @asynccontextmanager
     async def _answered(
         self,
-        attempt: Attempt,
+        request: ApiRequest,
         deadline_s: float,
         *,
         is_stream: bool = False,
@@ -377,60 +377,62 @@ class KubeClient:
         slots = self._slots.get(self._share)
         async with nullcontext() if slots is None else slots.taken():
             check()
-            async with self._exchange(attempt, deadline_s, is_stream=is_stream) as response:
+            async with self._exchange(request, deadline_s, is_stream=is_stream) as response:
                 yield response
 
     @asynccontextmanager
     async def _exchange(
-        self, attempt: Attempt, deadline_s: float, *, is_stream: bool
+        self, request: ApiRequest, deadline_s: float, *, is_stream: bool
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The request and its answer, once the request may be sent. Raises: ApiError"""
         try:
             async with (
-                self._passage(attempt),
+                self._passage(request),
                 asyncio.timeout(deadline_s) as deadline,
-                self._send(attempt) as response,
+                self._send(request) as response,
             ):
                 if not 200 <= response.status < 300:
-                    raise await self._refusal(attempt, response)
+                    raise await self._refusal(request, response)
                 if is_stream:
                     deadline.reschedule(None)
                 yield response
         except Shut as error:
-            raise attempt.failed(errors.NotLeading, "this replica is not the leader") from error
+            raise request.failed(errors.NotLeading, "this replica is not the leader") from error
         except TimeoutError as error:
             problem = f"no answer within {deadline_s:g} s"
-            raise attempt.failed(errors.Silent, problem) from error
+            raise request.failed(errors.Silent, problem) from error
         except ConnectionError as error:
-            raise attempt.failed(errors.Unreachable, str(error)) from error
+            raise request.failed(errors.Unreachable, str(error)) from error
 
-    def _passage(self, attempt: Attempt) -> AbstractAsyncContextManager[None]:
-        is_read = attempt.method == "GET"
+    def _passage(self, request: ApiRequest) -> AbstractAsyncContextManager[None]:
+        is_read = request.method == "GET"
         return nullcontext() if self._guard is None or is_read else self._guard.passage()
 
     @asynccontextmanager
-    async def _send(self, attempt: Attempt) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _send(self, request: ApiRequest) -> AsyncIterator[aiohttp.ClientResponse]:
         started = asyncio.get_running_loop().time()
         code = "none"
         try:
             async with self._transport.request(
-                attempt.method,
-                attempt.path,
-                query={name: value for name, value in attempt.query.items() if value},
-                body=None if attempt.body is None else msgspec.json.encode(attempt.body),
-                content_type=attempt.content_type,
+                request.method,
+                request.path,
+                query={name: value for name, value in request.query.items() if value},
+                body=None if request.body is None else msgspec.json.encode(request.body),
+                content_type=request.content_type,
             ) as response:
                 code = str(response.status)
-                self._on_request(attempt.verb, code, asyncio.get_running_loop().time() - started)
+                self._on_request(request.verb, code, asyncio.get_running_loop().time() - started)
                 yield response
         finally:
             if code == "none":
-                self._on_request(attempt.verb, code, asyncio.get_running_loop().time() - started)
+                self._on_request(request.verb, code, asyncio.get_running_loop().time() - started)
 
-    async def _refusal(self, attempt: Attempt, response: aiohttp.ClientResponse) -> errors.ApiError:
+    async def _refusal(
+        self, request: ApiRequest, response: aiohttp.ClientResponse
+    ) -> errors.ApiError:
         error = errors.from_answer(
-            attempt.verb,
-            attempt.target,
+            request.verb,
+            request.target,
             response.status,
             await response.read(),
             response.headers.get("Retry-After"),
@@ -442,7 +444,7 @@ class KubeClient:
             try:
                 await self._transport.renew()  # the caller's next try uses the new token
             except SettingsError as problem:  # a person may still correct the file
-                return attempt.failed(errors.Unauthorized, str(problem))
+                return request.failed(errors.Unauthorized, str(problem))
         return error
 
 
@@ -466,7 +468,7 @@ def _scan_items(body: bytes) -> tuple[Page, _Items]:
 
 
 async def _lines(
-    response: aiohttp.ClientResponse, attempt: Attempt, end_within_s: float
+    response: aiohttp.ClientResponse, request: ApiRequest, end_within_s: float
 ) -> AsyncGenerator[bytes, None]:
     splitter = LineSplitter()
     end_at = asyncio.get_running_loop().time() + end_within_s
@@ -480,13 +482,13 @@ async def _lines(
                 yield line
     except TimeoutError as error:
         problem = f"not ended after {end_within_s:g} s, as it should have"
-        raise attempt.failed(errors.Silent, problem) from error
+        raise request.failed(errors.Silent, problem) from error
 
 
-def _attempt(
+def _request(
     verb: str, method: str, ref: ObjectRef, *, body: Any = None, subresource: str = ""
-) -> Attempt:
-    return Attempt(
+) -> ApiRequest:
+    return ApiRequest(
         verb=verb,
         target=str(ref),
         method=method,

@@ -64,7 +64,7 @@ async def test_nodes_learn_of_jobs_and_of_their_end_while_every_write_hangs(
     events: asyncio.Queue[Object] = asyncio.Queue()
     watch_of_gadgets(scripted, events)
     async with run_manager(write_kubeconfig(tmp_path / "kubeconfig", scripted.url)) as manager:
-        await manager.engine.initially_reconciled.wait()
+        await manager.engine.initially_assigned.wait()
         jobs = [
             make(f"g{n}", version=n + 2, namespace="default", spec={"node": "n1"}) for n in MANY
         ]
@@ -92,7 +92,7 @@ async def test_nodes_learn_of_jobs_however_low_the_rate_of_requests_is(
     at_start = 10  # lists and watches
     rate = ClientSettings(qps=1, burst=at_start)
     async with run_manager(cluster.kubeconfig, client_settings=rate) as manager:
-        await manager.engine.initially_reconciled.wait()
+        await manager.engine.initially_assigned.wait()
         for n in MANY:
             await user.create(GADGETS, gadget(f"g{n}", node="n1"))
         await async_eventually(
@@ -328,7 +328,7 @@ async def test_a_start_with_many_jobs_leaves_time_to_others() -> None:
         for number in range(jobs):
             assigning.put(job(f"g{number}", node="n1"))
         turns = 0
-        while not assigning.assigner.caught_up.is_set():
+        while not assigning.assigner.initially_assigned.is_set():
             turns += 1
             await asyncio.sleep(0)
         assert turns >= jobs / 10

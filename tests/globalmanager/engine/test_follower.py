@@ -22,8 +22,8 @@ async def test_it_writes_nothing_but_knows_what_each_node_must_hold(
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
     async with run_manager(cluster.kubeconfig, fence=Fence()) as follower:
         await async_eventually(
-            "follower.engine.initially_reconciled.is_set",
-            follower.engine.initially_reconciled.is_set,
+            "follower.engine.initially_assigned.is_set",
+            follower.engine.initially_assigned.is_set,
         )
         await user.create(GADGETS, gadget("b", node="n1", data="x"))
         await async_eventually("follower.edge.nodes_of('b')", lambda: follower.edge.nodes_of("b"))

@@ -138,7 +138,7 @@ async def test_a_dead_jobs_beginning_that_is_told_late_makes_nothing(
     kubeconfig = write_kubeconfig(tmp_path / "late-kubeconfig", late.url, TOKEN)
     minute = timedelta(minutes=1)
     async with run_manager(kubeconfig, now=lambda: datetime.now(UTC) + minute) as manager:
-        await manager.engine.initially_reconciled.wait()
+        await manager.engine.initially_assigned.wait()
         late.flowing.clear()
         await user.create(GADGETS, gadget("a", node="n1"))
         await user.delete(GADGETS, "a")

@@ -335,7 +335,7 @@ async def test_a_restart_finds_everything_done(
     await manager.wait_for_phase("a")
     kind, plans = counting(GADGET)
     async with run_manager(cluster.kubeconfig, kinds=(kind,)) as restarted:
-        await restarted.engine.initially_reconciled.wait()
+        await restarted.engine.initially_assigned.wait()
         assert restarted.edge.nodes_of("a") == ["n1"]
         await async_eventually("a plan", lambda: plans["a"] >= 1)
         restarted.engine.contact_changed(NodeName("n1"))
@@ -380,7 +380,7 @@ async def test_nothing_is_said_to_be_missing_before_it_is_known_what_is_there(
     with_a_late_list(scripted, known, "parts", gadgets=made, parts=make("p", namespace="default"))
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with run_manager(path) as manager:
-        await manager.engine.initially_reconciled.wait()
+        await manager.engine.initially_assigned.wait()
         await async_eventually("a reconcile that waits", lambda: manager.reconciles >= 1)
         assert manager.writes == []
         known.set()
@@ -405,9 +405,9 @@ async def test_nothing_is_made_before_it_is_known_what_is_there(
         await async_eventually("a reconcile that waits", lambda: manager.reconciles >= 1)
         assert manager.engine.find(key_of("a"))
         assert manager.edge.desired == {}
-        assert not manager.engine.initially_reconciled.is_set()
+        assert not manager.engine.initially_assigned.is_set()
         known.set()
-        await manager.engine.initially_reconciled.wait()
+        await manager.engine.initially_assigned.wait()
         await async_eventually(
             "('patch', '200') in manager.writes", lambda: ("patch", "200") in manager.writes
         )
@@ -454,15 +454,15 @@ async def test_sessions_may_begin_once_every_resource_was_given_to_the_sink(
         await user.create(GADGETS, gadget(f"g{number}", node="n1", part="missing"))
     await user.create(GADGETS, gadget("bad", bug="assignments"))
     async with run_manager(cluster.kubeconfig) as manager:
-        assert not manager.engine.initially_reconciled.is_set()
+        assert not manager.engine.initially_assigned.is_set()
         async with asyncio.timeout(10):
-            await manager.engine.initially_reconciled.wait()
+            await manager.engine.initially_assigned.wait()
         assert len(manager.edge.desired) == 20
 
 
 async def test_with_no_resources_sessions_may_begin(manager: Manager) -> None:
     async with asyncio.timeout(10):
-        await manager.engine.initially_reconciled.wait()
+        await manager.engine.initially_assigned.wait()
 
 
 # ---- scope and look-up --------------------------------------------------------------------------
@@ -472,7 +472,7 @@ async def test_a_group_that_is_not_served_is_left_alone(cluster: Cluster, user: 
     settings = EngineSettings(informer=FAST, groups=("other.io",))
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a"))
-        await manager.engine.initially_reconciled.wait()
+        await manager.engine.initially_assigned.wait()
         await user.create(NODES, {"metadata": {"name": "later"}})
         await async_eventually("the Node that came later", manager.engine.nodes)
         assert manager.engine.find(key_of("a")) is None

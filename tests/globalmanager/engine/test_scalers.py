@@ -123,7 +123,7 @@ async def test_a_scaler_waits_for_its_job_and_is_adopted_once_the_job_appears(
     manager: Manager, user: User
 ) -> None:
     await user.create(DIALS, dial("d", "a"))
-    await manager.engine.initially_reconciled.wait()
+    await manager.engine.initially_assigned.wait()
     assert await owners_of(user, "d") == []
     made = await user.create(GADGETS, gadget("a"))
     await until_done(user, "d")

@@ -277,7 +277,7 @@ async def test_a_manager_that_starts_beside_it_is_ready(cluster: Cluster, user: 
     await user.create(GADGETS, gadget("good", node="n1"))
     async with run_manager(cluster.kubeconfig) as manager:
         await async_eventually(
-            "the first reconcile of each job", manager.engine.initially_reconciled.is_set
+            "the first reconcile of each job", manager.engine.initially_assigned.is_set
         )
         await manager.wait_for_phase("good")
         assert manager.engine.health().ready

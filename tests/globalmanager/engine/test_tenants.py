@@ -288,9 +288,9 @@ async def test_no_node_loses_its_task_while_replica_sets_are_not_known(
         manager.engine.leadership_changed(leads=True)  # it looks again at each job
         await async_eventually("a reconcile that waits", lambda: manager.reconciles > before)
         assert manager.edge.desired == {}
-        assert not manager.engine.initially_reconciled.is_set()
+        assert not manager.engine.initially_assigned.is_set()
         known.set()
-        await manager.engine.initially_reconciled.wait()
+        await manager.engine.initially_assigned.wait()
         assert manager.edge.nodes_of("a") == ["n1"]
 
 
