@@ -3,8 +3,8 @@
     python -m tests.bench.watcher URL CA TOKEN_FILE NAMESPACE COUNT VALUE
 
 Prints one JSON object: {"visible": seconds of the machine's monotonic clock at which the last of
-COUNT resources had VALUE as status.uploadCount}. A watch, because lists of all resources would take
-a quarter of the machine from the server that is measured.
+COUNT resources had VALUE as status.uploadCount}. A watch, because repeated lists of all resources
+would load the server that is measured.
 """
 
 import asyncio
