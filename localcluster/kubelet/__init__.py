@@ -1,1 +1,1 @@
-"""Runs pods as processes of this machine: volumes, containers, probes, logs, status."""
+"""The kubelet: runs pods as processes of this machine."""

@@ -1,8 +1,8 @@
-"""Keeps one container of a pod running as its restart policy says.
+"""Runs one container of a pod again and again, as the restart policy says.
 
-Called by pod. Each run is prepared, started, probed and awaited; after a back-off the next run
-begins, if the policy wants one. Tells the pod of every change of its record; the pod writes to
-the API.
+`pod` calls this module. For each run, the container prepares, starts, probes and awaits a process.
+After a back-off the next run begins, if the policy wants one. The container tells the pod of every
+change of the container's record. The pod writes the record to the API.
 """
 
 import asyncio
@@ -44,16 +44,16 @@ class ContainerSettings(msgspec.Struct, frozen=True):
 
     restart_delays: RestartDelays = RestartDelays()
     log_limit_bytes: int = LOG_LIMIT_BYTES
-    """Of one log file of a run. The file before it is kept too, so twice that is used."""
+    """Largest size of a log file. Each run keeps two log files, so it needs twice this size."""
 
 
 class PodContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container needs of its pod: values, and callbacks."""
+    """The values and the callbacks that a container gets from its pod."""
 
     policy: str
-    """Always, OnFailure or Never."""
+    """Restart policy of the pod: Always, OnFailure or Never."""
     where: str
-    """ "pod_namespace(uid)", for messages."""
+    """Names the pod in messages: "pod_namespace(uid)"."""
     pod_ip: str
     grace_s: float
     """Seconds between SIGTERM and SIGKILL."""
@@ -61,20 +61,25 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     settings: ContainerSettings
     now: Clock
     prepare: Callable[[Object], Launch]
-    """Computes what to execute; raises ContainerConfigError or ContainerStartError."""
+    """Computes what to execute for a container's spec.
+
+    Raises: ContainerConfigError, ContainerStartError
+    """
     open_log: Callable[[str, int], LogWriter]
-    """Args: container name, number of the run."""
+    """Opens the log of one run. Args: container name, number of the run."""
     changed: Callable[[], None]
-    """Call after each change of the record."""
+    """The container calls this after each change of its record."""
     normal: Callable[[str, str], None]
-    """Write a normal Event. Args: reason, message."""
+    """Writes a normal Event about the pod. Args: reason, message."""
     warning: Callable[[str, str], None]
 
 
 class Container:
     """One container of one pod.
 
-    Args: record: its state, perhaps from before a restart of the cluster
+    Args:
+        record: state of the container; after a restart of the cluster, the state before the restart
+        policy: restart policy of this container; "" means the policy of the pod
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class Container:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Run it until no further run is due. Returns: the last exit code."""
+        """Run the container until it needs no further run. Returns: the last exit code."""
         loop = asyncio.get_running_loop()
         self._record_lost_run()
         while self._should_run():
@@ -114,7 +119,10 @@ class Container:
         return policy_wants_it and not self._stopping.is_set()
 
     def terminate(self, grace_s: float) -> None:
-        """Send SIGTERM, and SIGKILL after the grace. Of several calls the earliest kill counts."""
+        """Send SIGTERM to the process, and SIGKILL after `grace_s` seconds.
+
+        After several calls, the earliest time of a SIGKILL counts.
+        """
         if self._process is not None:
             if not self._stopping.is_set():
                 self._process.signal(signal.SIGTERM)
@@ -144,7 +152,10 @@ class Container:
         self.record.end(ended)
 
     async def _prepared(self) -> Launch | None:
-        """Wait until all that the spec refers to exists. None: terminated meanwhile."""
+        """Wait until all objects exist that the container's spec refers to.
+
+        Returns: None if the pod was terminated during the wait
+        """
         delay_s, last_error = RETRY_FIRST_S, ""
         while not self._stopping.is_set():
             try:
@@ -173,7 +184,7 @@ class Container:
             output.close()
 
     async def _run_process(self, process: ContainerProcess, launch: Launch) -> None:
-        """Record the start, supervise the process, record its end."""
+        """Record the start of the process, supervise the process, record its end."""
         self._process = process
         started_at = rfc3339(self._pod.now())
         self._record_start(process, started_at)
@@ -189,7 +200,7 @@ class Container:
         log.info("container ended", container=self._name, pod=self._pod.where, exit_code=code)
 
     def _record_failed_start(self, why: str) -> None:
-        """Record a failed start as a run that ended at once."""
+        """Record a failed start of the container as a run that ended at once."""
         now = rfc3339(self._pod.now())
         self._pod.warning("Failed", f"Error: {why}")
         self.record.run(running(now), "")
@@ -286,12 +297,15 @@ class Container:
         self._pod.warning("Unhealthy", f"{kind} probe failed: {why}")
 
     def _kill_unhealthy(self, process: ContainerProcess) -> None:
-        """End the process; the restart policy decides about the next run."""
+        """End a process whose probe failed. The restart policy then decides about the next run."""
         process.signal(signal.SIGTERM)
         self._kill_within(process, self._pod.grace_s)
 
     async def _exec(self, command: Sequence[str], launch: Launch) -> int:
-        """Run a command of an exec probe in the container's environment; drop its output."""
+        """Run the command of an exec probe in the container's environment. Drop the output.
+
+        Returns: the exit code
+        """
         probe = msgspec.structs.replace(launch, executable="/usr/bin/env", argv=("env", *command))
         process = ContainerProcess(probe, self._pod.reaper, lambda _: None)
         try:

@@ -1,8 +1,9 @@
 """Rewrites a container's command, args and environment for a local process.
 
-Three rules, all pure: Kubernetes' `$(VAR)` expansion; mount paths are replaced by the volumes' real
-paths; Service host names are replaced by addresses. Called by launch. Reads neither the API nor the
-disk nor the environment of this process.
+The module has three pure rules. The first rule expands `$(VAR)` as Kubernetes does. The second rule
+replaces mount paths by the real paths of the volumes. The third rule replaces host names of
+Services by addresses. `launch` calls this module. The module does not read the API, the disk or
+the environment of this process.
 """
 
 import re
@@ -13,12 +14,13 @@ import msgspec
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
-# A mount path is rewritten only where a path begins: not in the middle of a longer path, not in the
-# authority of a URL, not after an unexpanded variable.
+# The rewriter replaces a mount path only where a path begins: not in the middle of a longer path,
+# not in the host of a URL, not after an unexpanded variable.
 _PATH_BEFORE: Final = r"(?:(?<![\w.~%+@/)}\]*?-])|(?<=file://))"
 _PATH_AFTER: Final = r"(?![\w.~%+@-])"
 
-# A host name is rewritten only as a whole word: not as part of a longer name, a path or an image.
+# The rewriter replaces a host name only as a whole word: not as a part of a longer name, of a path
+# or of an image name.
 _HOST_BEFORE: Final = r"(?<![\w./-])|(?<=://)"
 _HOST_AFTER: Final = r"(?![\w-]|\.\w)"
 _QUALIFIERS: Final = ("svc", "svc.cluster.local")
@@ -28,7 +30,9 @@ _HOST_VARIABLE: Final = re.compile(
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `$(NAME)`. `$$` becomes `$`; an undefined `$(NAME)` stays as it is.
+    """Replace each `$(NAME)` by the value of the variable NAME.
+
+    `$$` becomes `$`. If the variable NAME does not exist, `$(NAME)` stays.
 
     Source: the Kubernetes API reference of Container.args and EnvVar.value.
     """
@@ -41,7 +45,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 class PathRewriter:
-    """Replaces mount paths by real ones, the longest mount first.
+    """Replaces mount paths by real paths, beginning with the longest mount path.
 
     Args:
         mounts: mount path in the container -> path on this machine, both absolute
@@ -60,7 +64,7 @@ class PathRewriter:
 
 
 class ServiceHost(msgspec.Struct, frozen=True):
-    """A Service and the address that replaces its names."""
+    """A Service, and the address that replaces its host names."""
 
     name: str
     namespace: str
@@ -68,10 +72,11 @@ class ServiceHost(msgspec.Struct, frozen=True):
 
 
 class HostRewriter:
-    """Replaces the DNS names of Services, as seen from one namespace, by addresses.
+    """Replaces the DNS names of Services by addresses, for the pods of one namespace.
 
-    A Service name without namespace can be any word. So it counts as a host only in a URL, before
-    a port, or as the whole value of a variable named like a host (MASTER_ADDR, BIG_MODEL_IP).
+    A Service name without namespace may be an ordinary word. So the rewriter replaces such a name
+    only in a URL, before a port, or as the whole value of a variable whose name names a host
+    (MASTER_ADDR, BIG_MODEL_IP).
     """
 
     def __init__(self, namespace: str, services: Iterable[ServiceHost]) -> None:
@@ -90,7 +95,11 @@ class HostRewriter:
         )
 
     def __call__(self, text: str, *, variable: str = "") -> str:
-        """Args: variable: name of the environment variable whose value `text` is"""
+        """A copy of `text` with addresses for host names.
+
+        Args:
+            variable: name of the environment variable that has the value `text`; "" for other texts
+        """
         if text in self._bare and _HOST_VARIABLE.search(variable):
             return self._bare[text]
         if self._qualified_names is not None:

@@ -1,8 +1,9 @@
 """Runs the pods that are bound to one node, as processes of this machine.
 
-Started by cluster, one per Node. Follows the store, runs one `Pod` for each pod of its node, and
-deletes a pod from the API when its processes have ended. All its state is in the store, so after
-a restart of the cluster every pod runs again as its restart policy says. Never binds a pod.
+`cluster` starts one kubelet for each Node. A kubelet follows the store and runs one `Pod` for each
+pod of its node. When a pod is being deleted and its processes have ended, the kubelet deletes the
+pod from the API. The kubelet keeps all its state in the store. So after a restart of the cluster
+every pod runs again, as its restart policy says. A kubelet never binds a pod to a node.
 """
 
 import asyncio
@@ -30,7 +31,12 @@ _Key = tuple[str, str]  # namespace, name
 
 
 class Kubelet:
-    """Args: node: its name; address: its InternalIP."""
+    """Runs the pods of one node.
+
+    Args:
+        node: name of the node
+        address: InternalIP of the node
+    """
 
     def __init__(self, node: str, address: str, host: PodHost) -> None:
         self._node = node
@@ -39,7 +45,7 @@ class Kubelet:
         self._store = host.store
         self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
         self._queue: WorkQueue[_Key] = WorkQueue(self.name)
-        self._pods: dict[str, Pod] = {}  # by uid
+        self._pods: dict[str, Pod] = {}  # uid -> pod
         self._stopping = False
         self._idle = asyncio.Event()  # set while no pod runs
         self._idle.set()
@@ -49,7 +55,7 @@ class Kubelet:
         return f"kubelet {self._node}"
 
     async def run(self) -> None:
-        """Run pods until cancelled; then kill what still runs."""
+        """Run the pods of the node until cancelled. Then kill the processes that still run."""
         unlisten = self._store.listen(self._changed)
         try:
             for pod in self._store.list(PODS, field_selector=f"spec.nodeName={self._node}").items:
@@ -60,9 +66,9 @@ class Kubelet:
             unlisten()
 
     async def stop(self, limit_s: float) -> None:
-        """End all containers, within their grace and at most `limit_s` seconds.
+        """End all containers of the node. Each pod gets its grace, at most `limit_s` seconds.
 
-        The status of the pods in the API stays, so the next start of the cluster runs them again.
+        The status of the pods stays in the API, so the next cluster runs the pods again.
         """
         self._stopping = True
         for pod in self._pods.values():
@@ -89,7 +95,7 @@ class Kubelet:
         uid = pod["metadata"]["uid"] if pod else ""
         for other_uid, other in self._pods.items():
             if other.key == key and other_uid != uid:
-                other.terminate(0)  # deleted by force
+                other.terminate(0)  # a client deleted this pod by force
         if pod is None or pod["spec"].get("nodeName") != self._node:
             return
         if uid in self._pods:
@@ -128,16 +134,16 @@ class Kubelet:
                 self._idle.set()
         if not self._stopping:
             pod.release()
-            self._queue.add(pod.key)  # _reconcile then deletes it from the API
+            self._queue.add(pod.key)  # _reconcile deletes the pod from the API
 
     def _delete(self, key: _Key, uid: str) -> None:
-        """Delete it from the API. No process of the pod is left."""
+        """Delete a pod from the API. The kubelet calls this when no process of the pod is left."""
         self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
         log.info("pod deleted", pod="/".join(key), node=self._node)
 
 
 class KubeletLogs:
-    """The log source of the API: reads the log of a container of any node."""
+    """The log source of the API: reads the log of any container of the cluster."""
 
     def __init__(self, store: Store, pods_directory: Path, kubelets: list[Kubelet]) -> None:
         self._store = store
@@ -145,7 +151,10 @@ class KubeletLogs:
         self._kubelets = kubelets
 
     async def __call__(self, query: LogQuery) -> AsyncIterator[bytes]:
-        """Raises: errors.BadRequest when the container has no such run; errors.NotFound"""
+        """The pieces of the log that the query asks for.
+
+        Raises: errors.BadRequest when the container has no such run; errors.NotFound
+        """
         run = self._run(query)
         directory = PodDirectory(self._pods_directory / query.uid)
         path = log_path(directory, query.container, run)
@@ -163,7 +172,10 @@ class KubeletLogs:
             ) from error
 
     def _run(self, query: LogQuery) -> int:
-        """Number of the container's run that the query asks for, from 0."""
+        """The number of the run that the query asks for. A container's first run has number 0.
+
+        Raises: errors.BadRequest when the query asks for a previous run that does not exist
+        """
         status = self._store.get(PODS, query.namespace, query.pod).get("status") or {}
         records = (status.get("initContainerStatuses") or []) + (
             status.get("containerStatuses") or []
@@ -176,7 +188,7 @@ class KubeletLogs:
             raise errors.BadRequest(
                 f'previous terminated container "{query.container}" in pod "{query.pod}" not found'
             )
-        # Of a container that waits for its next start, the latest run is the previous one.
+        # restartCount counts a run that runs or has ended, but not a run that still waits.
         return run if "waiting" in record["state"] else run - 1
 
 

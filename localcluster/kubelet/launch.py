@@ -1,7 +1,7 @@
 """Computes what to execute for a container's spec: argv, environment, working directory.
 
-Called by container before each start, so a restarted container gets the current Services,
-ConfigMaps and Secrets. Starts nothing and writes nothing.
+`container` calls this module before each start, so a restarted container gets the current Services,
+ConfigMaps and Secrets. The module starts no process and writes no file.
 """
 
 import base64
@@ -19,45 +19,45 @@ from localcluster.objects.pods import is_selected
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
 Lookup = Callable[[Resource, str], Object | None]
-"""Finds an object of the pod's namespace by its name; None: there is none."""
+"""Finds an object in the pod's namespace by its name. Returns None if there is no such object."""
 
 _KEYED_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _NOT_PROVIDED = "the local cluster does not provide it"
 
 
 class ContainerConfigError(ClusterError):
-    """The container cannot start as its spec is now; the text is for the user."""
+    """The container cannot start because of its spec. The text of the error is for the user."""
 
 
 class ContainerStartError(ClusterError):
-    """The container's program cannot be executed; this counts as a failed start."""
+    """The machine cannot execute the container's program. The container records a failed start."""
 
 
 class Image(msgspec.Struct, frozen=True):
-    """What the local cluster runs for an image: its ENTRYPOINT."""
+    """The program that the local cluster runs for an image, instead of the image's ENTRYPOINT."""
 
     entrypoint: tuple[str, ...]
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container gets from its pod and from the machine."""
+    """The values that a container gets from its pod and from the machine."""
 
     pod: Object
     pod_ip: str
     host_ip: str
     directory: Path
     root: Path
-    """Stands for / of the container; the default working directory."""
+    """The directory that replaces / for the container, and its default working directory."""
     mounts: Mapping[str, str]
     """Mount path in the container -> path on this machine."""
     services: Sequence[ServiceHost]
     images: Mapping[str, Image]
     base_env: Mapping[str, str]
-    """Of every container of the cluster; variables of the spec override these."""
+    """Environment variables of every container. Variables of the spec override these variables."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What to execute, and how."""
+    """A program to execute, with its arguments, environment and working directory."""
 
     executable: str
     argv: tuple[str, ...]
@@ -68,8 +68,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
     """Resolve, expand and rewrite one container's spec.
 
-    Raises: ContainerConfigError when an object that it refers to is missing; ContainerStartError
-        when its program is.
+    Raises: ContainerConfigError when an object is missing that the spec refers to;
+        ContainerStartError when the program is missing
     """
     rewrite_path = PathRewriter(view.mounts)
     rewrite_host = HostRewriter(view.pod["metadata"]["namespace"], view.services)
@@ -82,7 +82,9 @@ def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
 
 
 def environment(container: Object, view: PodView, lookup: Lookup) -> dict[str, str]:
-    """The variables, before paths and hosts are rewritten. Later ones may use earlier ones.
+    """The environment variables of a container, before `launch` rewrites their paths and hosts.
+
+    A variable may refer to an earlier variable.
 
     Raises: ContainerConfigError
     """
@@ -112,7 +114,10 @@ def _env_from(source: Object, lookup: Lookup) -> dict[str, str]:
 
 
 def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Lookup) -> str | None:
-    """The value; None leaves the variable unset: an optional reference without target."""
+    """The value of one environment variable.
+
+    Returns: None if an optional reference has no target; the container then lacks the variable
+    """
     source = variable.get("valueFrom")
     if not source:
         return expand(str(variable.get("value") or ""), env)
@@ -151,7 +156,7 @@ def field_value(path: str, pod: Object, pod_ip: str, host_ip: str) -> str:
 
 
 def object_data(resource: Resource, object_: Object) -> dict[str, bytes]:
-    """The keys of a ConfigMap or Secret, decoded."""
+    """The keys and the decoded values of a ConfigMap or Secret."""
     if resource is SECRETS:
         return {key: base64.b64decode(v) for key, v in (object_.get("data") or {}).items()}
     texts = {key: str(v).encode() for key, v in (object_.get("data") or {}).items()}
@@ -160,7 +165,11 @@ def object_data(resource: Resource, object_: Object) -> dict[str, bytes]:
 
 
 def _data(resource: Resource, reference: Object, lookup: Lookup) -> dict[str, bytes] | None:
-    """The object's data; None: it is optional and does not exist."""
+    """The data of a ConfigMap or Secret that a spec refers to.
+
+    Returns: None if the object does not exist and the reference is optional
+    Raises: ContainerConfigError if the object does not exist and the reference is not optional
+    """
     name = str(reference.get("name"))
     object_ = lookup(resource, name)
     if object_ is not None:
@@ -200,7 +209,10 @@ def _argv(container: Object, images: Mapping[str, Image]) -> list[str]:
 
 
 def _working_directory(container: Object, view: PodView, rewrite_path: Callable[[str], str]) -> str:
-    """The real path of workingDir. One that this machine does not have lies below the root."""
+    """The real path of workingDir.
+
+    A path that is neither in a mount nor on this machine is below the container's root.
+    """
     wanted = str(container.get("workingDir") or "/")
     real = rewrite_path(wanted)
     if real == wanted:
@@ -211,7 +223,7 @@ def _working_directory(container: Object, view: PodView, rewrite_path: Callable[
 
 
 def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
-    """Path of the program. Raises: ContainerStartError when the machine has no such program"""
+    """The path of a program. Raises: ContainerStartError when the machine has no such program"""
     if "/" in command:
         path = os.path.join(cwd, command)
         found = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
@@ -226,9 +238,9 @@ def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
 
 
 def service_hosts(services: Iterable[Object], pods: Iterable[Object]) -> list[ServiceHost]:
-    """The address of each Service: its cluster IP; of a headless Service the address of one pod.
+    """The address of each Service: the cluster IP, or for a headless Service the IP of one pod.
 
-    A headless Service without a pod that has an address is left out.
+    The result does not contain a headless Service if none of its pods has an address.
     """
     everyone = list(pods)
     hosts = []

@@ -1,10 +1,12 @@
-"""Log files of containers: a time before each line, bounded size, readable while they grow.
+"""Log files of containers: each line has a time, each file has a largest size.
+
+Clients can read a log while its container runs.
 
     containers/<name>/logs/<run>.log      <run> counts the container's starts, from 0
     containers/<name>/logs/<run>.log.1    the part before the last rotation
 
-One line of a file is `<RFC 3339 time> <F|P> <text>`. F: a full line; P: a part, the next line
-continues it. Written by container, read for the API's /log.
+One line of a file is `<RFC 3339 time> <F|P> <text>`. F marks a full line. P marks a part of a line
+that the next line continues. `container` writes the files. The API reads the files for /log.
 """
 
 import asyncio
@@ -26,12 +28,14 @@ LOG_LIMIT_BYTES: Final = 10 << 20
 
 
 class LogWriter:
-    """Writes one run's output. `write` never raises: on a full disk output is lost, no container.
+    """Writes the output of one run. `write` never raises, so a full disk ends no container.
+
+    On a full disk the output is lost.
 
     Args:
-        path: file of the run
-        limit_bytes: a longer file is rotated; one rotated file is kept
-        stamp: UTC now
+        path: log file of the run
+        limit_bytes: a file beyond this size is rotated; one rotated file stays
+        stamp: UTC clock
     """
 
     def __init__(
@@ -40,12 +44,12 @@ class LogWriter:
         self.path = path
         self._limit_bytes = limit_bytes
         self._stamp = stamp
-        self._pending = b""  # the last line, until its newline comes
+        self._pending = b""  # the last line, as long as its newline is missing
         self._size_bytes = 0
         self._failed = False
         self._file: BinaryIO | None = None
         self.is_open = True
-        self.changed = asyncio.Event()  # set at the next change, then replaced by a new one
+        self.changed = asyncio.Event()  # set at the next change; each change has a new Event
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")  # a run without output has an empty log
         rotated(path).unlink(missing_ok=True)
@@ -59,7 +63,7 @@ class LogWriter:
         self._append(entries)
 
     def close(self) -> None:
-        """The run has ended. A last line without newline is written as a part."""
+        """Close the log after the run's end. Write a last line without newline as a part."""
         if self._pending:
             self._append([(b"P", self._pending)])
             self._pending = b""
@@ -110,10 +114,13 @@ def rotated(path: Path) -> Path:
 async def read_log(
     path: Path, query: LogQuery, writer: Callable[[], LogWriter | None]
 ) -> AsyncIterator[bytes]:
-    """The log of one run, in pieces; with `follow` until the run's end.
+    """The log of one run, in pieces. With `query.follow` the log continues until the run ends.
 
-    Args: writer: returns the run's writer; None: the run began before the cluster's last start
-    Raises: FileNotFoundError when that run has no log
+    Args:
+        path: log file of the run
+        writer: returns the writer of the log; returns None if the run began before the last
+            start of the cluster
+    Raises: FileNotFoundError when the run has no log
     """
     since = times.utc_now() - timedelta(seconds=query.since_s) if query.since_s else None
     with contextlib.ExitStack() as stack:
@@ -133,7 +140,7 @@ async def read_log(
 
 
 def _tail(lines: Iterator[bytes], count: int) -> deque[bytes]:
-    """The last `count` lines of the container; the parts of a long line count as one."""
+    """The last `count` lines of a log. The parts of a long line count as one line."""
     kept: deque[bytes] = deque(maxlen=count)
     whole = b""
     for line in lines:
@@ -149,7 +156,7 @@ def _tail(lines: Iterator[bytes], count: int) -> deque[bytes]:
 async def _follow(
     path: Path, current: BinaryIO | None, writer: Callable[[], LogWriter | None]
 ) -> AsyncIterator[bytes]:
-    """Yield what is appended from now on, also after rotations."""
+    """Yield the lines that the writer appends from now on, also after rotations."""
     file = current
     try:
         while source := writer():
@@ -179,7 +186,7 @@ def _open(path: Path) -> BinaryIO | None:
 
 
 def _is_same(path: Path, file: BinaryIO) -> bool:
-    """False when `path` is another file now, after a rotation."""
+    """Whether `path` is still the open file. A rotation puts another file there."""
     try:
         return path.stat().st_ino == Path(f"/proc/self/fd/{file.fileno()}").stat().st_ino
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""The Node objects of the cluster, one per kubelet.
+"""The Node objects of the cluster, one for each kubelet.
 
-Called by cluster at its start. A node whose name begins with "cloud" has the cloud role, any other
-node the edge role. There are no heartbeats: every node is ready while the cluster runs.
+`cluster` calls this module at its start. A node whose name begins with "cloud" has the cloud role.
+Any other node has the edge role. Nodes send no heartbeats: every node is ready while the cluster
+runs.
 """
 
 import os
@@ -20,7 +21,9 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 def register_nodes(
     store: Store, network: Network, names: Sequence[str], now: Clock
 ) -> dict[str, str]:
-    """Create, update and delete Nodes, so that exactly these exist. Old ones keep addresses.
+    """Create, update and delete Nodes, so that exactly the nodes in `names` exist.
+
+    A node that existed before keeps its address.
 
     Returns: name -> InternalIP
     Raises: AddressesExhausted for more than 254 nodes; errors.APIError for an invalid name
@@ -46,7 +49,7 @@ def _next(free: Iterator[str]) -> str:
 
 
 def _write(store: Store, present: Object | None, node: Object) -> None:
-    """Keep labels of users. Write the status only when the address differs."""
+    """Write one Node. Keep the labels of users. Write the status only for a new address."""
     if present is None:
         store.create(NODES, node)
         return

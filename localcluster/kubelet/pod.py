@@ -1,7 +1,8 @@
-"""One pod on one node: its address, its volumes, its containers, its status, its end.
+"""Runs one pod on one node: its address, its volumes, its containers, its status, its end.
 
-Called by kubelet, which passes each newer version of the pod object. The status is written only
-when it differs from the one in the API. A write that fails is retried; the containers run on.
+`kubelet` calls this module and passes each newer version of the pod object. The pod writes a status
+only when the status differs from the status in the API. After a failed write the pod tries again
+later, and the containers continue to run.
 """
 
 import asyncio
@@ -49,12 +50,12 @@ STATUS_RETRY_S = 2.0
 
 
 class PodHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What all kubelets of a cluster use."""
+    """The parts and settings that all kubelets of a cluster share."""
 
     store: Store
     reaper: Reaper
     addresses: AddressPool
-    """For pods."""
+    """Free addresses for pods."""
     pods_directory: Path
     base_env: Mapping[str, str]
     images: Mapping[str, Image]
@@ -63,8 +64,11 @@ class PodHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pod:
-    """Args: pod: its object in the API; node_ip: address of its node
+    """Runs the containers of one pod and writes the pod's status.
 
+    Args:
+        pod: object of the pod in the API
+        node_ip: address of the pod's node
     Raises: AddressesExhausted
     """
 
@@ -77,21 +81,21 @@ class Pod:
         self._facts = self._decide_facts(node_ip)
         self._mounts: dict[str, dict[str, str]] = {}
         self._writers: dict[str, LogWriter] = {}
-        self._halted = asyncio.Event()  # set: no container may run any more
-        self._ending = asyncio.Event()  # set: the pod is being deleted
+        self._halted = asyncio.Event()  # when set, no container may run any more
+        self._ending = asyncio.Event()  # when set, the pod is being deleted
         self._is_status_frozen = False
         self._is_expired = False
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._status_timer: asyncio.TimerHandle | None = None
         context = self._context()
-        # An init container that succeeded is not run again, so Always means OnFailure for it.
+        # A successful init container must not run again, so Always means OnFailure here.
         init_policy = "Never" if context.policy == "Never" else "OnFailure"
         self._inits = self._containers("init", context, init_policy)
         self._mains = self._containers("", context, context.policy)
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and name."""
+        """Namespace and name of the pod."""
         metadata = self._object["metadata"]
         return metadata["namespace"], metadata["name"]
 
@@ -100,44 +104,48 @@ class Pod:
         return float(self._object["spec"].get("terminationGracePeriodSeconds") or 0)
 
     def writer(self, path: Path) -> LogWriter | None:
-        """The writer of that log, if its run began since the cluster started."""
+        """The writer of the log at `path`; None if the run began before the cluster's start."""
         return next((writer for writer in self._writers.values() if writer.path == path), None)
 
     def observe(self, pod: Object) -> None:
-        """Take a newer version of the object. Its deadline may have changed."""
+        """Take a newer version of the pod object. The deadline of the pod may have changed."""
         self._object = pod
         self._set_deadline()
 
     def terminate(self, grace_s: float, *, keep: bool = False) -> None:
-        """End the containers; then `run` returns. A later call can only shorten the grace.
+        """End the containers. Then `run` returns. A later call can only shorten the grace.
 
-        Args: keep: leave the status in the API as it is, since only the cluster stops
+        Args:
+            keep: do not change the status in the API, because the cluster stops and the pod stays
         """
         self._is_status_frozen = self._is_status_frozen or keep
         self._halt(grace_s)
         self._ending.set()
 
     async def run(self) -> None:
-        """From admission until the pod is terminated; its containers may end earlier."""
+        """Run the pod until it is terminated. The containers of the pod may end earlier."""
         try:
             self._set_deadline()
             while not await self._have_containers_ended():
                 await self._pause(RETRY_MAX_S)
-            self._publish()  # a deadline may have ended it before anything ran
+            self._publish()  # a deadline may have ended the pod before a container ran
             await self._ending.wait()
         finally:
             self._cancel_deadline()
             self._cancel_status_timer()
 
     def release(self) -> None:
-        """Release its address and remove its files, before it is deleted from the API."""
+        """Release the pod's address and remove its files. The pod's object still exists."""
         self._host.addresses.release(self._facts.pod_ip)
         self._files.remove()
 
     # Running the containers
 
     async def _have_containers_ended(self) -> bool:
-        """Run the containers. Returns: False after an error of ours: run them again."""
+        """Run the containers until they end.
+
+        Returns: False after an error of the kubelet itself; the caller must then try again
+        """
         try:
             await self._run_containers()
         except Exception as error:  # an error in one pod must not end the others
@@ -147,7 +155,10 @@ class Pod:
         return True
 
     def _set_deadline(self) -> None:
-        """Counted from the pod's startTime, which may be before this start of the cluster."""
+        """Set a timer for activeDeadlineSeconds of the pod.
+
+        The deadline counts from the pod's startTime, which may be before the start of the cluster.
+        """
         self._cancel_deadline()
         deadline_s = self._object["spec"].get("activeDeadlineSeconds")
         if deadline_s is None or self._halted.is_set():
@@ -160,7 +171,7 @@ class Pod:
         self._deadline_timer = loop.call_later(left_s, self._expire)
 
     def _expire(self) -> None:
-        """End the containers; the pod stays as Failed, with its logs."""
+        """End the containers at the deadline. The pod stays in phase Failed, with its logs."""
         if is_ended(self._object):
             return
         self._is_expired = True
@@ -190,7 +201,11 @@ class Pod:
                 tasks.create_task(container.run(), name=name)
 
     def _set_waiting(self, containers: Sequence[Container], reason: str, message: str = "") -> None:
-        """Set the waiting reason of containers that never ran; others wait for `containers`."""
+        """Set the waiting reason of the containers that have never run.
+
+        `containers` get `reason`. All other containers wait for these, with the reason
+        PodInitializing.
+        """
         for container in (*self._inits, *self._mains):
             record = container.record
             if "waiting" in record.state and not record.last_state:
@@ -198,7 +213,11 @@ class Pod:
                 record.state = waiting(reason, message) if is_next else waiting("PodInitializing")
 
     async def _mount(self, first: Sequence[Container]) -> None:
-        """Mount the volumes, retrying until it works. `first`: the containers to run first."""
+        """Mount the volumes. After a failure try again, until all volumes are mounted.
+
+        Args:
+            first: the containers that run first; their status shows a failure
+        """
         delay_s, last_error = RETRY_FIRST_S, ""
         while not self._halted.is_set():
             try:
@@ -214,8 +233,8 @@ class Pod:
                 if str(error) != last_error:
                     last_error = str(error)
                     self._events.warning(self._object, "FailedMount", last_error)
-                    # Kubernetes tells this by Events only. On a laptop nobody prepares the paths
-                    # of a node, so the status tells it too.
+                    # Kubernetes reports a failed mount by Events only. On a laptop the paths of a
+                    # node are often missing, so the status reports the failed mount, too.
                     self._set_waiting(first, "CreateContainerConfigError", last_error)
                     self._publish()
             await self._pause(delay_s)
@@ -227,7 +246,7 @@ class Pod:
             async with asyncio.timeout(delay_s):
                 await self._halted.wait()
 
-    # What containers need
+    # Values and callbacks for the containers
 
     def _context(self) -> PodContext:
         spec = self._object["spec"]
@@ -247,7 +266,7 @@ class Pod:
         )
 
     def _containers(self, kind: str, context: PodContext, policy: str) -> list[Container]:
-        """Args: kind: "init" or "" """
+        """The pod's init containers if `kind` is "init"; its other containers if `kind` is ""."""
         status, spec = self._object.get("status") or {}, self._object["spec"]
         field = "initContainers" if kind else "containers"
         known = {
@@ -291,7 +310,7 @@ class Pod:
             return None
 
     def _open_log(self, container: str, run: int) -> LogWriter:
-        """Begin the log of a run; of earlier runs only the latest log stays."""
+        """Open the log of a run. Delete the logs of all earlier runs except the latest one."""
         path = log_path(self._files, container, run)
         old = log_path(self._files, container, run - 2)
         for file in (old, rotated(old)):
@@ -300,10 +319,10 @@ class Pod:
         self._writers[container] = writer
         return writer
 
-    # Status
+    # The status of the pod
 
     def _find_start(self) -> datetime:
-        """The startTime in the API, in whole seconds; else now."""
+        """When the pod started: the startTime in the API (whole seconds); for a new pod, now."""
         with contextlib.suppress(ValueError):
             return parse(str((self._object.get("status") or {}).get("startTime")))
         return self._host.now()
@@ -318,7 +337,7 @@ class Pod:
         return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._started))
 
     def _publish(self) -> None:
-        """Write the status if it differs from the one in the API."""
+        """Write the pod's status if it differs from the status in the API."""
         if self._is_status_frozen:
             return
         status = pod_status(
@@ -329,7 +348,7 @@ class Pod:
             rfc3339(self._host.now()),
             is_expired=self._is_expired,
         )
-        # A deep copy: the records change later, and `self._object` must not change with them.
+        # Make a deep copy, because the records change later and `self._object` must not change.
         status = msgspec.json.decode(msgspec.json.encode(status))
         if status == self._object.get("status"):
             return
@@ -338,7 +357,7 @@ class Pod:
             written = {"metadata": names, "status": status}
             self._object = self._host.store.update(PODS, written, subresource="status")
         except (errors.NotFound, errors.Conflict):
-            return  # deleted by force; the kubelet sees that change too
+            return  # a client deleted the pod by force; the kubelet sees this, too
         except errors.APIError as error:
             log.warning("pod status not written", pod=self._where, error=error.message)
             self._cancel_status_timer()
@@ -360,5 +379,5 @@ class Pod:
 
 
 def log_path(directory: PodDirectory, container: str, run: int) -> Path:
-    """The log file of a container's run; runs count from 0."""
+    """The path of the log of one run. The first run of a container has number 0."""
     return directory.container(container) / "logs" / f"{run}.log"

@@ -1,8 +1,8 @@
 """Startup, readiness and liveness probes of one running container.
 
-Called by container, which runs the commands of exec probes and acts on the verdicts. Periods and
-thresholds are those of the spec, with Kubernetes' defaults. A gRPC probe always fails, with a
-message that gRPC is not supported.
+`container` calls this module, runs the commands of exec probes and acts on the verdicts. The spec
+sets the periods and thresholds. Their defaults are the same as in Kubernetes. A gRPC probe always
+fails, with a message that gRPC is not supported.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ import msgspec
 from localcluster.objects.resources import Object
 
 Exec = Callable[[Sequence[str]], Awaitable[int]]
-"""Runs a command as the container would; returns its exit code."""
+"""Runs a command in the environment of the container. Returns the exit code."""
 
 
 class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Addresses of a container, and how to run a command in it."""
+    """The address and the ports of a container, and a function that runs a command in it."""
 
     pod_ip: str
     ports: dict[str, int]
-    """Container ports by name."""
+    """Port name -> port number."""
     exec: Exec
 
 
 class ProbeFailed(Exception):
-    """One attempt failed; the text says why."""
+    """One attempt of a probe failed. The text of the error says why."""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A probe of a container's spec; the check itself is left as the API has it."""
+    """A probe of a container's spec. The fields of the check have the form of the API."""
 
     initial_delay_seconds: float = 0
     period_seconds: float = 10
@@ -46,13 +46,17 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def parse_probe(container: Object, kind: str) -> Probe | None:
-    """Args: kind: startupProbe, readinessProbe or livenessProbe."""
+    """The probe of a container's spec; None if the spec does not have this probe.
+
+    Args:
+        kind: startupProbe, readinessProbe or livenessProbe
+    """
     spec = container.get(kind)
     return msgspec.convert(spec, Probe, strict=False) if spec else None
 
 
 async def attempt(probe: Probe, target: ProbeTarget) -> None:
-    """Raises: ProbeFailed"""
+    """Probe the container once. Raises: ProbeFailed"""
     try:
         async with asyncio.timeout(probe.timeout_seconds):
             await _check(probe, target)
@@ -85,7 +89,7 @@ def _address(check: Object, target: ProbeTarget) -> tuple[str, int]:
 
 
 async def _http_get(check: Object, target: ProbeTarget) -> None:
-    """Send a GET; a status from 200 to 399 is a success."""
+    """Send a GET request to the container. A status from 200 to 399 is a success."""
     host, port = _address(check, target)
     reader, writer = await asyncio.open_connection(host, port, ssl=_tls(check))
     try:
@@ -105,7 +109,10 @@ async def _http_get(check: Object, target: ProbeTarget) -> None:
 
 
 def _tls(check: Object) -> ssl.SSLContext | None:
-    """As in Kubernetes, an HTTPS probe does not verify the certificate."""
+    """The TLS context of an HTTPS probe; None for HTTP.
+
+    As in Kubernetes, an HTTPS probe does not verify the certificate.
+    """
     if check.get("scheme") != "HTTPS":
         return None
     context = ssl.create_default_context()
@@ -122,14 +129,16 @@ async def watch_probe(
     changed: Callable[[bool], None],
     failed: Callable[[str], None],
 ) -> None:
-    """Probe until cancelled. Calls `changed(healthy)` when a threshold is reached.
+    """Probe a container until cancelled. Call `changed(healthy)` when the verdict changes.
 
     Args:
         healthy: the verdict before the first attempt
-        failed: called with the reason of a failure, unless the attempt before failed with the same
+        changed: called when so many attempts in a row contradict the verdict as the threshold says
+        failed: called with the reason of a failure, unless the previous attempt failed for the
+            same reason
     """
     await asyncio.sleep(probe.initial_delay_seconds)
-    contrary = 0  # attempts in a row that contradict the verdict
+    contrary = 0  # how many attempts in a row contradict the verdict
     last_failure = ""
     while True:
         why = await _failure(probe, target)
@@ -144,7 +153,7 @@ async def watch_probe(
 
 
 async def wait_for_startup(probe: Probe, target: ProbeTarget) -> str:
-    """Wait for a startup probe. Returns: "" after a success, else the last failure."""
+    """Wait for a startup probe. Returns: "" after a success, else why the last attempt failed."""
     await asyncio.sleep(probe.initial_delay_seconds)
     why = ""
     for _ in range(probe.failure_threshold):

@@ -1,9 +1,10 @@
-"""Runs the process group of one container; none of them outlives the cluster.
+"""Runs the process group of one container. No process group outlives the cluster.
 
-Called by container and probes. A container is a session of its own: signals go to
-the whole group, and when its first process ends the rest is killed, as with a container's PID 1.
-A pidfd tells the exit, without threads or polling. stdout and stderr share one pipe, which keeps
-their order; its content goes to `sink`.
+`container` calls this module. Each container has a process session of its own, so signals go to the
+whole group. When the first process of a group ends, this module kills the other processes, as a
+kernel does after the end of a container's PID 1. A pidfd reports the exit, without threads or
+polling. stdout and stderr share one pipe, which keeps the order of the output. The function `sink`
+gets the output.
 """
 
 import asyncio
@@ -24,13 +25,15 @@ _REAPER: Final = str(Path(__file__).with_name("reaper.py"))
 _ISOLATED: Final = (sys.executable, "-I", "-S")
 
 DRAIN_S: Final = 2.0
-"""Seconds after the exit in which output of a process that left the group is still read."""
+"""Seconds. After the exit, the output is read for this long, because a process that left the group
+may still write."""
 
 
 class Reaper:
-    """The process that kills the containers of a cluster that died. `close` ends it.
+    """A process that kills all containers when the cluster's process dies. `close` ends the reaper.
 
-    Args: directory: the state directory; `ps` shows it
+    Args:
+        directory: the state directory, which `ps` shows
     """
 
     def __init__(self, directory: Path) -> None:
@@ -52,9 +55,10 @@ class Reaper:
         return self._process.pid
 
     async def guard(self) -> None:
-        """Wait for its end; while the cluster runs, only somebody else can have killed it.
+        """Wait until the reaper ends. The cluster cancels this wait before it ends the reaper.
 
-        Raises: ClusterError, always: without it containers might outlive the cluster.
+        Raises: ClusterError when another process killed the reaper, because without the reaper
+            containers might outlive the cluster
         """
         pidfd = os.pidfd_open(self._process.pid)
         try:
@@ -64,8 +68,8 @@ class Reaper:
         raise ClusterError(f"the process that guards the containers, {self.pid}, was killed")
 
     def withdraw(self, group: int) -> None:
-        # The pipe is broken if somebody killed the reaper. The containers then still end with an
-        # orderly stop of this cluster.
+        # The pipe is broken if another process killed the reaper. An orderly stop of the cluster
+        # ends the containers in this case, too.
         with contextlib.suppress(BrokenPipeError):
             os.write(self.descriptor, b"-%d\n" % group)
 
@@ -81,9 +85,9 @@ class Reaper:
 
 
 class ContainerProcess:
-    """A started process group. Await `wait`, and always call `close` at the end.
+    """A running process group. Its owner awaits `wait` and must call `close` at the end.
 
-    Raises: OSError when the system cannot start another process.
+    Raises: OSError when the system cannot start another process
     """
 
     def __init__(self, launch: Launch, reaper: Reaper, sink: Callable[[bytes], None]) -> None:
@@ -120,7 +124,10 @@ class ContainerProcess:
         return self._popen.pid
 
     async def wait(self) -> int:
-        """Wait for the exit and the end of the output. Returns: exit code, or 128 + signal."""
+        """Wait for the exit of the first process and for the end of the output.
+
+        Returns: the exit code; 128 + the signal's number if a signal ended the process
+        """
         await _readable(self._pidfd)
         code = self._reap()
         with contextlib.suppress(TimeoutError):
@@ -129,13 +136,13 @@ class ContainerProcess:
         return code
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the whole group. Does nothing after its end."""
+        """Send a signal to the whole process group. Does nothing after the end of the group."""
         if self._exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
 
     def close(self) -> None:
-        """Kill what still runs and release everything. A second call does nothing."""
+        """Kill the remaining processes and close the pipe. A second call does nothing."""
         self._reap()
         self._output.close()
         if self._pidfd >= 0:
@@ -144,7 +151,7 @@ class ContainerProcess:
 
     def _reap(self) -> int:
         if self._exit_code is None:
-            # The leader is not reaped yet, so the kernel gives its number to no other group.
+            # The first process is not reaped yet, so no other process group can have its number.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
             self._reaper.withdraw(self._popen.pid)
@@ -154,7 +161,7 @@ class ContainerProcess:
 
 
 class _Output:
-    """Reads a pipe until end of file."""
+    """Reads the output of a container from a pipe, until the end of file."""
 
     def __init__(
         self, descriptor: int, sink: Callable[[bytes], None], ended: asyncio.Future[None]

@@ -1,11 +1,13 @@
-"""Kills every container when the cluster's process has ended, for whatever reason.
+"""Kills every container when the cluster's process has ended, after any kind of end.
 
     python -I -S reaper.py DIRECTORY < pipe
 
-Run by process as a script, never imported. Reads "+PGID" and "-PGID" lines, from the
-containers' shims and from the cluster. End of file means that the cluster died: it alone keeps the
-write end open. A group is withdrawn before its leader is reaped, so no number on the list can be
-that of another group. DIRECTORY is the state directory; it is there for `ps` to show.
+`process` runs this file as a script and never imports it. The script keeps a list of process
+groups. The shim of a container sends "+PGID" to add the container's group. The cluster sends
+"-PGID" to withdraw a group. Only the cluster keeps the write end of the pipe open, so end of file
+means that the cluster died. The cluster withdraws a group before it reaps the group's first
+process. So no other group can have a number of the list. DIRECTORY is the state directory, which
+`ps` shows.
 """
 
 import contextlib

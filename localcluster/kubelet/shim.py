@@ -1,9 +1,9 @@
-"""Becomes a container's process. Run by process as a script, never imported.
+"""Becomes a container's process. `process` runs this file as a script and never imports it.
 
     python -I -S shim.py REAPER_FD EXECUTABLE ARGV…
 
-First it sends its process group to the reaper, then it executes the program. So the reaper knows
-every container from its first instruction on.
+The script first sends its process group to the reaper. Then the script executes the program. So the
+reaper knows every container before the container's program begins.
 """
 
 import os
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     descriptor, executable, *argv = sys.argv[1:]
     os.write(int(descriptor), b"+%d\n" % os.getpid())
     os.close(int(descriptor))
-    # Python ignores these two signals; the program expects their default.
+    # Python ignores these two signals. The program expects the default action of each signal.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:

@@ -1,7 +1,7 @@
-"""Computes the status of a pod from the records of its containers. Pure; used by the kubelet.
+"""Computes the status of a pod from the records of its containers. Pure; the kubelet calls this.
 
-States, phases, reasons and messages are those of Kubernetes' kubelet, so that kubectl and every
-controller understand them.
+This module uses the states, phases, reasons and messages of Kubernetes' kubelet, so that kubectl
+and every controller understand the status.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadlin
 
 @dataclass
 class ContainerRecord:
-    """The state of one container; `state` and `last_state` are as in containerStatuses."""
+    """The state of one container. `state` and `last_state` have the form of containerStatuses."""
 
     name: str
     image: str
@@ -33,7 +33,11 @@ class ContainerRecord:
 
     @classmethod
     def restored(cls, container: Object, status: Object | None) -> Self:
-        """The record that a containerStatuses entry holds; a new one if there is none."""
+        """The record of a container, read from its entry in containerStatuses.
+
+        Args:
+            status: the entry; None gives a new record
+        """
         record = cls(container["name"], str(container.get("image", "")))
         if status:
             record.state = status.get("state") or waiting("ContainerCreating")
@@ -44,18 +48,18 @@ class ContainerRecord:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of a terminated container; None while it waits or runs."""
+        """Exit code of a terminated container; None while the container waits or runs."""
         ended = self.state.get("terminated")
         return None if ended is None else int(ended["exitCode"])
 
     @property
     def next_run(self) -> int:
-        """The restart_count that the next run will have."""
+        """Number of the container's next run: the restart_count during this run."""
         has_run = bool(self.last_state) or "terminated" in self.state
         return self.restart_count + (1 if has_run else 0)
 
     def run(self, state: Object, container_id: str) -> None:
-        """A new run has begun."""
+        """Record the start of a new run."""
         self.restart_count = self.next_run
         if "terminated" in self.state:
             self.last_state = self.state
@@ -67,7 +71,7 @@ class ContainerRecord:
         self.ready = self.started = False
 
     def wait(self, state: Object) -> None:
-        """Wait for the next run; a run that ended becomes the last state."""
+        """Record that the container waits for its next run. An ended run becomes `last_state`."""
         if "terminated" in self.state:
             self.last_state = self.state
         self.state = state
@@ -88,7 +92,7 @@ class ContainerRecord:
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is fixed before a pod's containers run."""
+    """The facts that are fixed before a pod's containers run: addresses and start time."""
 
     host_ip: str
     pod_ip: str
@@ -112,7 +116,11 @@ def terminated(
     reason: str = "",
     message: str = "",
 ) -> Object:
-    """Args: exit_code: 128 + the signal's number if a signal ended the process"""
+    """The state of a container that has ended.
+
+    Args:
+        exit_code: 128 + the signal's number if a signal ended the process
+    """
     ended: Object = {
         "exitCode": exit_code,
         "reason": reason or ("Completed" if exit_code == 0 else "Error"),
@@ -134,9 +142,10 @@ def pod_status(
     *,
     is_expired: bool = False,
 ) -> Object:
-    """The whole status; conditions that did not change keep their transition time.
+    """The whole status of a pod. Unchanged conditions keep their transition time.
 
-    Args: is_expired: activeDeadlineSeconds has passed; the pod fails when no container runs
+    Args:
+        is_expired: activeDeadlineSeconds has passed, so the pod fails when no container runs
     """
     policy = str(pod["spec"].get("restartPolicy", "Always"))
     is_cut_short = is_expired and not any("running" in each.state for each in (*inits, *containers))
@@ -165,7 +174,7 @@ def pod_status(
 def pod_phase(
     policy: str, inits: Sequence[ContainerRecord], containers: Sequence[ContainerRecord]
 ) -> str:
-    """Pending, Running, Succeeded or Failed.
+    """The phase of a pod: Pending, Running, Succeeded or Failed.
 
     Source: Kubernetes' documentation of the pod lifecycle.
     """

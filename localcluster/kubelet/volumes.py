@@ -1,14 +1,14 @@
-"""A pod's directory: the content of its volumes, and a symlink for each mount.
+"""The directory of a pod: the content of the volumes, and a symlink for each mount.
 
     pods/<uid>/
       volumes/<volume>/            content of emptyDir, configMap, secret, … volumes
       containers/<name>/root/…     one symlink per mount, named by its mount path
-      containers/<name>/logs/      written by logs
+      containers/<name>/logs/      log files, see `logs`
       tmp/                         TMPDIR
 
-Called by pod. Containers are processes of this machine, so a mount is a symlink, and `expansion`
-replaces mount paths by those. readOnly is not enforced. A changed ConfigMap reaches a volume only
-with the next pod.
+`pod` calls this module. Containers are processes of this machine. So a mount is a symlink, and
+`expansion` replaces mount paths by the paths of the symlinks. The kubelet does not enforce
+readOnly. When a ConfigMap changes, only new pods get the new content.
 """
 
 import os
@@ -25,11 +25,15 @@ SECRET_MODE = 0o600
 
 
 class MountError(ClusterError):
-    """A volume cannot be mounted now; the text names the volume and the reason."""
+    """The kubelet cannot mount a volume now. The error's text names the volume and the reason."""
 
 
 class PodDirectory:
-    """Args: path: the pod's own directory; `make` creates it."""
+    """The paths in the directory of one pod. `make` creates the directory.
+
+    Args:
+        path: the pod's directory
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,24 +49,26 @@ class PodDirectory:
         return self.path / "volumes" / file_name(volume)
 
     def make(self) -> None:
-        """Raises: OSError"""
+        """Create the directory. Raises: OSError"""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.tmp.mkdir(exist_ok=True)
 
     def remove(self) -> None:
-        """Remove all. Never follows a symlink, so the content of a hostPath stays."""
+        """Remove the directory. Symlinks are not followed, so the content of a hostPath stays."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def file_name(name: str) -> str:
-    """The name as one path component, never "." or ".."."""
+    """The name in a form that is one path component and never "." or ".."."""
     return quote(name, safe="").replace(".", "%2E")
 
 
 def mount_volumes(
     pod: Object, directory: PodDirectory, lookup: Lookup, pod_ip: str, host_ip: str
 ) -> dict[str, dict[str, str]]:
-    """Write the pod's volumes and link them into each container's root. May be repeated.
+    """Write the pod's volumes and link the volumes into each container's root.
+
+    A second call writes and links the volumes again.
 
     Returns: for each container, mount path -> path on this machine
     Raises: MountError; OSError when the state directory is full or read-only
@@ -80,7 +86,7 @@ def mount_volumes(
 
 
 class _VolumeWriter:
-    """Writes the volumes of one pod; each method returns the path of the volume's content."""
+    """Writes the volumes of one pod."""
 
     def __init__(
         self, pod: Object, directory: PodDirectory, lookup: Lookup, pod_ip: str, host_ip: str
@@ -99,7 +105,7 @@ class _VolumeWriter:
         }
 
     def write(self, volume: Object) -> Path:
-        """Raises: MountError, OSError"""
+        """Write one volume. Returns: path of its content. Raises: MountError, OSError"""
         for kind, source in volume.items():
             if kind in self._kinds:
                 return self._kinds[kind](str(volume["name"]), source or {})
@@ -127,7 +133,7 @@ class _VolumeWriter:
         return path
 
     def _files(self, volume: str, part: Object) -> dict[str, tuple[bytes, int]]:
-        """Path in the volume -> content and mode."""
+        """The files of a volume: path in the volume -> content and mode."""
         if "configMap" in part:
             return self._keys(volume, CONFIGMAPS, part["configMap"], 0o644)
         if "secret" in part:
@@ -164,7 +170,10 @@ class _VolumeWriter:
 
 
 def _host_path(name: str, source: Object) -> Path:
-    """Check the hostPath as its type says; create it only for a type …OrCreate."""
+    """The path of a hostPath volume, after a check against the volume's type.
+
+    The kubelet creates a missing path only for a type …OrCreate. Raises: MountError
+    """
     path, kind = Path(str(source.get("path"))), str(source.get("type") or "")
     is_kind: dict[str, Callable[[], bool]] = {
         "Directory": path.is_dir,
@@ -190,7 +199,7 @@ def _host_path(name: str, source: Object) -> Path:
 
 
 def _make_host_path(path: Path, kind: str) -> None:
-    """Raises: OSError"""
+    """Create the path if its type asks for this. Raises: OSError"""
     if kind == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True)
     elif kind == "FileOrCreate":
@@ -209,7 +218,10 @@ def _write_file(directory: Path, name: str, content: bytes, mode: int, *, volume
 
 
 def _link(container: Object, root: Path, volumes: Mapping[str, Path]) -> dict[str, str]:
-    """Link the container's mounts, outer ones first. Returns: mount path -> real path."""
+    """Create a symlink for each mount of a container. Outer mounts come first.
+
+    Returns: mount path -> path of the symlink
+    """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     mounts: dict[str, str] = {}
@@ -226,7 +238,11 @@ def _link(container: Object, root: Path, volumes: Mapping[str, Path]) -> dict[st
 
 
 def _link_path(root: Path, path: str, mounts: Mapping[str, str], *, index: int) -> Path:
-    """A mount below another mount lies in .nested: a symlink there would change that volume."""
+    """The path of the symlink for one mount.
+
+    The symlink of a mount below another mount is in .nested. A symlink inside the outer mount would
+    change the outer volume.
+    """
     if any(path.startswith(outer + "/") for outer in mounts):
         root = root / ".nested" / str(index)
     return root / path.lstrip("/")

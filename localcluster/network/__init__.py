@@ -1,1 +1,1 @@
-"""Addresses of pods and Services on loopback, and the proxy of the Services."""
+"""The network: loopback addresses of pods and Services, and the proxy of the Services."""

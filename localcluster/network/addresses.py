@@ -1,14 +1,15 @@
-"""The loopback network of one cluster: its claim, and pools of free addresses.
+"""The loopback network of one cluster: the claim of the network, and pools of free addresses.
 
-Every cluster owns one 127.X.0.0/16, X in 64..254, so two clusters on one machine never share an
-address. A listening socket on 127.X.255.254:6443 is the claim; the kernel closes that socket when
-the process ends, for whatever reason. Linux answers on every 127.0.0.0/8 address without set-up.
+Every cluster owns one network 127.X.0.0/16 with X in 64..254, so two clusters on one machine never
+share an address. A cluster claims a network by a listening socket on 127.X.255.254:6443. The kernel
+closes this socket when the process ends, after any kind of end. Linux answers on every address of
+127.0.0.0/8 without set-up.
 
     127.X.0.N      nodes
     127.X.1.N      Services
     127.X.(2+).N   pods
 
-Called by cluster, kubelet and service_proxy. Never writes to the API.
+`cluster`, `kubelet` and `service_proxy` call this module. The module never writes to the API.
 """
 
 import random
@@ -23,11 +24,11 @@ API_HOST = "255.253"
 
 
 class AddressesExhausted(ClusterError):
-    """No network is left on this machine, or no address in a range."""
+    """No free network is left on this machine, or no free address is left in a range."""
 
 
 class Network:
-    """One claimed 127.X.0.0/16; `close` releases it."""
+    """A claimed network 127.X.0.0/16. `close` releases the network."""
 
     def __init__(self, number: int, claim: socket.socket) -> None:
         self.number = number
@@ -35,7 +36,7 @@ class Network:
 
     @property
     def prefix(self) -> str:
-        """ "127.X" """
+        """The begin of all addresses of the network, like "127.64"."""
         return f"127.{self.number}"
 
     @property
@@ -59,9 +60,9 @@ class Network:
 
 
 def claim_network(recorded: int | None = None) -> Network:
-    """Claim the recorded network if it is free, else a random free one.
+    """Claim the recorded network if it is free, else a random free network.
 
-    Raises: AddressesExhausted when every network of this machine is taken.
+    Raises: AddressesExhausted when clusters use all networks of this machine
     """
     numbers = list(range(FIRST_NETWORK, LAST_NETWORK + 1))
     random.SystemRandom().shuffle(numbers)
@@ -77,7 +78,7 @@ def claim_network(recorded: int | None = None) -> Network:
 
 
 def _listen(host: str) -> socket.socket:
-    """Raises: OSError"""
+    """Open the listening socket of a claim. Raises: OSError"""
     claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         claim.bind((host, CLAIM_PORT))
@@ -89,19 +90,19 @@ def _listen(host: str) -> socket.socket:
 
 
 class AddressPool:
-    """Hands out addresses of one range, the longest unused first. Not thread-safe.
+    """The free addresses of one range. `take` gives the address that is free for the longest time.
 
-    A released address goes to the end of the queue. A client that still uses the address of a
-    deleted pod then gets a refused connection, and does not reach a new pod.
+    A released address goes to the end of the queue. So a client that still uses the address of a
+    deleted pod gets a refused connection, and does not reach a new pod. Not thread-safe.
     """
 
     def __init__(self, what: str, addresses: Iterable[str]) -> None:
         self._what = what
-        self._free = dict.fromkeys(addresses)  # ordered set
+        self._free = dict.fromkeys(addresses)  # an ordered set
         self._taken: set[str] = set()
 
     def reserve(self, address: str) -> bool:
-        """Take this address. Returns: False if it is taken or outside the range."""
+        """Take this address. Returns: False if the address is in use or outside the range."""
         if address not in self._free:
             return False
         del self._free[address]
@@ -109,7 +110,7 @@ class AddressPool:
         return True
 
     def take(self) -> str:
-        """Raises: AddressesExhausted."""
+        """Take a free address. Raises: AddressesExhausted"""
         if not self._free:
             raise AddressesExhausted(f"no address is left for one more {self._what}")
         address = next(iter(self._free))

@@ -1,9 +1,10 @@
 """Gives every Service a loopback address and forwards its connections to ready pods.
 
-Started by cluster. For each Service with a cluster IP the proxy listens on clusterIP:port and
-forwards to podIP:targetPort of the ready pods that the selector matches, round robin. It writes the
-Endpoints of each Service with a selector. Without a ready pod it closes a connection at once.
-TCP only. A headless Service (clusterIP None) has Endpoints and no listener.
+`cluster` starts the proxy. For each Service with a cluster IP the proxy listens on clusterIP:port.
+The proxy forwards a connection to podIP:targetPort of the next ready pod that the selector matches,
+round robin. Without a ready pod the proxy closes a connection at once. The proxy also writes the
+Endpoints of each Service with a selector. A headless Service (clusterIP None) has Endpoints and no
+listener. The proxy supports TCP only.
 """
 
 import asyncio
@@ -43,7 +44,11 @@ class ServicePort(msgspec.Struct, frozen=True):
 
 
 def service_ports(service: Object, pods: Sequence[Object]) -> list[ServicePort]:
-    """Args: pods: of the whole cluster. Pure."""
+    """The TCP ports of a Service. Pure.
+
+    Args:
+        pods: all pods of the cluster
+    """
     ready = [pod for pod in pods if is_selected(pod, service) and _is_serving(pod)]
     ports = []
     for port in service["spec"].get("ports") or []:
@@ -59,7 +64,10 @@ def service_ports(service: Object, pods: Sequence[Object]) -> list[ServicePort]:
 
 
 def target_port(port: Object, pod: Object) -> int | None:
-    """The port number in one pod that a Service port targets; None: the pod has no such port."""
+    """The number of the pod's port that a Service port targets.
+
+    Returns: None if the pod has no such port
+    """
     target = port.get("targetPort") or port["port"]
     if isinstance(target, int):
         return target
@@ -124,23 +132,28 @@ def _is_serving(pod: Object) -> bool:
 
 
 class ServiceProxy:
-    """Args: addresses: pool of cluster IPs."""
+    """Listens for all Services and forwards their connections.
+
+    Args:
+        addresses: pool of cluster IPs
+    """
 
     def __init__(self, store: Store, addresses: AddressPool) -> None:
         self._store = store
         self._addresses = addresses
         self._events = EventRecorder(store, component="service-proxy")
         self._queue: WorkQueue[_Key] = WorkQueue("service proxy")
-        self._listeners: dict[_Key, dict[int, _Listener]] = {}  # by port
-        self._taken: dict[_Key, str] = {}  # cluster IPs
-        self._former: dict[str, _Key] = {}  # cluster IP -> the Service that had it last
-        self._failures: dict[_Key, str] = {}  # why a Service has no listener; "": it has one
+        self._listeners: dict[_Key, dict[int, _Listener]] = {}  # Service -> port -> listener
+        self._taken: dict[_Key, str] = {}  # Service -> cluster IP
+        self._former: dict[str, _Key] = {}  # cluster IP -> the last Service with this IP
+        # Why a Service has no listener; "" for a Service with listeners.
+        self._failures: dict[_Key, str] = {}
 
     async def run(self) -> None:
-        """Run until cancelled; then close every connection."""
+        """Run the proxy until cancelled. Then close every connection."""
         unlisten = self._store.listen(self._changed)
         try:
-            # Services with an address come first, so that no other Service takes that address.
+            # Services with an address come first, so that no other Service takes their addresses.
             services = self._store.list(SERVICES).items
             for service in sorted(services, key=lambda each: not each["spec"].get("clusterIP")):
                 self._queue.add(_key(service))
@@ -179,7 +192,10 @@ class ServiceProxy:
         return await self._listen(key, service, address, service_ports(service, pods))
 
     def _cluster_ip(self, key: _Key, service: Object) -> str:
-        """The Service's cluster IP, allocated now if needed; "": it is headless or ExternalName."""
+        """The cluster IP of a Service. The proxy allocates a missing cluster IP now.
+
+        Returns: "" for a headless Service and for type ExternalName
+        """
         spec = service["spec"]
         wanted = spec.get("clusterIP") or ""
         if spec.get("type") == "ExternalName" or wanted == "None":
@@ -197,10 +213,10 @@ class ServiceProxy:
         return address
 
     def _address_for(self, key: _Key) -> str:
-        """The address that a Service of this name had last, if it is free; else any other.
+        """The last address of a Service with this name, if the address is free; else a new address.
 
-        Running processes know a Service by its address only. A Service that was deleted by mistake
-        and created again must therefore keep it.
+        Running processes know a Service only by its address. So a Service that a user deletes by
+        mistake and creates again must keep its address.
         """
         former = next((address for address, owner in self._former.items() if owner == key), "")
         return former if self._addresses.reserve(former) else self._addresses.take()
@@ -211,7 +227,10 @@ class ServiceProxy:
             self._addresses.release(address)
 
     def _write_endpoints(self, service: Object, pods: Sequence[Object]) -> None:
-        """Only for a Service with selector: others have Endpoints that a user writes."""
+        """Write the Endpoints of a Service with a selector.
+
+        For a Service without a selector, a user writes the Endpoints.
+        """
         if not service["spec"].get("selector"):
             return
         wanted = endpoints(service, pods)
@@ -228,7 +247,10 @@ class ServiceProxy:
     async def _listen(
         self, key: _Key, service: Object, address: str, ports: Sequence[ServicePort]
     ) -> float | None:
-        """Open and close listeners until each port has one. Returns: seconds until a retry."""
+        """Open and close listeners, so that each port of a Service has a listener.
+
+        Returns: seconds until a retry; None if all listeners are open
+        """
         listeners = self._listeners.setdefault(key, {})
         wanted = {port.port: port for port in ports}
         for number, listener in tuple(listeners.items()):
@@ -247,7 +269,7 @@ class ServiceProxy:
         return LISTEN_RETRY_S if failure else None
 
     def _report(self, key: _Key, service: Object, failure: str) -> None:
-        """Write an Event for a failure when it begins, not while it lasts."""
+        """Write an Event when a failure begins. Write no further Event while the failure lasts."""
         if failure and self._failures.get(key) != failure:
             self._events.warning(service, "FailedListen", failure)
         self._failures[key] = failure
@@ -258,7 +280,7 @@ class ServiceProxy:
 
 
 class _Listener:
-    """One listening address and port, and its open connections."""
+    """Listens on one address and port, and forwards the connections."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -269,7 +291,7 @@ class _Listener:
 
     @classmethod
     async def open(cls, address: str, port: int) -> "_Listener":
-        """Raises: OSError"""
+        """Start to listen on an address and a port. Raises: OSError"""
         listener = cls(address)
         listener._server = await asyncio.start_server(
             listener._accept, address, port, limit=BUFFER_BYTES
@@ -277,7 +299,7 @@ class _Listener:
         return listener
 
     def set_backends(self, backends: tuple[_Address, ...]) -> None:
-        """Where new connections go. Open connections keep their pod."""
+        """Set the pods that get new connections. Open connections keep their pod."""
         self._backends = backends
 
     async def close(self) -> None:
@@ -310,12 +332,12 @@ class _Listener:
                 tasks.create_task(_pump(up_reader, writer), name="from pod")
             await asyncio.gather(_flushed(writer), _flushed(up_writer))
         except* OSError:
-            pass  # one side reset its connection; `finally` and _accept reset the other
+            pass  # one side reset its connection; `finally` and _accept reset the other side
         finally:
             up_writer.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """A connection to the next ready pod that accepts one; None: no pod does."""
+        """A connection to the next ready pod that accepts one; None if no pod accepts one."""
         backends = self._backends
         first = next(self._turn)
         for index in range(len(backends)):
@@ -327,7 +349,10 @@ class _Listener:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until end of file, then half-close the other side. The reverse direction goes on."""
+    """Copy the bytes of one direction until end of file. Then half-close the receiver's side.
+
+    The other direction continues.
+    """
     writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
     while data := await reader.read(BUFFER_BYTES):
         writer.write(data)
@@ -337,7 +362,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _flushed(writer: asyncio.StreamWriter) -> None:
-    """Close, and wait until the write buffer has been sent."""
+    """Close a connection. Wait at most FLUSH_TIMEOUT_S seconds until its buffer is sent."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(FLUSH_TIMEOUT_S):
