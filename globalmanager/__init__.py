@@ -1,1 +1,1 @@
-"""The GlobalManager: watches job resources in Kubernetes and keeps them as declared."""
+"""The GlobalManager watches job resources in Kubernetes and keeps them as declared."""

@@ -1,7 +1,7 @@
-"""Entry point of the GlobalManager: reads its settings, runs `app` until SIGTERM or SIGINT.
+"""Entry point of the GlobalManager. It reads the settings and runs `app` until SIGTERM or SIGINT.
 
-Exit status: 0 stopped as asked, 2 a setting is wrong, 1 anything else; each with one line that
-says why on stderr.
+The exit status is 0 after SIGTERM or SIGINT, 2 when a setting is wrong, and 1 after any other
+failure. After a failure, one line on stderr says why the process ended.
 """
 
 import asyncio

@@ -1,16 +1,17 @@
 """Builds all parts of the GlobalManager and runs their tasks. Called by `__main__`.
 
-The constructor of a part gets only parts that are built already. A part that needs news from a part
-built later subscribes to that part. The constructor of Manager shows the order:
+The constructor of a part gets only parts that exist already. Some parts need news from a part that
+is built later. Such a part subscribes to the later part. The constructor of Manager shows the
+order:
 
     fence, contacts, desired sets      state that the other parts share; no task, no request
     engine                             plans; reads contacts, writes the desired sets
     inbox, sessions                    pass reports on to the engine's status writer
-    membership                         elector, presence and roster: dealings with other replicas
+    membership                         elector, presence and roster: they deal with other replicas
     REST, edge server                  the two ports that clients and edges connect to
 
-At the start REST answers first, so that /readyz can say what the start waits for. Edges are
-admitted last, once the desired set of every node is known.
+At the start REST answers first, so that /readyz can say what the start waits for. The edge server
+admits edges last, when the process knows the desired set of every node.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
 
 VERSION: Final = "0.1.0"
-_LIST_DEADLINES: Final = 3  # one page of a list may take so many times as long as other requests
+_LIST_DEADLINES: Final = 3  # the deadline of a list page is this many request deadlines
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -167,7 +168,7 @@ class Manager:
         metrics.epoch.set_function(lambda: elector.epoch)
 
     async def run(self) -> None:
-        """Run all parts, until cancelled."""
+        """Run all parts until this task is cancelled."""
         async with self._rest:
             root_key = await get_root_key(
                 self._client,
@@ -181,11 +182,11 @@ class Manager:
                 await self._serve(tasks)
 
     async def _serve(self, tasks: TaskGroup) -> None:
-        """Serve edges and take part in the election of the leader, until cancelled.
+        """Serve edges and take part in the election of the leader until this task is cancelled.
 
-        Then the parts stop in this order: the elector releases the Lease; the edge server closes
-        the sessions, while the inbox still writes the reports that have arrived; the presence
-        deletes the objects from which the other replicas know this one.
+        Then the parts stop in this order. First the elector releases the Lease. Next the edge
+        server closes the sessions, and the inbox still writes the reports that have arrived. Last,
+        presence deletes the objects from which the other replicas know this replica.
         """
         presence = tasks.create_task(self._membership.presence.run(), name="presence")
         try:
@@ -199,20 +200,20 @@ class Manager:
             await end(presence)
 
     def health(self) -> Health:
-        """The answer of /readyz: the engine's health and the problems with other replicas."""
+        """The answer of /readyz: the engine's health, and the problems with other replicas."""
         health = self._engine.health()
         if self._engine.is_starting:
-            return health  # the roster does not run yet, so it knows no other replica
+            return health  # the roster does not run yet, so this process knows no other replica
         unknown, complaints = self._membership.unknown(), self._membership.complaints()
         return Health(health.ready and not unknown, (*unknown, *health.reasons, *complaints))
 
     def _can_serve_edges(self) -> bool:
-        """Whether the desired set of every node and the other replicas' sessions are known."""
+        """Whether this replica knows the desired set of every node and the others' sessions."""
         return self._engine.initially_assigned.is_set() and not self._membership.unknown()
 
 
 async def end(task: asyncio.Task[None]) -> None:
-    """Cancel the task and wait until it has cleaned up. Every task here ends in bounded time."""
+    """Cancel the task and wait until the task has cleaned up. Each clean-up has a time limit."""
     task.cancel()
     await asyncio.wait([task])
 

@@ -1,8 +1,9 @@
-"""The contract between kinds and engine: Observed, Action, Plan, Kind.
+"""The contract between the kinds and the engine: Observed, Action, Plan, Kind.
 
 A kind is a folder of pure functions. The engine observes a job, calls the kind's `plan` and applies
-the plan. It calls `assignments` to learn what each edge node must hold, and `fold` to learn how an
-edge report changes the job's status. This module does no I/O, reads no clock and logs nothing.
+the plan. The engine calls `assignments` to learn what each edge node must hold. The edge side calls
+`fold` to learn how a report changes the job's status. This module does no I/O, reads no clock and
+logs nothing.
 """
 
 import enum
@@ -20,10 +21,10 @@ Object = dict[str, Any]  # a Kubernetes object as the API holds it; never change
 
 
 class ResourceType(msgspec.Struct, frozen=True):
-    """One version of a resource: group, version, plural ("deployments"), kind ("Deployment").
+    """One version of a resource: group, version, plural ("deployments") and kind ("Deployment").
 
     All versions of a resource show the same objects, so `str()` of a type leaves the version out.
-    Task keys, labels and file names contain that text, for example "deployments.apps".
+    Task keys, labels and file names contain this text, for example "deployments.apps".
     """
 
     group: str
@@ -34,8 +35,8 @@ class ResourceType(msgspec.Struct, frozen=True):
 
     @property
     def is_built_in(self) -> bool:
-        """Whether the type belongs to Kubernetes itself and not to a CRD: its group has no dot or
-        ends in .k8s.io.
+        """Whether the type belongs to Kubernetes itself and not to a CRD. The group of such a type
+        has no dot or ends in .k8s.io.
         """
         return "." not in self.group or self.group.endswith(".k8s.io")
 
@@ -44,7 +45,8 @@ class ResourceType(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """URL path of a collection (no name), an object or its subresource."""
+        """The URL path of a collection (when `name` is empty), of an object, or of a subresource.
+        """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return "/".join(part for part in (root + scope, self.plural, name, subresource) if part)
@@ -64,11 +66,12 @@ AUTOSCALERS = ResourceType(
 )
 
 POD_CONTROLLERS: Final[Mapping[ResourceType, ResourceType]] = {DEPLOYMENTS: REPLICASETS}
-"""Type that a job owns -> type that Kubernetes creates for it, and that controls the pods."""
+"""Type of a child -> type of the object that Kubernetes creates between the child and its pods. The
+pods have this second object as controller."""
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=False):
-    """Names one object of the API; the namespace of a cluster-scoped object is ""."""
+    """Names one object of the API. The namespace of a cluster-scoped object is ""."""
 
     type: ResourceType
     namespace: str
@@ -89,40 +92,46 @@ def task_key(ref: ObjectRef) -> TaskKey:
 
 
 class Contact(msgspec.Struct, frozen=True):
-    """Whether a node's LocalController has a session, and since when it has or lacks one (UTC)."""
+    """Whether a node's LocalController has a session, and since when this is so (UTC)."""
 
     connected: bool
     since: datetime
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The slice of the GlobalManager's settings that shapes workers."""
+    """The settings of the GlobalManager that shape workers."""
 
     root_key: bytes = b""
-    """Key from which worker secrets are derived; 32 random bytes, the same on every replica. Empty
-    only until the Kubernetes API has given the key; nothing is planned before."""
+    """Key from which edgeai derives the secrets of workers: 32 random bytes, the same on every
+    replica. The key is empty until the Kubernetes API has delivered the key. The engine plans
+    nothing before."""
     framework_images: dict[str, str] = {}
-    """workerSpec's "<frameworkType>:<frameworkVersion>" -> container image."""
+    """"<frameworkType>:<frameworkVersion>" of a workerSpec -> container image."""
     storage_initializer_image: str = "kubeedge/sedna-storage-initializer:v0.3.0"
-    """Image of the init container that fetches s3/http models."""
+    """Image of the init container that fetches models from s3 and http URLs."""
     worker_api_port: int = 9100
     """Port of the LocalController's worker API on each node."""
     contact_grace_s: float = 40.0
-    """Seconds without a session after which a node counts as out of contact; the same as the grace
-    period of Kubernetes' node controller."""
+    """Seconds without a session after which a node counts as out of contact. The node controller of
+    Kubernetes has the same grace period."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why the API rejects an action of the plan for good: trying again would not help."""
+    """Why the API rejects an action of the plan. A second try would get the same answer."""
 
     reason: str
-    """The reason of a condition: "NameConflict", "Invalid", "Forbidden"."""
+    """The reason for a condition: "NameConflict", "Invalid", "Forbidden"."""
     message: str
-    """Names the object, the fault and the remedy."""
+    """The message names the object, the fault and the remedy."""
 
 
 class InvalidSpec(EdgeAIError):
-    """`path` is the field, e.g. "spec.edgeWorker.model.name"; `remedy` an imperative clause."""
+    """A field of the spec is wrong.
+
+    Args:
+        path: the field, for example "spec.edgeWorker.model.name"
+        remedy: an imperative clause
+    """
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
         self.path, self.problem, self.remedy = path, problem, remedy
@@ -133,11 +142,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One job resource with its decoded spec."""
 
     type: ResourceType
-    """The type under which the resource is watched, e.g. in group edgeai.io or sedna.io."""
+    """The type under which the engine watches the resource, for example in group edgeai.io or
+    sedna.io."""
     object: Object
-    """metadata, spec and status."""
+    """The resource with metadata, spec and status."""
     spec: Any = None
-    """The result of `Kind.read`. None when the spec is invalid; `invalid` then says why."""
+    """The result of `Kind.read`. None when the spec is invalid. Then `invalid` says why."""
     invalid: InvalidSpec | None = None
 
     @property
@@ -154,28 +164,28 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(Job, frozen=True, kw_only=True):
-    """Snapshot of one job resource and of everything that its plan may depend on."""
+    """A snapshot of one job resource and of everything that the job's plan may depend on."""
 
     children: Mapping[ObjectRef, Object]
-    """Objects in the job's namespace, of the types in `Kind.owns`, whose controller is the job."""
+    """Objects in the job's namespace whose controller is the job. `Kind.owns` has their types."""
     pods: tuple[Object, ...]
-    """Pods in the job's namespace whose controller is the job, one of its children, or an object
-    that Kubernetes created for a child (a Deployment's ReplicaSet); ordered by name."""
+    """Pods in the job's namespace, ordered by name. The controller of each pod is the job, a child
+    of the job, or an object that Kubernetes created for a child (a Deployment's ReplicaSet)."""
     references: Mapping[ObjectRef, Object]
-    """The objects named by `Kind.references` that exist."""
+    """The existing objects among those that `Kind.references` names."""
     contacts: Mapping[NodeName, Contact]
-    """Contacts of all nodes that had a session since this GlobalManager started."""
+    """The contacts of all nodes that had a session since this GlobalManager started."""
     settings: WorkerSettings
     scalers: Mapping[ObjectRef, Object] = {}
-    """The objects of the types in `Kind.scalers` that name this job; the oldest first."""
+    """The scalers that name this job, the oldest first. `Kind.scalers` has their types."""
     refusal: Refusal | None = None
-    """Set when the API refused the plan of this same state. The engine then writes the status and
-    events of the new plan, but carries out none of its actions."""
+    """Set when the API refused an action of the plan for this same state. Then the engine writes
+    the status and the events of the new plan and carries out no action of the new plan."""
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create the object. An existing object of that name is success when the job owns it, and an
-    error when another owner does.
+    """Create the object. When an object of this name exists and the job owns the object, the action
+    succeeds. When another owner has the object, the action fails.
     """
 
     type: ResourceType
@@ -190,13 +200,14 @@ class Replace(msgspec.Struct, frozen=True):
     type: ResourceType
     object: Object
     is_drift: bool = False
-    """True when somebody else changed the object, and not the job. The engine waits longer before
-    each repeated correction of drift, because a webhook may make the same change every time."""
+    """True when the job did not change but somebody changed the object. The engine waits longer
+    before each repeated correction of drift, because a webhook may make the same change every time.
+    """
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete exactly the object with this uid; an object that is gone already is success. `ref` may
-    name the job itself.
+    """Delete exactly the object with this uid. When the object is gone already, the action
+    succeeds. `ref` may name the job itself.
     """
 
     ref: ObjectRef
@@ -204,8 +215,8 @@ class Delete(msgspec.Struct, frozen=True):
 
 
 class PatchStatus(msgspec.Struct, frozen=True):
-    """Merge patch for .status of an object that the job refers to, or of a scaler of the job. The
-    patch touches only the fields that belong to the job.
+    """Send a merge patch for the .status of an object that the job refers to, or of the job's
+    scaler. The patch touches only the fields that belong to the job.
     """
 
     ref: ObjectRef
@@ -214,7 +225,8 @@ class PatchStatus(msgspec.Struct, frozen=True):
 
 
 class Adopt(msgspec.Struct, frozen=True):
-    """Make the job the controller of a scaler, so that the scaler is deleted with the job."""
+    """Make the job the controller of a scaler, so that Kubernetes deletes the scaler with the job.
+    """
 
     ref: ObjectRef
     uid: Uid
@@ -224,14 +236,14 @@ Action = Create | Replace | Delete | PatchStatus | Adopt
 
 
 class Severity(enum.Enum):
-    """Type of a Kubernetes Event."""
+    """The type of a Kubernetes Event."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An event that a user would ask about; Kubernetes counts repeated events."""
+    """An event that explains to a user what happened. Kubernetes counts repeated events."""
 
     severity: Severity
     reason: str
@@ -239,25 +251,27 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Next steps for one job. The default plan means: the job has converged, write nothing.
+    """The next steps for one job. The default plan says that the job has converged: write nothing.
 
-    The engine applies the stages in order and then writes `status`. When the API refuses an action
-    for good, the engine plans again with `Observed.refusal` set, and writes the status and events
-    of the second plan instead.
+    The engine applies the stages in order and then writes `status`. The API may refuse an action in
+    a way that a second try cannot change. Then the engine plans again with `Observed.refusal` set,
+    and writes the status and the events of the second plan instead.
     """
 
     stages: tuple[tuple[Action, ...], ...] = ()
-    """The actions of one stage are independent: the engine tries all of them at the same time. When
-    an action fails, no further stage begins and the job is planned again later."""
+    """The actions of one stage are independent of each other, so the engine tries all actions of a
+    stage at the same time. When an action fails, the engine begins no further stage and plans the
+    job again later."""
     status: Mapping[str, Any] | None = None
-    """The reconciler's whole subtree of .status; the engine sends only the fields that differ from
-    the observed status. A key with value None is removed. None instead of a mapping leaves the
-    status unchanged."""
+    """All fields of .status that the reconciler writes. The engine sends only the fields that
+    differ from the observed status. The engine removes a key with value None. When `status` itself
+    is None, the status stays unchanged."""
     events: tuple[Event, ...] = ()
-    """Emitted after the plan was applied. The engine itself emits an event for each action."""
+    """The engine emits these events after it has applied the plan. The engine also emits an event
+    of its own for each action."""
     requeue_after_s: float | None = None
-    """Seconds after which the job is planned again although nothing changed, for example because a
-    grace period ends; None: only a change causes a new plan."""
+    """Seconds after which the engine plans the job again although nothing changed, for example
+    because a grace period ends. None: only a change causes a new plan."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -266,7 +280,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What one node must hold of one task; `version` only grows for one `uid`."""
+    """What one node must hold of one task. For one `uid`, `version` never decreases."""
 
     key: TaskKey
     uid: Uid
@@ -281,7 +295,7 @@ class Assignment(msgspec.Struct, frozen=True):
         spec: dict[str, Any],
         workers: dict[WorkerName, WorkerGrant],
     ) -> "Assignment":
-        """The assignment of one node, with the job's generation as version.
+        """The assignment of one node, with the job's generation as its version.
 
         Args:
             spec: the part of the spec that the node needs
@@ -293,20 +307,20 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report as the session delivers it; `node` is known from the session's credential."""
+    """A report as the session delivers it. The session's credential says which `node` it is."""
 
     node: NodeName
     ledger_id: str
-    """Identity of the node's ledger; the field `instance` on the wire and in .status. A new
-    identity means that the old ledger was lost."""
+    """Identity of the node's ledger. The wire and .status name this field `instance`. A new
+    identity means that the node has lost its old ledger."""
     worker: WorkerName
     attempt: int
     body: ReportBody
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One additionalPrinterColumn. `type`: string, integer or date. A column of priority 1 is shown
-    only by `kubectl get -o wide`.
+    """One additionalPrinterColumn of a CRD. `type` is string, integer or date. kubectl shows a
+    column of priority 1 only with `kubectl get -o wide`.
     """
 
     name: str
@@ -316,77 +330,83 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a resource, as the CustomResourceDefinition describes the version."""
+    """One version of a resource, as a CustomResourceDefinition describes the version."""
 
     spec: type
-    """Struct from which the schema of .spec is generated."""
+    """The struct from which the generator makes the schema of .spec."""
     status: type
-    """Struct that describes .status."""
+    """The struct from which the generator makes the schema of .status."""
     columns: tuple[Column, ...]
 
 
 class UpdateRule(enum.Enum):
-    """What a plan does with a child that differs from what the job wants."""
+    """What a plan does with a child that differs from the child that the job wants."""
 
     REPLACE = "replace"
-    """The plan replaces the child in place, also when somebody else changed the child."""
+    """The plan replaces the child in place. The plan does so also after somebody else's change."""
     RECREATE = "recreate"
-    """The plan deletes the child; a later plan creates it again once it is gone."""
+    """The plan deletes the child. A later plan creates the child again when the old child is gone.
+    """
     KEEP = "keep"
     """The plan never touches a child that exists."""
     REFUSE = "refuse"
-    """The plan never touches the child, and tells the user that the change is not possible."""
+    """The plan never touches the child. The status tells the user that the change is not possible.
+    """
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One job kind: everything that the engine and the generators of CRDs and RBAC know of it.
+    """One job kind: everything that the engine and the generators of CRDs and RBAC need to know.
 
-    A function marked "Total" never raises an exception, whatever the objects hold.
+    A function marked "Total" never raises an exception, whatever the objects contain.
     """
 
     types: Mapping[ResourceType, Schema]
-    """Every version of every resource of the kind; all behave the same. The first version of a
-    resource is stored and watched. The API server converts the other versions to the first and
-    changes only apiVersion, so `read` understands every version. Each version has the fields of all
-    versions, because a write through a version would lose the fields that the version lacks."""
+    """Every version of every resource of the kind. All versions and resources behave in the same
+    way. The API server stores the first version of a resource, and the engine watches the first
+    version. The API server converts the other versions to the first version and changes only
+    apiVersion, so `read` understands every version. Each version has the fields of all versions.
+    Otherwise a write through one version would lose the fields that this version lacks."""
     singular: str
     short_names: Mapping[str, tuple[str, ...]]
     """API group -> short names. kubectl warns about a short name that two groups share."""
     read: Callable[[Object], Any]
-    """The job's spec as the kind's functions want it, decoded once for each change.
-    Raises: InvalidSpec, and no other exception, whatever the object holds"""
+    """Decodes the job's spec for the kind's other functions, once for each change of the job.
+    Raises: InvalidSpec, and no other exception, whatever the object contains"""
     owns: Mapping[ResourceType, UpdateRule] = {}
-    """Type of the children -> what a plan does with a child that differs from what is wanted."""
+    """Type of the children -> what a plan does with a child that differs from the wanted child."""
     scalers: Mapping[ResourceType, Callable[[Object], str]] = {}
-    """Type of a scaler -> function from the scaler to the name of its job in the same namespace, ""
-    for no job. Total. A scaler is another job resource that changes the size of a job of this kind;
-    the job's plan adopts and executes its scalers."""
+    """Type of a scaler -> function from a scaler to the name of the scaler's job, which is in the
+    same namespace; "" means that the scaler names no job. Total. A scaler is another job resource
+    that changes the size of a job of this kind. The job's plan adopts and executes the scalers."""
     role_rules: tuple[Mapping[str, Any], ...] = ()
     """Rules (apiGroups, resources, verbs) of the Roles that the kind creates. The GlobalManager has
-    these rights too, because the API server lets nobody grant a right that they lack."""
+    these rights too, because the API server does not let a client grant a right that the client
+    lacks."""
     deletes_itself: bool = False
-    """Whether a plan may delete the job, as a time to live demands."""
+    """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
-    """The objects that the plan looks at, whether or not they exist. Total."""
+    """The objects that the plan reads. An object in this set may not exist. Total."""
     plan: Callable[[Observed, datetime], Plan]
-    """Total: an invalid spec becomes a condition."""
+    """Computes the next steps. Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
-    """Node -> what the node must hold. Depends only on spec, settings and the nodes of pods. Total.
-    """
+    """Node -> what the node must hold. Depends only on the spec, the settings and the nodes of
+    pods. Total."""
     fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None] = (
         lambda _status, _report: None
     )
-    """(.status, report) -> merge patch for .status, None when it changes nothing. Total."""
+    """(.status, report) -> merge patch for .status. None when the report changes nothing. Total."""
 
     @property
     def watched(self) -> tuple[ResourceType, ...]:
-        """The types that the engine watches to find the children and pods of a job."""
+        """The types that the engine watches in order to find the children and pods of a job."""
         between = (POD_CONTROLLERS[type_] for type_ in self.owns if type_ in POD_CONTROLLERS)
         return tuple(dict.fromkeys((*self.owns, *between, PODS)))
 
     @property
     def resources(self) -> tuple[ResourceType, ...]:
-        """One type for each resource: the version that is stored, watched and written."""
+        """One type for each resource. It is the version that the API server stores and that the
+        engine watches and writes.
+        """
         first: dict[str, ResourceType] = {}
         for type_ in self.types:
             first.setdefault(str(type_), type_)
@@ -401,7 +421,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return self.resources[0].kind
 
     def decode(self, type_: ResourceType, object_: Object) -> Job:
-        """The job with its decoded spec, or with the fault of its spec in `invalid`."""
+        """The job with its decoded spec. When the spec is wrong, `invalid` has the fault instead.
+        """
         try:
             return Job(type=type_, object=object_, spec=self.read(object_))
         except InvalidSpec as error:
@@ -409,7 +430,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A job resource as the cache has it, and the kind that knows what to do with it."""
+    """A job resource from the cache, with the kind that has the functions for this resource."""
 
     kind: Kind
     ref: ObjectRef

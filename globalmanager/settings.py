@@ -1,4 +1,6 @@
-"""The GlobalManager's settings. `__main__` reads them; app passes to each part those it needs."""
+"""The GlobalManager's settings. `__main__` reads the settings. `app` gives each part the settings
+that the part needs.
+"""
 
 from typing import Annotated, Literal
 
@@ -8,7 +10,9 @@ from common.settings import Setting
 
 
 class Settings(SessionSettings, frozen=True, kw_only=True):
-    """One field for each flag. docs/configuration.md shows flag, variable and key of each field."""
+    """One field for each flag. docs/configuration.md shows the flag, the environment variable and
+    the file key of each field.
+    """
 
     kubeconfig: Annotated[
         str, Setting("path of a kubeconfig; empty: the pod's own ServiceAccount")

@@ -1,7 +1,7 @@
-"""One folder of pure functions for each job kind; `KINDS` registers them.
+"""One folder of pure functions for each job kind. `KINDS` lists all kinds.
 
-A sub-package that exports `KIND` is a kind: adding one is adding its folder. Read by the engine,
-the edge side, the CRD generator and REST.
+A sub-package that exports `KIND` is a kind. To add a kind, add its folder. The engine, the edge
+side, the CRD generator and REST read `KINDS`.
 """
 
 import importlib
@@ -20,7 +20,7 @@ def _kinds() -> tuple[Kind, ...]:
 
 
 def check_types(kinds: Sequence[Kind]) -> None:
-    """Raises: ValueError when two kinds claim one resource, be it in different versions"""
+    """Raises: ValueError when two kinds claim the same resource, also in different versions"""
     claims = Counter(str(type_) for kind in kinds for type_ in kind.resources)
     twice = sorted(resource for resource, number in claims.items() if number > 1)
     if twice:

@@ -1,4 +1,4 @@
-"""Dataset: data on an edge node. The node's LocalController counts its samples."""
+"""Dataset: data on an edge node. The node's LocalController counts the samples of the Dataset."""
 
 from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.dataset.downstream import assignments
@@ -26,7 +26,7 @@ KIND = Kind(
         ResourceType("sedna.io", "v1alpha1", "datasets", "Dataset"): _SCHEMA,
     },
     singular="dataset",
-    short_names={"edgeai.io": ("dset",)},  # `ds` is the DaemonSet's
+    short_names={"edgeai.io": ("dset",)},  # `ds` means DaemonSet already
     read=read,
     references=references,
     plan=plan,

@@ -1,7 +1,8 @@
-"""assignments of a Dataset: its node counts the samples.
+"""Computes the assignments of a Dataset. The node of the Dataset counts the samples.
 
-Called by the engine. The LocalController itself reports, as a worker with the Dataset's name. The
-grant of that worker has no secret, so no other process on the node can report in its place.
+Called by the engine. The LocalController itself reports the count, as a worker with the Dataset's
+name. The grant of this worker has no secret, so no other process on the node can report in its
+place.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ from globalmanager.rules.objects import is_being_deleted
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> url, format and credentialName; empty while the spec is not accepted."""
+    """Node -> url, format and credentialName. The result is empty while the spec is not accepted.
+    """
     spec: DatasetSpec | None = observed.spec
     if spec is None or is_being_deleted(observed.object):
         return {}

@@ -1,6 +1,8 @@
-"""plan of a Dataset: says whether its samples were counted and whether its node is in contact.
+"""Plans a Dataset: says whether the node has counted the samples and whether the node is in
+contact.
 
-Called by the engine when the Dataset, its Node or the contact to it changed. Pure and total.
+Called by the engine when the Dataset, its Node or the contact to the node has changed. Pure and
+total.
 """
 
 import re
@@ -20,7 +22,7 @@ _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9]{0,62}[A-Za-z0-9])?")
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Status only. A default Plan means: converged."""
+    """Write only the status. A default Plan means that the Dataset has converged."""
     if is_being_deleted(observed.object):
         return Plan()
     spec: DatasetSpec | None = observed.spec
@@ -46,8 +48,7 @@ def _findings(observed: Observed) -> tuple[Finding, ...]:
 def _counted(observed: Observed, node: str) -> Finding:
     """Condition Counted, from the node's last report on this generation of the spec.
 
-    The message leaves the number out: a message that changes with every count would be written
-    with every count.
+    The message has no number. A message with the number would cause another write with every count.
     """
     entry = status.workers(status.of(observed)).get(WorkerName(observed.ref.name), {})
     details = status.mapping(entry.get("details"))

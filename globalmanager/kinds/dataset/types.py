@@ -1,15 +1,16 @@
-"""Dataset as the API holds it, and the reading of its spec.
+"""Dataset as the API holds it, and the reader of its spec.
 
-.status.conditions, always in this order:
+.status.conditions has these conditions, always in this order:
 
-Accepted       the spec can be carried out. False: InvalidSpec.
-ResolvedRefs   its Node exists. False: NodeNotFound. Unknown while the spec is not accepted.
-Counted        the node counted the samples of this spec. False: Waiting until it has, and why it
-               cannot, in the words of the node: NotFound, Forbidden, Unavailable, UnknownFormat,
-               … numberOfSamples is then the last one that was counted. Absent while the spec is
-               not accepted.
-EdgeConnected  the node's LocalController has a session. False: NoContact. Absent while the spec
-               is not accepted.
+Accepted       True: the spec can be carried out. False: InvalidSpec.
+ResolvedRefs   True: the Dataset's Node exists. False: NodeNotFound. Unknown while the spec is not
+               accepted.
+Counted        True: the node has counted the samples of this spec. False: Waiting before the first
+               count. When the node cannot count, the reason comes from the node: NotFound,
+               Forbidden, Unavailable, UnknownFormat, … numberOfSamples then still has the last
+               count. Absent while the spec is not accepted.
+EdgeConnected  True: the node's LocalController has a session. False: NoContact. Absent while the
+               spec is not accepted.
 """
 
 from typing import Any
@@ -27,21 +28,21 @@ class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):
     url: NonEmpty
     """Path of a file or directory on the node, or an s3, http or https URL."""
     node_name: NonEmpty
-    """Node that counts the samples."""
+    """The node that counts the samples."""
     format: str = ""
-    """txt (a sample is a line), csv (a record after the header), jsonl (a line with text) or dir (a
-    file); empty: by the end of the URL."""
+    """txt (a sample is a line), csv (a sample is a record after the header), jsonl (a sample is a
+    line with text) or dir (a sample is a file). When empty, the end of the URL decides."""
     credential_name: str = ""
-    """Secret that fetching from s3 needs."""
+    """Name of the Secret with the keys for fetching from s3."""
 
 
 class DatasetStatus(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
     conditions: Conditions = []
     number_of_samples: int | None = None
-    """As the node last counted; written by the edge, like updateTime and workers."""
+    """The node's last count. The edge writes this field, updateTime and workers."""
     update_time: Time | None = None
-    """When the node counted another number than before."""
+    """The time when the node last reported a number that differed from the number before."""
     workers: dict[str, dict[str, Any]] = {}
 
 
@@ -54,6 +55,6 @@ def read(object_: Object) -> DatasetSpec:
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    """The Node; nothing while the spec is not accepted."""
+    """The Node that the spec names. Empty while the spec is not accepted."""
     spec: DatasetSpec | None = job.spec
     return frozenset({refs.node_ref(spec.node_name)} if spec else ())

@@ -1,6 +1,6 @@
-"""fold of a Dataset: the number of samples that its node counted.
+"""Folds the report of a Dataset's node: the number of samples that the node has counted.
 
-Called by the edge side. A worker's counts only grow; the number of samples may also shrink.
+Called by the edge side. The counts of other workers only grow. A number of samples may shrink.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ SAMPLES: Final = "numberOfSamples"
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """Merge patch for the reporting node's entry, and numberOfSamples with its updateTime."""
+    """Merge patch for the node's entry, and for numberOfSamples with updateTime."""
     patch = rules.fold(status, report, keep_greatest=False)
     entry = rules.mapping(patch["workers"][report.worker]) if patch else {}
     number = rules.mapping(entry.get("taskInfo")).get(SAMPLES)

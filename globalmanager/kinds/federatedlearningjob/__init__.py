@@ -1,4 +1,4 @@
-"""FederatedLearningJob: trainers keep their data, an aggregator joins what they learn."""
+"""FederatedLearningJob: trainers keep their data, and an aggregator joins the trained weights."""
 
 from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.federatedlearningjob.downstream import assignments
@@ -35,7 +35,7 @@ KIND = Kind(
         ResourceType("sedna.io", "v1alpha1", _PLURAL, _KIND): _SCHEMA,
     },
     singular="federatedlearningjob",
-    short_names={"edgeai.io": ("flj",), "sedna.io": ("fl",)},  # the second as in Sedna
+    short_names={"edgeai.io": ("flj",), "sedna.io": ("fl",)},  # Sedna has the short name `fl`
     read=read,
     owns=OWNS,
     references=references,

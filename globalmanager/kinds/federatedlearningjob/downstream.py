@@ -1,6 +1,7 @@
-"""assignments: what each edge node must hold of a FederatedLearningJob.
+"""Computes the assignments: what each edge node must hold of a FederatedLearningJob.
 
-Called by the engine. A node holds the job as long as a trainer belongs there or still runs there.
+Called by the engine. A node holds the job as long as a trainer belongs to the node or still runs
+there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from globalmanager.rules.worker_form import fixed_node
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> assignment, with a grant for each trainer that may be there."""
+    """Node -> assignment, with a grant for each trainer that may run on the node."""
     if is_being_deleted(observed.object):
         return {}
     return {node: _assignment(observed, node) for node in nodes(observed)}
@@ -32,7 +33,7 @@ def nodes(observed: Observed) -> list[NodeName]:
 
 
 def _named_nodes(observed: Observed) -> Iterator[str]:
-    """Where the spec, the Datasets and the trainers' pods put trainers."""
+    """The nodes that the spec, the Datasets or the trainers' pods name for trainers."""
     spec: FederatedLearningJobSpec | None = observed.spec
     for worker in spec.training_workers if spec else ():
         yield types.node_of(observed, worker)
@@ -44,10 +45,10 @@ def _named_nodes(observed: Observed) -> Iterator[str]:
 def _assignment(observed: Observed, node: NodeName) -> Assignment:
     """The assignment of one node.
 
-    The body may depend on generation and node only, because the version is the generation: a body
-    that changed without a new version would never be sent. A trainer that takes its node from its
-    Dataset may move without a new generation, so it has a grant on every node of the job. Only its
-    own pod knows the secret of the grant.
+    The body depends only on the generation and the node, because the version is the generation. The
+    GlobalManager would never send a body that changed without a new version. A trainer that takes
+    its node from its Dataset may move without a new generation, so each such trainer has a grant on
+    every node of the job. Only the pod of the trainer knows the secret of the grant.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
     trainers = _of_spec(spec, node) if spec else _of_pods(observed, node)
@@ -59,7 +60,7 @@ def _assignment(observed: Observed, node: NodeName) -> Assignment:
 
 
 def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
-    """Index -> dataset of the trainers that may be on the node."""
+    """Index -> dataset of each trainer that may run on the node."""
     return {
         index: worker.dataset.name
         for index, worker in enumerate(spec.training_workers)
@@ -68,7 +69,8 @@ def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
 
 
 def _of_pods(observed: Observed, node: str) -> dict[int, str]:
-    """Index -> "" of the trainers whose pods are on the node, for a spec that is not accepted."""
+    """Index -> "" of each trainer whose pod is on the node, for a job whose spec is not accepted.
+    """
     there = (pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node)
     indices = (index_of(observed.ref.name, TRAIN, name) for name in there)
     return dict.fromkeys(sorted(index for index in indices if index is not None), "")

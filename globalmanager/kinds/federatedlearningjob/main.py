@@ -1,14 +1,17 @@
-"""plan: what a FederatedLearningJob needs next.
+"""Plans what a FederatedLearningJob needs next.
 
-Called by the engine whenever the job, its workers' pods, the Models, Datasets and Nodes it refers
-to, or the contact to its edges changed. Pure and total.
+Called by the engine when the job changed, or its workers' pods, or the Models, Datasets and Nodes
+that the job refers to, or the contact to its edges. Pure and total.
 
-A worker is done when its pod has succeeded; .status.finished keeps that, so the pod may be
-collected. A pod that failed was taken from its node (its containers are restarted there): it is
-replaced, but not at once again and again. Only a deadline of its own fails the job. Once the
-aggregator has succeeded there is nothing left to take part in: no trainer is made any more, those
-that still run after a while are ended, since they may wait for ever, and the job is complete with
-the last one that ends, in whatever way.
+A worker is done when its pod has succeeded. .status.finished keeps the pod's name, so Kubernetes
+may delete the pod. A failed pod means that Kubernetes has taken the pod from its node, because the
+node restarts failed containers by itself. The plan replaces a failed pod after a pause. Only a pod
+with an exceeded deadline fails the job.
+
+Once the aggregator has succeeded, a new trainer has nothing to do, so the plan creates no trainer
+any more. The running trainers get some time to end. Then the plan deletes their pods, because a
+trainer that missed the result would wait for ever. The job is complete when the last trainer has
+ended, in whatever way.
 """
 
 from datetime import datetime
@@ -31,18 +34,18 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Finding, Truth
 
 REPLACED_AFTER_S: Final = 30.0
-"""Seconds. A younger failed pod is not replaced yet: a node that refuses a pod refuses it at once,
-and a replacement would be refused at once again."""
+"""Seconds. The plan does not replace a younger failed pod yet. A node that refuses a pod refuses
+the pod at once, and would refuse a replacement at once too."""
 LEFT_WAITING_S: Final = 300.0
 """Seconds that trainers have to save their models after the aggregator has succeeded. A trainer
-that missed the result would wait for ever, and nobody can tell it from a slow one."""
-MAX_NAMED: Final = 5  # workers in a message
+that missed the result would wait for ever, and looks the same as a slow trainer."""
+MAX_NAMED: Final = 5  # workers that a message names
 _DEADLINE: Final = "DeadlineExceeded"
 _END: Final = (COMPLETE, FAILED)
 
 
 class Outcome(NamedTuple):
-    """Condition Training and the phase; `end` is the final condition once the job is over."""
+    """Condition Training and the phase. `end` is the final condition when the job is over."""
 
     training: Finding
     phase: Phase
@@ -50,13 +53,14 @@ class Outcome(NamedTuple):
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Next actions and the whole status of one job. A default Plan means: converged.
+    """The next actions and the whole status of one job. A default Plan means that the job has
+    converged.
 
     Args:
         now: UTC
     """
     if is_being_deleted(observed.object):
-        return Plan()  # the garbage collector follows the owner references
+        return Plan()  # the garbage collector deletes the children by their owner references
     if ended(observed):
         return _cleared(observed, now)
     spec: FederatedLearningJobSpec | None = observed.spec
@@ -113,7 +117,7 @@ def _model_status(
 
 
 def finished(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> list[str]:
-    """Names of the pods of workers that are done; of those that the spec has, if it is given."""
+    """Names of the pods of workers that are done. With `spec`, only workers that the spec has."""
     among = None if spec is None else workers.names(spec, observed.ref.name)
     return lifecycle.finished(observed, among=among)
 
@@ -130,7 +134,7 @@ def _reconcile(observed: Observed, spec: FederatedLearningJobSpec, now: datetime
 
 
 def _has_result(observed: Observed) -> bool:
-    """The aggregator has succeeded."""
+    """Whether the aggregator has succeeded."""
     return workers.aggregator_name(observed.ref.name) in finished(observed)
 
 
@@ -139,15 +143,15 @@ def _has_waited(observed: Observed, now: datetime) -> bool:
 
 
 def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
-    """Seconds that the trainers still have. They count from the moment at which the manager saw the
-    result, because the clocks of the nodes may be wrong.
+    """Seconds that the trainers still have. The time begins when the GlobalManager saw the result,
+    because the clocks of the nodes may be wrong.
     """
     result_time = status.of(observed).get("resultTime")
     return lifecycle.left_s(result_time, LEFT_WAITING_S, now, unknown=LEFT_WAITING_S)
 
 
 def _timers(observed: Observed, now: datetime) -> Timers:
-    """The next moment at which a failed pod is replaced or a waiting trainer is ended."""
+    """The next moment at which the plan replaces a failed pod or ends a waiting trainer."""
     pods = own_pods(observed)
     _, timers = lifecycle.replacement(pods, now, after_s=REPLACED_AFTER_S)
     if _has_result(observed) and any(map(faults.is_active, pods)):
@@ -182,7 +186,7 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outco
 
 def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> progress.Entries:
     """The status entries of the trainers that the spec has. An edit of the spec leaves entries of
-    removed trainers behind, which no longer count.
+    removed trainers behind. These entries no longer count.
     """
     known = status.workers(status.of(observed))
     if spec is None or ended(observed):
@@ -230,7 +234,7 @@ def _end(type_: str, phase: Phase, reason: str, message: str) -> Outcome:
 def _fields(
     observed: Observed, spec: FederatedLearningJobSpec | None, outcome: Outcome, now: datetime
 ) -> dict[str, Any]:
-    """What .status says beside conditions and phase."""
+    """The fields of .status beside conditions and phase."""
     is_over = outcome.end is not None
     return {
         "resultTime": lifecycle.first_time(
@@ -251,9 +255,10 @@ def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict
 
 
 def _cleared(observed: Observed, now: datetime) -> Plan:
-    """The plan of a job that has ended: pods that still run are deleted, nothing is created.
+    """The plan of a job that has ended. It deletes pods that still run and creates nothing.
 
-    The numbers are still updated: an edge that was out of contact may report after the end.
+    The plan still updates the numbers, because an edge that was out of contact may report after the
+    end of the job.
     """
     wanted = {
         "observedGeneration": observed.generation,

@@ -1,6 +1,6 @@
-"""How far a FederatedLearningJob is: rounds and metrics, from what the trainers reported.
+"""The progress of a FederatedLearningJob: rounds and metrics from the trainers' reports.
 
-Called by `main`. Total: a report may hold anything.
+Called by `main`. Total: a report may contain anything.
 """
 
 import math
@@ -16,14 +16,14 @@ from globalmanager.rules import status as rules
 MAX_METRICS: Final = 32
 ROUND: Final = "round"
 PREFIX: Final = "metrics."
-"""Numbers of a trainer's task info with this prefix are metrics."""
+"""A number in a trainer's task info is a metric when its name begins with this prefix."""
 
 Entries = Mapping[str, Mapping[str, Any]]
-"""The entries of .status.workers that count, by worker."""
+"""Worker -> its entry of .status.workers, without the workers that no longer count."""
 
 
 def of(trainers: Entries) -> dict[str, Any]:
-    """round, rounds and metrics of .status."""
+    """The fields round, rounds and metrics of .status."""
     workers = trainers.values()
     return {
         "round": max((_whole(entry, "currentRound") for entry in workers), default=0),
@@ -35,10 +35,10 @@ def of(trainers: Entries) -> dict[str, Any]:
 def model_status(
     observed: Observed, trainers: Entries, model: ObjectRef, now: datetime
 ) -> tuple[PatchStatus, ...]:
-    """A patch of the Model that the job makes, with round and metrics; empty when nothing is new.
+    """A patch with round and metrics for the Model that the job makes. Empty when nothing is new.
 
-    Several jobs may make one Model. Only the newest of them writes; otherwise the jobs would
-    overwrite each other in turn for ever.
+    Several jobs may make one Model. Only the newest of these jobs writes to the Model. Otherwise
+    the jobs would overwrite each other's numbers for ever.
     """
     known = observed.references.get(model)
     reached = of(trainers)
@@ -56,7 +56,9 @@ def model_status(
 
 
 def newer_job(observed: Observed, model: ObjectRef) -> str:
-    """Name of a job made later than this one that has told the Model its rounds; "" for none."""
+    """Name of the job that wrote its rounds to the Model, if that job is newer than this one. Else
+    "".
+    """
     known = observed.references.get(model, {})
     other = rules.mapping(rules.mapping(known.get("status")).get("trainedBy"))
     return str(other.get("name", "")) if _made(other) > _made(_job(observed)) else ""
@@ -68,12 +70,14 @@ def _job(observed: Observed) -> dict[str, str]:
 
 
 def _made(job: Mapping[str, Any]) -> tuple[str, str]:
-    """Sort key: jobs in the order of their creation; the uid decides between equal times."""
+    """Sort key for jobs by time of creation. The uid decides between equal times."""
     return str(job.get("creationTimestamp", "")), str(job.get("uid", ""))
 
 
 def metrics(workers: Any) -> Iterator[dict[str, str]]:
-    """The mean of each metric over the trainers that reported it, weighted by samples, as text."""
+    """The mean of each metric over the trainers that reported the metric. The numbers of samples
+    are the weights. The values are text.
+    """
     told = [(_samples(entry), _metrics(entry)) for entry in workers]
     for key in sorted({key for _, given in told for key in given})[:MAX_METRICS]:
         pairs = [(samples, given[key]) for samples, given in told if key in given]

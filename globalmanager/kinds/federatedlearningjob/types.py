@@ -1,18 +1,22 @@
-"""FederatedLearningJob as the API holds it, and the reading of its spec.
+"""FederatedLearningJob as the API holds it, and the reader of its spec.
 
-.status.conditions, always in this order:
+.status.conditions has these conditions, always in this order:
 
-Accepted       the spec can be carried out. False: InvalidSpec. Running workers are left alone.
-ResolvedRefs   the Models, Datasets, Nodes and framework images exist, each Dataset is on its
+Accepted       True: the spec can be carried out. False: InvalidSpec. The plan then leaves running
+               workers alone.
+ResolvedRefs   True: the Models, Datasets, Nodes and framework images exist, each Dataset is on its
                worker's node, and no two workers train on one node. False: ModelNotFound,
-               DatasetNotFound, DatasetElsewhere, NodeUsedTwice, …; running workers are left alone
-               and nothing more is created until it is so. Unknown while the spec is not accepted.
-Training       the aggregator and every trainer run or are done. False: Waiting, Starting, or what
-               a pod says. At the end: False, with reason Complete or Failed.
-EdgeConnected  the LocalControllers of the trainers' nodes have a session. False: NoContact.
+               DatasetNotFound, DatasetElsewhere, NodeUsedTwice, …. The plan then leaves running
+               workers alone and creates nothing until the condition is True. Unknown while the spec
+               is not accepted.
+Training       True: the aggregator and every trainer run or are done. False: Waiting, Starting, or
+               the reason that a pod's status gives. At the end: False, with reason Complete or
+               Failed.
+EdgeConnected  True: the LocalControllers of the trainers' nodes have a session. False: NoContact.
                Absent while no trainer has a node.
 Complete       True: every worker has succeeded. Final.
-Failed         True: a worker has failed for good; the message says which and why. Final.
+Failed         True: a worker has failed and the plan does not replace the worker. The message names
+               the worker and the cause. Final.
 """
 
 import enum
@@ -92,7 +96,7 @@ class FederatedLearningJobSpec(msgspec.Struct, frozen=True, rename="camel"):
 class Phase(enum.StrEnum):
     """One word for people; conditions are for programs."""
 
-    PENDING = "Pending"  # waits for what it refers to, or its workers are coming up
+    PENDING = "Pending"  # waits for an object that the spec names, or workers are starting
     TRAINING = "Training"
     SUCCEEDED = "Succeeded"  # final
     FAILED = "Failed"  # final
@@ -104,27 +108,28 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     conditions: Conditions = []
     start_time: Time | None = None
-    """When the spec was first accepted."""
+    """The time when the GlobalManager first accepted the spec."""
     result_time: Time | None = None
-    """When the aggregator was first seen to have succeeded."""
+    """The time when the GlobalManager first saw that the aggregator had succeeded."""
     completion_time: Time | None = None
     edge_nodes: str = ""
-    """Nodes of the trainers, for people."""
+    """Names of the trainers' nodes, joined by commas, for display."""
     active: int = 0
-    """Pods that are neither finished nor being deleted."""
+    """Number of pods that are neither finished nor being deleted."""
     succeeded: int = 0
-    """Workers that are done."""
+    """Number of workers that are done."""
     failed: int = 0
-    """Pods that failed."""
+    """Number of pods that failed."""
     finished: list[str] = []
-    """Pods of workers that are done: they are not run again, whatever becomes of the pods."""
+    """Names of the pods of workers that are done. The plan never runs these workers again, also
+    when their pods are gone."""
     round: int = 0
     """The latest round that a trainer has reported."""
     rounds: int = 0
     metrics: list[Metric] = []
-    """Means of the trainers' last reports, weighted by their samples."""
+    """Weighted means of the trainers' last reports. The numbers of samples are the weights."""
     workers: dict[str, dict[str, Any]] = {}
-    """Last report of each trainer; written by the edges."""
+    """Worker -> last report of each trainer. The edge side writes this field."""
 
 
 def read(object_: Object) -> FederatedLearningJobSpec:
@@ -144,10 +149,10 @@ def read(object_: Object) -> FederatedLearningJobSpec:
 
 
 def _check_nodes(spec: FederatedLearningJobSpec) -> None:
-    """Raises: InvalidSpec when the spec names one node for two trainers
+    """Check that the spec does not name one node for two trainers. Raises: InvalidSpec
 
-    Two trainers on one node would take part twice with the data of one participant. Nodes that
-    only the Datasets name are checked by `_shared_nodes`.
+    Two trainers on one node would take part twice with the data of one participant. `_shared_nodes`
+    checks the nodes that only the Datasets name.
     """
     seen: dict[str, int] = {}
     for index, worker in enumerate(spec.training_workers):
@@ -180,7 +185,7 @@ def dataset_path(index: int) -> str:
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    """Models, Datasets and Nodes that the spec names; none of a spec that is not accepted."""
+    """The Models, Datasets and Nodes that the spec names. Empty while the spec is not accepted."""
     spec: FederatedLearningJobSpec | None = job.spec
     if spec is None:
         return frozenset()
@@ -194,7 +199,8 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 
 def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Missing, ...]:
-    """What the job waits for: first missing objects and images, then Secrets whose keys clash."""
+    """What the job waits for: missing objects and images. When none is missing: Secrets that clash.
+    """
     found = tuple(entry for entry in _missing(observed, spec) if entry is not None)
     return found or tuple(_clashing_keys(observed, spec))
 
@@ -215,7 +221,7 @@ def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[ref
 
 
 def _shared_nodes(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
-    """Trainers that share a node because of their Datasets, which `_check_nodes` cannot see."""
+    """Trainers whose Datasets put them on one node. `_check_nodes` does not see the Datasets."""
     first: dict[str, int] = {}
     for index, worker in enumerate(spec.training_workers):
         node = node_of(observed, worker)
@@ -227,7 +233,9 @@ def _shared_nodes(observed: Observed, spec: FederatedLearningJobSpec) -> Iterato
 
 
 def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
-    """Trainers that need the keys of two Secrets in one container, which has room for one."""
+    """Trainers whose container would need the keys of two Secrets. A container can use one Secret
+    only.
+    """
     s3 = spec.transmitter.s3 if spec.transmitter else None
     transmitted = (
         [Source(env="", url=s3.agg_data_path, credential=s3.credential_name)] if s3 else []
@@ -254,5 +262,7 @@ def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:
 
 
 def node_of(observed: Observed, worker: TrainingWorker) -> str:
-    """The node that the worker names, or the node of its Dataset; "" while there is no Dataset."""
+    """The node that the worker names, or else the node of the worker's Dataset. "" while the
+    Dataset does not exist.
+    """
     return fixed_node(worker) or refs.dataset_node(observed, worker.dataset.name)

@@ -1,7 +1,7 @@
-"""fold: what a trainer's report means for a FederatedLearningJob.
+"""Folds a trainer's report into the .status of a FederatedLearningJob.
 
-Called by the edge side. The whole report is kept under .status.workers; `plan` computes round and
-metrics from all entries. A round is not a count, so the newest report replaces the older one.
+Called by the edge side. .status.workers keeps the whole report. `plan` computes round and metrics
+from all entries. A round is not a count, so the newest report replaces the older report.
 """
 
 from collections.abc import Mapping
@@ -12,5 +12,5 @@ from globalmanager.rules import status as rules
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """Merge patch for .status; None when the report changes nothing."""
+    """Merge patch for .status. None when the report changes nothing."""
     return rules.fold(status, report, keep_greatest=False)

@@ -1,8 +1,8 @@
-"""The objects that make up a FederatedLearningJob: a Service, the aggregator's pod, the trainers'.
+"""The children of a FederatedLearningJob: a Service, the aggregator's pod and the trainers' pods.
 
-Called by `main` once the spec is accepted and all that it refers to exists. Names and environment
-are those that Sedna's library and worker images expect; JOB_SECRET and FEDERATION_STATE_DIR are
-ours.
+Called by `main` when the spec is accepted and every object that the spec names exists. Sedna's
+library and worker images expect these names and environment variables. edgeai adds JOB_SECRET and
+FEDERATION_STATE_DIR.
 """
 
 from typing import Final
@@ -41,7 +41,8 @@ def trainer_name(job: str, index: int) -> WorkerName:
 
 
 def trainer_role(index: int) -> str:
-    """The role that a trainer's secret is derived from: each trainer has a secret of its own."""
+    """The role from which edgeai derives a trainer's secret. Each trainer has a secret of its own.
+    """
     return f"{TRAIN}-{index}"
 
 
@@ -68,7 +69,8 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
         form=spec.aggregation_worker,
         env=[
             *_common_env(observed, spec, name),
-            field("AGG_BIND_IP", "status.podIP"),  # Sedna's would guess an address
+            # without this variable Sedna's library guesses an address
+            field("AGG_BIND_IP", "status.podIP"),
             literal("AGG_BIND_PORT", str(PORT)),
         ],
         data=storage.joined(data, state),
@@ -79,8 +81,9 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
 
 
 def _state(observed: Observed, model_url: str) -> storage.Placement:
-    """Where the aggregator keeps its rounds: beside a model on a node, where they outlive the pod;
-    for a model in a bucket, in the pod.
+    """The directory where the aggregator keeps its rounds. For a model on a node, the directory is
+    beside the model, so the rounds outlive the pod. For a model in a bucket, the directory is in
+    the pod.
     """
     env = "FEDERATION_STATE_DIR"
     if model_url.startswith("/"):

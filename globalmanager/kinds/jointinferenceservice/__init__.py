@@ -1,4 +1,5 @@
-"""JointInferenceService: a small model on the edge asks a big one in the cloud when unsure."""
+"""JointInferenceService: a small model on the edge sends hard samples to a big model in the cloud.
+"""
 
 from globalmanager.contract import (
     Column,
@@ -40,7 +41,8 @@ KIND = Kind(
         ResourceType("sedna.io", "v1alpha1", _PLURAL, _KIND): _SCHEMA,
     },
     singular="jointinferenceservice",
-    short_names={"edgeai.io": ("jis",), "sedna.io": ("ji",)},  # as in the proposal, and in Sedna
+    # `jis` is in the proposal, `ji` in Sedna
+    short_names={"edgeai.io": ("jis",), "sedna.io": ("ji",)},
     read=read,
     owns=OWNS,
     references=references,

@@ -1,7 +1,7 @@
-"""assignments: what each edge node must hold of a JointInferenceService.
+"""Computes the assignments: what each edge node must hold of a JointInferenceService.
 
-Called by the engine. A node holds the service as long as an edge worker belongs there or still runs
-there, so that a worker can report until its end, even after an edit of the spec.
+Called by the engine. A node holds the service as long as an edge worker belongs to the node or
+still runs there. So a worker can report until its end, also after an edit of the spec.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
 
 
 def _named_nodes(observed: Observed) -> Iterator[str]:
-    """Where the spec, the edge Deployment and the edge pods put workers."""
+    """The nodes that the spec, the edge Deployment or the edge pods name for workers."""
     spec: JointInferenceServiceSpec | None = observed.spec
     yield fixed_node(spec.edge_worker) if spec else ""
     for ref, child in observed.children.items():
@@ -63,9 +63,9 @@ def _template_node(deployment: Object) -> str:
 def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assignment:
     """The assignment of one node.
 
-    The body may depend on generation and node only, because the version is the generation: a body
-    that changed without a new version would never be sent. So it grants both names that the worker
-    can have on the node, whether or not the spec fixes the node.
+    The body depends only on the generation and the node, because the version is the generation. The
+    GlobalManager would never send a body that changed without a new version. The worker has one
+    name when the spec fixes the node and another name when it does not. The body grants both names.
     """
     name = observed.ref.name
     secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)

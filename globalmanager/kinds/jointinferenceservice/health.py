@@ -1,7 +1,7 @@
-"""Condition Running, phase and numbers of a JointInferenceService.
+"""Condition Running, the phase and the numbers of a JointInferenceService.
 
-Called by `main`. Looks at the objects that exist and never at the spec, so that the status of
-running workers is right even while the spec is wrong.
+Called by `main`. This module reads the objects that exist and never the spec. So the status of
+running workers is right also while the spec is wrong.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from globalmanager.rules.status import STARTING, Finding, Truth
 
 
 def running(observed: Observed) -> tuple[Finding, Phase]:
-    """The condition and the phase that goes with it."""
+    """The condition Running, and the phase that belongs to the condition."""
     faulty = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role))}
     absent = [role for role in (CLOUD, EDGE) if not is_available(observed, role)]
     if not absent:
@@ -67,7 +67,8 @@ def _at_fault(faulty: Mapping[str, PodFault], prefix: str = "") -> str:
 
 
 def numbers(observed: Observed) -> dict[str, Any]:
-    """The numbers of .status: pods as they are, samples as the edges reported them."""
+    """The numbers of .status: pods counted from the observed pods, samples from the edges' reports.
+    """
     return {
         "active": sum(faults.is_active(pod) for pod in observed.pods),
         "failed": sum(faults.phase_of(pod) == "Failed" for pod in observed.pods),

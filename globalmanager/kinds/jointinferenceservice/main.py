@@ -1,7 +1,7 @@
-"""plan: what a JointInferenceService needs next.
+"""Plans what a JointInferenceService needs next.
 
-Called by the engine whenever the service, its workers, their pods, the Models and Nodes it
-refers to, or the contact to its edge changed. Pure and total.
+Called by the engine when the service changed, or its workers, their pods, the Models and Nodes that
+the service refers to, or the contact to its edge. Pure and total.
 """
 
 from datetime import datetime
@@ -22,13 +22,14 @@ from globalmanager.rules.status import Finding, Truth
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Next actions and the whole status of one service. A default Plan means: converged.
+    """The next actions and the whole status of one service. A default Plan means that the service
+    has converged.
 
     Args:
         now: UTC
     """
     if is_being_deleted(observed.object):
-        return Plan()  # the garbage collector follows the owner references
+        return Plan()  # the garbage collector deletes the children by their owner references
     if observed.invalid is not None:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
         return _conclude(observed, now, findings=findings)
@@ -47,7 +48,8 @@ def _conclude(
     findings: tuple[Finding, Finding],
     stages: Stages = (),
 ) -> Plan:
-    """The plan with the status that follows; `findings`: Accepted and ResolvedRefs."""
+    """The plan with the computed status. `findings` are the conditions Accepted and ResolvedRefs.
+    """
     running, phase = _refused(observed, *_running(observed, findings))
     return lifecycle.conclude(
         observed,
@@ -61,7 +63,7 @@ def _conclude(
 
 
 def _running(observed: Observed, findings: tuple[Finding, Finding]) -> tuple[Finding, Phase]:
-    """Running, or why there is nothing yet that could run."""
+    """The condition Running. Without workers, the condition says why there are none yet."""
     obstacle = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
     if obstacle is None or health.has_workers(observed):
         return health.running(observed)
@@ -70,7 +72,9 @@ def _running(observed: Observed, findings: tuple[Finding, Finding]) -> tuple[Fin
 
 
 def _refused(observed: Observed, running: Finding, phase: Phase) -> tuple[Finding, Phase]:
-    """With a refusal of the API added: it is the reason why workers are missing or out of date."""
+    """The condition Running with the API's refusal. The refusal is the reason why workers are
+    missing or out of date.
+    """
     refusal = observed.refusal
     if refusal is None:
         return running, phase

@@ -1,7 +1,8 @@
 """The hard-example mining algorithms that workers know, and the check of their parameters.
 
-Names and defaults are those of Sedna's library. A parameter that an algorithm does not know is
-passed on all the same, since its class may be the user's; the Accepted condition says so.
+Names and defaults come from Sedna's library. The worker also gets a parameter that the named
+algorithm does not know, because the user may have written a class of this name. The condition
+Accepted names such a parameter.
 """
 
 import math
@@ -25,7 +26,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, _Form]]] = {
     "Random": {"random_ratio": "number", "seed": "whole number"},
     "Threshold": {"threshold": "number"},
 }
-"""Algorithm -> its parameters, and what the worker reads each of them as."""
+"""Algorithm -> parameter -> the form in which the worker reads the parameter."""
 
 _EXAMPLES: Final[Mapping[_Form, str]] = {"number": "0.5", "whole number": "7"}
 
@@ -40,7 +41,7 @@ class Mining(msgspec.Struct, frozen=True):
 def check(
     path: str, *, hard_example_mining: Mining | None, hard_example_algorithm: Mining | None
 ) -> None:
-    """Raises: InvalidSpec; `path` is that of the worker"""
+    """Raises: InvalidSpec; `path` is the path of the worker in the spec"""
     if hard_example_mining and hard_example_algorithm:
         problem = "is given beside hardExampleMining, which means the same"
         raise InvalidSpec(f"{path}.hardExampleAlgorithm", problem, "remove one of them")
@@ -75,7 +76,7 @@ def _has_form(text: str, form: _Form) -> bool:
 
 
 def unknown_parameters(mining: Mining | None) -> str:
-    """A sentence on the parameters that the algorithm does not know; "" when it knows all."""
+    """A sentence about the parameters that the algorithm does not know. "" when it knows all."""
     if mining is None:
         return ""
     known = PARAMETERS[mining.name]

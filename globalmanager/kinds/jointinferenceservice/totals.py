@@ -1,4 +1,5 @@
-"""Sums over all edge workers. Called by `upstream` for each report, by `health` for each plan."""
+"""Sums over all edge workers. `upstream` calls this module for each report, `health` for each plan.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +10,7 @@ _COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 
 
 def of(status: Mapping[str, Any]) -> dict[str, Any]:
-    """`uploadCount` and `metrics` as .status.workers has them."""
+    """The fields `uploadCount` and `metrics`, computed from .status.workers."""
     return {"uploadCount": rules.total(status, "uploaded"), "metrics": _metrics(status)}
 
 

@@ -1,15 +1,16 @@
-"""JointInferenceService as the API holds it, and the reading of its spec.
+"""JointInferenceService as the API holds it, and the reader of its spec.
 
-.status.conditions, always in this order:
+.status.conditions has these conditions, always in this order:
 
-Accepted       the spec can be carried out. False: InvalidSpec. Running workers are left alone.
-ResolvedRefs   the Models, the Nodes and the framework images exist. False: ModelNotFound,
-               ModelInvalid, NodeNotFound, FrameworkImageNotConfigured; nothing more is created
-               until they do. Unknown while the spec is not accepted.
-Running        both Deployments are available. False: Waiting, Starting, or what the pod says
-               (CrashLoopBackOff, Unschedulable, …). Never final.
-EdgeConnected  the LocalControllers of the edge workers' nodes have a session. False: NoContact.
-               Absent while no edge worker has a node.
+Accepted       True: the spec can be carried out. False: InvalidSpec. The plan then leaves running
+               workers alone.
+ResolvedRefs   True: the Models, the Nodes and the framework images exist. False: ModelNotFound,
+               ModelInvalid, NodeNotFound, FrameworkImageNotConfigured. The plan then creates
+               nothing until the condition is True. Unknown while the spec is not accepted.
+Running        True: both Deployments are available. False: Waiting, Starting, or the reason that a
+               pod's status gives (CrashLoopBackOff, Unschedulable, …). Never final.
+EdgeConnected  True: the LocalControllers of the edge workers' nodes have a session. False:
+               NoContact. Absent while no edge worker has a node.
 """
 
 import enum
@@ -83,9 +84,9 @@ class JointInferenceServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
 class Phase(enum.StrEnum):
     """One word for people; conditions are for programs. None of them is final."""
 
-    PENDING = "Pending"  # waits for what it refers to, or its workers are coming up
+    PENDING = "Pending"  # waits for an object that the spec names, or workers are starting
     RUNNING = "Running"  # both workers are available
-    FAILED = "Failed"  # not running, and a worker's pod says that it cannot; retried for ever
+    FAILED = "Failed"  # a worker's pod cannot run; Kubernetes tries again for ever
     INVALID = "Invalid"  # this generation of the spec is not accepted
 
 
@@ -94,20 +95,20 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     conditions: Conditions = []
     start_time: Time | None = None
-    """When the spec was first accepted."""
+    """The time when the GlobalManager first accepted the spec."""
     edge_nodes: str = ""
-    """Nodes of the edge workers, for people."""
+    """Names of the edge workers' nodes, joined by commas, for display."""
     active: int = 0
-    """Pods that are neither finished nor being deleted."""
+    """Number of pods that are neither finished nor being deleted."""
     failed: int = 0
-    """Pods that failed."""
+    """Number of pods that failed."""
     upload_count: int = 0
-    """Samples whose request was sent to the cloud, over all edge workers."""
+    """Number of samples that all edge workers together have sent to the cloud."""
     metrics: list[Metric] = []
     """Totals over all edge workers: seen, hard, uploaded, answeredByCloud, fallbacks, and
-    uploadCloudRatio = uploaded / seen with four decimals."""
+    uploadCloudRatio, which is uploaded / seen with four decimals."""
     workers: dict[str, dict[str, Any]] = {}
-    """Last report of each edge worker; written by the edges."""
+    """Worker -> last report of each edge worker. The edge side writes this field."""
 
 
 def read(object_: Object) -> JointInferenceServiceSpec:
@@ -135,7 +136,7 @@ def worker_path(role: str) -> str:
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    """Models and Nodes that both workers name; none of a spec that is not accepted."""
+    """The Models and Nodes that both workers name. Empty while the spec is not accepted."""
     spec: JointInferenceServiceSpec | None = job.spec
     if spec is None:
         return frozenset()
@@ -144,7 +145,7 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 
 def missing(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs.Missing, ...]:
-    """What the service waits for: models, then nodes and images."""
+    """What the service waits for: first models, then nodes and images."""
     found: list[refs.Missing | None] = [
         refs.missing_model(observed, worker.model.name, f"{worker_path(role)}.model.name")
         for role, worker in workers(spec)

@@ -1,9 +1,9 @@
-"""fold: what an edge's report means for a JointInferenceService.
+"""Folds an edge worker's report into the .status of a JointInferenceService.
 
-Called by the edge side. The whole report of a worker is kept under .status.workers. The totals are
-sums over these entries and never over reports, so that nothing is counted twice. Entry and totals
-are one patch, which halves the requests of a running service. `plan` corrects the totals if they
-ever differ.
+Called by the edge side. .status.workers keeps the whole report of each worker. The totals are sums
+over these entries and never over reports, so no report counts twice. One patch writes the entry and
+the totals, which halves the requests of a running service. `plan` corrects the totals if they ever
+differ from the entries.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from globalmanager.rules import status as rules
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """Merge patch for .status; None when the report changes nothing."""
+    """Merge patch for .status. None when the report changes nothing."""
     entry = rules.folded(status, report)
     if entry is None:
         return None

@@ -1,7 +1,7 @@
-"""The objects that make up a JointInferenceService: two Deployments, a Service, autoscalers.
+"""The children of a JointInferenceService: two Deployments, a Service and autoscalers.
 
-Called by `main` once the spec is accepted and all that it refers to exists. Names and environment
-are those that Sedna's library and worker images expect.
+Called by `main` when the spec is accepted and every object that the spec names exists. Sedna's
+library and worker images expect these names and environment variables.
 """
 
 import json
@@ -35,7 +35,8 @@ OWNS: Final = {
     AUTOSCALERS: UpdateRule.REPLACE,
 }
 _OURS_TO_SAY: Final = ("LC_SERVER", "WORKER_NAME")
-"""Environment variables without which the reports of an edge worker would not reach .status."""
+"""Environment variables that edgeai sets. Without edgeai's values, the reports of an edge worker do
+not reach .status."""
 
 
 def deployment_name(service: str, role: str) -> str:
@@ -43,12 +44,14 @@ def deployment_name(service: str, role: str) -> str:
 
 
 def worker_name(service: str, role: str, node: str = "") -> WorkerName:
-    """The name of the worker of `role`; with the node in it where Kubernetes chooses the node."""
+    """The name of the worker of `role`. The name includes the node when Kubernetes chooses the
+    node.
+    """
     return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
 
 
 def hints(spec: JointInferenceServiceSpec) -> str:
-    """Warnings about fields that are valid but probably a mistake; "" for none."""
+    """Warnings about fields that are valid but probably a mistake. "" when there is no warning."""
     told = [mining.unknown_parameters(spec.edge_worker.mining)]
     for name in set_by_user(spec.edge_worker, _OURS_TO_SAY):
         told.append(
@@ -59,7 +62,8 @@ def hints(spec: JointInferenceServiceSpec) -> str:
 
 
 def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
-    """The children in the order of creation: a Service before the workers that call it."""
+    """The children in the order of creation: the Service before the workers that call the Service.
+    """
     name = observed.ref.name
     service = children.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, ports={"tcp": PORT})
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
@@ -102,7 +106,8 @@ def _cloud_env(observed: Observed) -> list[EnvVar]:
     return [
         *_common_env(observed),
         worker,
-        field("BIG_MODEL_BIND_IP", "status.podIP"),  # without it Sedna's library guesses an address
+        # without this variable Sedna's library guesses an address
+        field("BIG_MODEL_BIND_IP", "status.podIP"),
         literal("BIG_MODEL_BIND_PORT", str(PORT)),
     ]
 
@@ -133,7 +138,7 @@ def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
 
 
 def _mining_env(given: Mining | None) -> list[EnvVar]:
-    """Variables of the mining algorithm; none when the worker's own code decides."""
+    """Variables of the mining algorithm. Empty when the worker's own code decides."""
     if given is None:
         return []
     parameters = json.dumps(msgspec.to_builtins(given.parameters))

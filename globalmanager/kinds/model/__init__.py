@@ -1,4 +1,4 @@
-"""Model: where a trained model is. Jobs refer to it; nothing runs for it."""
+"""Model: where a trained model is. Jobs refer to a Model. A Model itself runs nothing."""
 
 from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.model.main import plan

@@ -1,6 +1,6 @@
-"""plan of a Model: says whether workers can reach its URL's scheme and path.
+"""Plans a Model: says whether workers can use the scheme and the path of the Model's URL.
 
-Called by the engine when the Model changed. Pure and total.
+Called by the engine when the Model has changed. Pure and total.
 """
 
 from datetime import datetime
@@ -11,7 +11,7 @@ from globalmanager.rules.objects import is_being_deleted
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Status only. A default Plan means: converged."""
+    """Write only the status. A default Plan means that the Model has converged."""
     if is_being_deleted(observed.object):
         return Plan()
     finding = status.accepted() if observed.invalid is None else status.rejected(observed.invalid)

@@ -1,6 +1,6 @@
-"""Model as the API holds it.
+"""Model as the API holds it, and the reader of its spec.
 
-.status.conditions: Accepted - workers could get at the URL. False: InvalidSpec.
+.status.conditions has one condition, Accepted. True: workers can use the URL. False: InvalidSpec.
 """
 
 import msgspec
@@ -15,11 +15,11 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
     url: NonEmpty
     """Path of a file on the worker's node, or an s3, http or https URL."""
     format: str = ""
-    """For people and workers; never looked into."""
+    """Format of the model, for users and workers. The GlobalManager never reads this field."""
     credential_name: str = ""
-    """Secret that fetching needs."""
+    """Name of the Secret with the keys for fetching the model."""
     device_soc_versions: list[str] | None = msgspec.field(default=None, name="device_soc_versions")
-    """Accelerators that the model was converted for."""
+    """Accelerators for which the model was converted."""
 
 
 class TrainedBy(msgspec.Struct, frozen=True, rename="camel"):
