@@ -1,7 +1,7 @@
-"""A many-to-many relation that can be read in both directions.
+"""A many-to-many relation that the engine can read in both directions.
 
-The engine keeps in it which jobs refer to which objects, and finds the jobs to plan again when an
-object changes.
+The engine stores here which jobs refer to which objects. When an object changes, the engine finds
+the jobs that it must plan again.
 """
 
 from collections.abc import Hashable, Iterable
@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Relation(Generic[S, T]):
-    """Sources point to targets; `of` finds the sources of a target. A change costs O(targets of one
+    """Sources point to targets. `of` finds the sources of a target. A change costs O(targets of one
     source).
     """
 

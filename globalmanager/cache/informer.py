@@ -1,17 +1,18 @@
-"""Keeps a Store equal to a collection of the API: list once, then watch, and recover.
+"""Keeps a Store equal to a collection of the API: lists once, then watches, and recovers.
 
-The engine runs one informer per type and selector. An informer behaves like client-go's reflector,
-with paged lists and bookmarks. After every failure of a watch the informer waits for a jittered
-backoff; then it watches again from the last resourceVersion or lists again. No failure ends its
-task.
+The engine runs one informer for each type and selector. An informer behaves like client-go's
+reflector, with paged lists and bookmarks. After a failed watch the informer waits for a jittered
+backoff. Then the informer watches again from the last resourceVersion, or lists again. No failure
+ends the informer's task.
 
 A watch of objects that do not change may be silent, even without bookmarks, so silence alone proves
-nothing. The informer asks the server to end each watch soon; a watch that does not end in time is
-dead. When the client has dialled the API server anew (ha.heartbeat), the informer watches anew at
-once.
+nothing. The informer asks the server to end each watch soon. A watch that does not end in time is
+dead. When the client has dialled the API server anew (ha.heartbeat), the informer starts a new
+watch at once.
 
-An object that cannot be read is set aside and reported; list and watch go on. The store keeps the
-last readable state of the object, so that one bad edit does not tear down running workers.
+The informer sets an object aside when the object cannot be read, and reports the object. List and
+watch go on. The store keeps the last readable state of the object, so one bad edit does not remove
+running workers.
 """
 
 import asyncio
@@ -37,7 +38,8 @@ from globalmanager.kube.objects import NotReadable, Unreadable, WatchEvent, read
 log = logs.get_logger(__name__)
 
 
-# The shortest watch as a fraction of the longest. Watches of random length do not all end together.
+# The shortest watch as a fraction of the longest watch. Watches of random length do not all end at
+# the same time.
 _WATCH_SPREAD: Final = 0.5
 
 
@@ -45,17 +47,19 @@ class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The times of an informer, in seconds."""
 
     watch_s: float = 80.0
-    """The longest watch that is requested: about one request a minute. A dead connection is noticed
-    after at most this time and the client's deadline."""
+    """The longest watch that the informer requests, in seconds. So one informer sends about one
+    request a minute. The informer notices a dead connection at the latest after this time plus the
+    client's deadline."""
     backoff_base_s: float = 0.8
     backoff_max_s: float = 10.0
-    """client-go waits up to 30 s; edges would have to wait as long after an outage."""
+    """The longest pause after a failure. client-go waits up to 30 s, but then edges would also wait
+    30 s after an outage."""
     absent_after_s: float = 5.0
     """A CRD counts as not installed when the server has denied its type for this time. A server
-    that has just started may deny a CRD's type for a moment. It never denies a built-in type that
-    it serves."""
+    that has just started may deny a CRD's type for a moment. A server never denies a built-in type
+    that it serves."""
     healthy_watch_s: float = 5.0
-    """After a watch of at least this time the next watch begins at once, without a backoff."""
+    """After a watch of at least this length the next watch begins at once, without a backoff."""
 
 
 class _Versioned(msgspec.Struct, rename="camel"):
@@ -63,7 +67,8 @@ class _Versioned(msgspec.Struct, rename="camel"):
 
 
 class _Bookmark(msgspec.Struct):
-    """The object of a BOOKMARK event: the version that the watch has reached, and no name."""
+    """The object of a BOOKMARK event. It has the version that the watch has reached, and no name.
+    """
 
     metadata: _Versioned
 
@@ -73,7 +78,8 @@ class Informer:
 
     Args:
         on_settled: called once, when `settled` becomes true
-        on_set_aside: called with an object that cannot be read, and again when its problem changes
+        on_set_aside: called with an object that cannot be read, and again when the object's problem
+            changes
     """
 
     def __init__(
@@ -89,8 +95,8 @@ class Informer:
     ) -> None:
         self.store = store
         self.set_aside = SetAside(store.type)
-        self.synced = False  # listed at least once
-        self.absent = False  # the server does not serve the type (a CRD is not installed)
+        self.synced = False  # the informer has listed at least once
+        self.absent = False  # the server does not serve the type (the CRD is not installed)
         self.problem = ""  # why the last attempt failed; "" while all is well
         self._client = client
         self._namespace = namespace if store.type.namespaced else ""
@@ -98,16 +104,16 @@ class Informer:
         self._settings = settings or InformerSettings()
         self._on_settled = on_settled
         self._on_set_aside = on_set_aside
-        self._logged = ""  # the problem that was logged last; "" once a watch was accepted
+        self._logged = ""  # the last problem in the log; "" when the server has accepted a watch
         self._backoff = Backoff(
             base_s=self._settings.backoff_base_s, max_s=self._settings.backoff_max_s
         )
         self._resource_version = ""  # where the next watch starts; "" demands a list
-        self._newest_listed = 0  # to notice a server whose history went back
+        self._newest_listed = 0  # shows whether the server's history went back
         self._heard_at = -math.inf  # last answer or event of the API
         self._answer_due_at = -math.inf  # silence after this moment means that contact is lost
         self._lost_at: float | None = None  # None while there is contact
-        self._denied_at: float | None = None  # since when the server denies the type
+        self._denied_at: float | None = None  # the time since which the server denies the type
 
     @property
     def type(self) -> ResourceType:
@@ -115,7 +121,8 @@ class Informer:
 
     @property
     def settled(self) -> bool:
-        """Whether the store is complete: it was filled by a list, or the type is not served."""
+        """Whether the store is complete: a list has filled the store, or the server lacks the type.
+        """
         return self.synced or self.absent
 
     def stale_for_s(self) -> float:
@@ -127,7 +134,7 @@ class Informer:
         return _now() - self._heard_at
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Keep the store equal to the API until this task is cancelled."""
         self._lost_at = _now()
         while True:
             retry_after_s = 0.0
@@ -135,19 +142,22 @@ class Informer:
             try:
                 await self._list_and_watch()
             except EdgeAIError as error:
-                if not redialled.is_set():  # else it says nothing of the line of now
+                # an error of the old connection says nothing about the new one
+                if not redialled.is_set():
                     self._failed(error)
                 retry_after_s = getattr(error, "retry_after_s", 0.0)
             except Exception as error:
                 log.exception("informer failed, listing again", resource=str(self.type))
                 self._fail(f"{type(error).__name__}: {error}", _now())
                 self._resource_version = ""
-            # The backoff also follows a watch that ended early without an error. Otherwise a server
-            # that ends every watch at once would be asked in a hot loop.
+            # The informer also waits after a watch that ended early without an error. Otherwise a
+            # server that ends every watch at once would get requests without a pause.
             await self._pause(self._backoff.next_s(at_least_s=retry_after_s), redialled)
 
     async def _pause(self, seconds: float, redialled: asyncio.Event) -> None:
-        """Wait until the next try. After a redial the wait is short, with a jitter."""
+        """Wait until the next try. After the client has dialled anew, the wait is short and
+        jittered.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await redialled.wait()
@@ -158,7 +168,7 @@ class Informer:
         if not self._resource_version:
             await self._list()
         while await self._watch():
-            pass  # the watch ended as requested, so the next one begins at once
+            pass  # the watch ended as the informer requested, so the next watch begins at once
 
     async def _list(self) -> None:
         self._answer_due_at = _now()
@@ -204,7 +214,7 @@ class Informer:
                 async for line in lines:
                     if line:
                         self._take(line)
-                    else:  # the server accepted the watch
+                    else:  # the server has accepted the watch
                         self._logged = ""
                         self._answer_due_at = _now() + timeout_s
                         healthy_at = _now() + min(self._settings.healthy_watch_s, timeout_s / 2)
@@ -268,7 +278,7 @@ class Informer:
         self._note_denial(error)
         if isinstance(error, Unavailable) and not isinstance(error, errors.ServerError):
             return  # the next watch goes on from the last resourceVersion
-        # After Gone and every other error only a list makes the store equal to the API again.
+        # After Gone and every other error, only a list makes the store equal to the API again.
         self._resource_version = ""
 
     def _note_denial(self, error: EdgeAIError) -> None:

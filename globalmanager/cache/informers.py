@@ -1,7 +1,8 @@
-"""All informers of the engine: one for each type and selector, created on first need and shared.
+"""All informers of the engine. There is one informer for each type and selector.
 
-Called by loop. Objects that edgeai creates are watched by label, so that the other pods of the
-cluster cost nothing. Job resources, and the objects that they refer to, are watched without label.
+Called by loop. The first use creates an informer, and later uses share it. Informers watch the
+objects that edgeai creates by their label, so that the other pods of the cluster cost nothing.
+Informers watch job resources and the objects that jobs refer to without a label.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ class Informers:
     """Creates, keeps and runs the informers.
 
     Args:
-        namespace: the namespace to watch; "" for all
+        namespace: the namespace to watch; "" for all namespaces
         on_change: called with (scope, old, new) after every change in any store
         on_settled: called whenever one more informer has settled
         on_open: called with each new informer before the informer runs
@@ -66,7 +67,7 @@ class Informers:
         return iter(tuple(self._by_scope.values()))
 
     def start(self, tasks: TaskGroup) -> None:
-        """Run all informers in `tasks`, including those that are created later."""
+        """Run all informers in `tasks`, also the informers that are created later."""
         self._tasks = tasks
         for scope, informer in self._by_scope.items():
             self._launch(tasks, scope, informer)

@@ -1,7 +1,7 @@
 """The unreadable objects of one collection, by name.
 
 `informer` sets an object aside while the object cannot be read and still exists. Health and metrics
-show the objects. Only names and problems are kept, never contents.
+show these objects. This module keeps only names and problems, never contents.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,8 @@ from globalmanager.contract import ObjectRef, ResourceType
 from globalmanager.kube.objects import Unreadable
 
 MAX_SET_ASIDE: Final = 1000
-"""Most objects that are kept by name, about 500 KiB. Further unreadable objects stay out of the
-store too, but nothing counts them."""
+"""Largest number of objects whose names are kept, about 500 KiB. Further unreadable objects stay
+out of the store too, but nothing counts them."""
 
 
 class SetAside:
@@ -32,7 +32,7 @@ class SetAside:
     def add(self, object_: Unreadable) -> bool:
         """Set an object aside.
 
-        Returns: whether the object or its problem is new
+        Returns: whether the object is new or its problem has changed
         """
         ref = object_.ref(self._type)
         known = self._by_ref.get(ref)
@@ -42,11 +42,11 @@ class SetAside:
         return known is None or (known.uid, known.problem) != (object_.uid, object_.problem)
 
     def discard(self, ref: ObjectRef) -> None:
-        """Forget an object that can be read again or is gone."""
+        """Forget an object that is readable again or gone."""
         self._by_ref.pop(ref, None)
 
     def retain(self, objects: Iterable[Unreadable]) -> None:
-        """Forget all objects but these."""
+        """Forget all objects except these."""
         kept = {object_.ref(self._type) for object_ in objects}
         for ref in self._by_ref.keys() - kept:
             del self._by_ref[ref]

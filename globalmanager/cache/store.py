@@ -1,17 +1,18 @@
-"""Cache of one resource type, with indices: objects that the informer saw or this process wrote.
+"""Cache of one resource type, with indices. The objects come from the informer and from own writes.
 
-`informer` fills the store. `live` adds the API's answers to writes, so that a plan reads its own
-writes. observe and REST read the store. Objects are raw dicts that nobody may change. This module
-never speaks to the API.
+`informer` fills the store. `live` adds the API's answers to writes, so that a plan sees the writes
+of this process. observe and REST read the store. Objects are raw dicts that no reader may change.
+This module never calls the API.
 
 The watch delivers changes in order, but late. The API's answer to a request may be newer or older
-than the last event of the watch. Neither may bring back a deleted object, so the store remembers
-the uids of deleted objects (tombstones), of two kinds:
+than the last event of the watch. Neither of the two may bring back a deleted object. So the store
+remembers the uids of deleted objects. Such an entry is called a tombstone. There are two kinds of
+tombstones:
 
-- deleted: the watch delivered the deletion. An older answer may still arrive.
-- gone: an answer said that the object is absent. Older events of the watch may still arrive. The
-  uid can be forgotten once the watch delivers the deletion, or after a list that was requested
-  later.
+- deleted: the watch has delivered the deletion. An older answer may still arrive.
+- gone: an answer has said that the object is absent. Older events of the watch may still arrive.
+The store can forget the uid when the watch delivers the deletion, or after a list that was
+requested later.
 """
 
 from collections import OrderedDict
@@ -23,17 +24,18 @@ from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 
 log = logs.get_logger(__name__)
 
-# Tombstones of deleted objects. They are needed as long as a request may take, 10 s at most.
+# Tombstones of deleted objects. The store needs a tombstone as long as a request may take, 10 s at
+# most.
 _MAX_DELETED: Final = 4096
-# Tombstones of gone objects. They are needed as long as the watch may be late, 90 s at most. At 50
-# deletions a second the bound holds 5 minutes and costs 3 MB. Without its tombstone an object may
-# appear again for the time of one request.
+# Tombstones of gone objects. The store needs a tombstone as long as the watch may be late, 90 s at
+# most. At 50 deletions a second this number covers 5 minutes and costs 3 MB. An object without its
+# tombstone may come back for the time of one request.
 _MAX_GONE: Final = 16384
 
 Indexer = Callable[[Object], Iterable[str]]
 Listener = Callable[[Object | None, Object | None], None]
-"""Called with (old, new) after each change. `old` is None for a new object; `new` is None for a
-deleted object."""
+"""The store calls a listener with (old, new) after each change. `old` is None for a new object.
+`new` is None for a deleted object."""
 
 
 def uid_of(object_: Object) -> str:
@@ -41,7 +43,7 @@ def uid_of(object_: Object) -> str:
 
 
 def controller_of(object_: Object) -> Object | None:
-    """The owner reference of the controller."""
+    """The owner reference to the object's controller; None when the object has no controller."""
     owners = object_["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
 
@@ -70,8 +72,9 @@ INDEXERS: Final[Mapping[str, Indexer]] = {
 def is_newer(candidate: Object, known: Object) -> bool:
     """Whether `candidate` is a later state than `known` of the same name.
 
-    The resourceVersions of one type are growing integers: Kubernetes promises this since 1.35, and
-    earlier releases behave the same. Other versions have no order, so a different one is newer.
+    The resourceVersions of one type are growing integers. Kubernetes promises this since release
+    1.35, and earlier releases behave the same. Versions that are not integers have no order, so a
+    different version counts as newer.
     """
     new, old = _version(candidate), _version(known)
     return int(new) > int(old) if _are_numbers(new, old) else new != old
@@ -81,8 +84,8 @@ class Store:
     """Objects of one type by name and by each index. A change costs O(indices), a list O(found).
 
     Args:
-        label: "key=value"; the collection has only objects with this label. "": all objects
-        metadata_only: keep only the metadata of the objects
+        label: "key=value"; the collection has only objects with this label. "" means all objects
+        metadata_only: True to keep only the metadata of the objects
     """
 
     def __init__(
@@ -100,17 +103,18 @@ class Store:
         self._objects: dict[ObjectRef, Object] = {}
         self._index: dict[str, dict[str, set[ObjectRef]]] = {name: {} for name in indexers}
         self._listeners: list[Listener] = []
-        self._deleted: OrderedDict[str, None] = OrderedDict()  # uids, newest last
-        self._gone: OrderedDict[str, int] = OrderedDict()  # uid -> its absence count, newest last
-        self._absences = 0  # absences that answers told so far
+        self._deleted: OrderedDict[str, None] = OrderedDict()  # uids, the newest last
+        # uid -> its absence count, the newest last
+        self._gone: OrderedDict[str, int] = OrderedDict()
+        self._absences = 0  # number of absences that answers have reported so far
         self._listed = ""  # resourceVersion of the last list
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` after each change, before the changing method returns. An exception of
-        the listener is logged.
+        """Call `listener` after each change, before the changing method returns. The store logs an
+        exception of the listener.
         """
         self._listeners.append(listener)
 
@@ -128,21 +132,21 @@ class Store:
 
     @property
     def absences(self) -> int:
-        """How many absences `observe_gone` has recorded; `replace` needs the value of the moment at
-        which the list was requested.
+        """How many absences `observe_gone` has recorded. `replace` needs the value from the moment
+        when the list was requested.
         """
         return self._absences
 
     def observe(self, object_: Object) -> None:
-        """Record an object that the API answered, unless the store has something newer."""
+        """Record an object from an answer of the API, unless the store has a newer state."""
         ref, uid = ref_of(self.type, object_), uid_of(object_)
         known = self._objects.get(ref)
         if uid in self._deleted or uid in self._gone:
             return
         if known is None and _is_not_after(object_, self._listed):
-            return  # the newer list did not have the object, so the object was deleted before
+            return  # the newer list lacked the object, so the object was deleted before
         if known is not None and uid_of(known) != uid:
-            # Two objects have had this name, so the older of them is gone.
+            # Two objects have had this name, so the older object is gone.
             self.observe_gone(ref, uid_of(known) if is_newer(object_, known) else uid)
         if uid not in self._gone and self._covers(object_):
             self._put_if_newer(ref, object_)
@@ -158,7 +162,9 @@ class Store:
             self._drop(ref)
 
     def upsert(self, object_: Object) -> None:
-        """Record a state that the watch delivers; a state older than the known one is ignored."""
+        """Record a state that the watch delivers. A state that is older than the known state is
+        ignored.
+        """
         uid = uid_of(object_)
         if uid not in self._gone:
             self._deleted.pop(uid, None)
@@ -195,15 +201,15 @@ class Store:
         rewound: bool,
         unreadable: Collection[ObjectRef] = (),
     ) -> None:
-        """Record a list: the states of its objects, and the deletion of all others.
+        """Record a list: the states of its objects, and the deletion of all other objects.
 
         Args:
-            resource_version: of the list; an object that was written later is kept
+            resource_version: version of the list. An object that was written later stays
             asked: the value of `absences` when the list was requested. An object whose absence was
                 recorded later does not come back. An object whose absence was recorded earlier
-                does: a backup may have restored it.
-            rewound: the server's history went back (a backup was restored), so the list replaces
-                also newer states
+                comes back, because a backup may have restored it
+            rewound: True when the server's history went back after a restored backup. Then the list
+                also replaces newer states
             unreadable: the objects of the list that cannot be read
         """
         listed = {
@@ -212,7 +218,7 @@ class Store:
             if self._gone.get(uid_of(object_), 0) <= asked
         }
         self._listed = resource_version
-        # No event that follows the list brings back an object whose absence preceded the request.
+        # The list is newer than these absences, so no later event can bring back these objects.
         while self._gone and next(iter(self._gone.values())) <= asked:
             uid, _ = self._gone.popitem(last=False)
             self._mark_deleted(uid)
@@ -228,7 +234,7 @@ class Store:
                 self.upsert(object_)
 
     def _covers(self, object_: Object) -> bool:
-        """Whether the watch covers the object. The watch never reports the deletion of any other
+        """Whether the watch covers the object. The watch never reports the deletion of another
         object, so such an object would stay in the store for ever.
         """
         key, _, value = self._label.partition("=")
@@ -242,7 +248,8 @@ class Store:
     def _put(self, ref: ObjectRef, object_: Object) -> None:
         if self._metadata_only:
             object_ = {"metadata": object_["metadata"]}
-        keys = self._keys(object_)  # first, because it raises for an object of an odd form
+        # before any change, because the call raises for an object with a wrong form
+        keys = self._keys(object_)
         old = self._objects.get(ref)
         if old is not None:
             self._unindex(ref, old)
@@ -264,7 +271,7 @@ class Store:
                 del self._index[name][key]
 
     def _keys(self, object_: Object) -> set[tuple[str, str]]:
-        """(index, key) pairs under which the object is found."""
+        """The (index, key) pairs under which `find` finds the object."""
         return {(name, key) for name, indexer in self._indexers.items() for key in indexer(object_)}
 
     def _notify(self, old: Object | None, new: Object | None) -> None:
@@ -272,7 +279,7 @@ class Store:
             try:
                 listener(old, new)
             except Exception:
-                # A bug in one listener must not make the cache differ from the API.
+                # A bug in one listener must not make the store differ from the API.
                 log.exception("store listener failed", resource=str(self.type))
 
     def _mark_deleted(self, uid: str) -> None:

@@ -1,8 +1,8 @@
 """Applies the plan of one job: first the actions, stage by stage, then the status and the events.
 
-Called by loop. Each action that succeeds is recorded as a Kubernetes Event. The answers of the
-Kubernetes API go into the stores, so the next plan sees them. The applier decides nothing itself,
-except that it creates objects only for a job that the API has confirmed (see owners).
+Called by loop. The applier records each successful action as a Kubernetes Event. The applier puts
+the answers of the Kubernetes API into the stores, so the next plan sees them. The applier makes one
+decision of its own: it creates objects only for a job that the API has confirmed (see owners).
 """
 
 import asyncio
@@ -42,9 +42,10 @@ from globalmanager.rules.status import WAITING
 
 log = logs.get_logger(__name__)
 
-_WARN_AFTER_RESTORES: Final = 3  # so many corrections of drift in a row cause a Warning Event
+_WARN_AFTER_RESTORES: Final = 3  # corrections of drift in a row that cause a Warning Event
 _MAX_FIELDS_NAMED: Final = 5  # changed fields that one Event names
-_MAX_PARALLEL_ACTIONS: Final = 8  # of one plan; a large job must not crowd out the others
+# of one plan, so that a large job does not keep other jobs waiting
+_MAX_PARALLEL_ACTIONS: Final = 8
 _REMEDIES: Final = {
     "Invalid": "correct the field that it names, in the worker's template",
     "Forbidden": "ask who limits the namespace",
@@ -69,7 +70,7 @@ class StillTerminating(EdgeAIError):
 
 
 def refusal_of(error: EdgeAIError) -> Refusal | None:
-    """The refusal that the user sees in the job's status; None when a retry may succeed."""
+    """The refusal that the job's status shows to the user; None when a retry may succeed."""
     match error:
         case NameConflict():
             return Refusal("NameConflict", str(error))
@@ -90,8 +91,8 @@ class Applier:
 
     Args:
         live: writes the children of the jobs
-        owners: knows the jobs for which children may be created
-        drift: says when a child that somebody else changed may be restored
+        owners: knows the jobs for which the engine may create children
+        drift: says when the engine may restore a child that somebody else changed
     """
 
     def __init__(
@@ -109,19 +110,21 @@ class Applier:
         self._recorder = recorder
 
     async def apply(self, observed: Observed, plan: Plan) -> float | None:
-        """Apply the stages of the plan, then write its status and record its events.
+        """Apply the stages of the plan, then write the plan's status and record the plan's events.
 
-        When an action of a stage fails, the later stages, the status and the events are left out.
+        When an action of a stage fails, the applier leaves out the later stages, the status and the
+        events.
 
-        Returns: seconds after which the job must be planned again although nothing changed
-        Raises: ApiError, Overloaded, NameConflict, StillTerminating: plan the job again. Conflict
-            and NotFound also when the job was deleted meanwhile
+        Returns: seconds after which the engine must plan the job again although nothing changed
+        Raises: ApiError, Overloaded, NameConflict, StillTerminating: the caller must plan the job
+        again. Conflict and NotFound are also possible when the job was deleted meanwhile
         """
         terminating = "deletionTimestamp" in observed.object["metadata"]
         timers = Timers().add(plan.requeue_after_s)
         for stage in plan.stages:
             # The garbage collector deletes the children of a job that is being deleted. If the
-            # engine created them again, the two would go on for ever.
+            # engine created these children again, the collector would delete them again, without
+            # end.
             allowed = [action for action in stage if isinstance(action, Delete) or not terminating]
             waits_s = [self._wait_s(observed, action) for action in allowed]
             due = [action for action, wait_s in zip(allowed, waits_s, strict=True) if wait_s == 0]
@@ -131,16 +134,16 @@ class Applier:
         return timers.next_s
 
     def _wait_s(self, observed: Observed, action: Action) -> float | None:
-        """Seconds until the action may begin, 0 for now; None: the action is not needed."""
+        """Seconds until the action may begin; 0 for now; None when the action is not needed."""
         if not isinstance(action, Replace) or not action.is_drift:
             return 0.0
         existing = observed.children[ref_of(action.type, action.object)]
         return self._drift.wait_s(action.object, existing)
 
     async def _apply_stage(self, observed: Observed, actions: Sequence[Action]) -> None:
-        """Try all actions of one stage, some at the same time.
+        """Try all actions of one stage, several at the same time.
 
-        Raises: the error of one failed action; an error that the user can correct comes first
+        Raises: the error of one failed action. An error that the user can correct comes first
         """
         if any(isinstance(action, Create) for action in actions):
             await self._owners.confirm(observed)
@@ -161,7 +164,7 @@ class Applier:
             raise min(failures, key=lambda error: refusal_of(error) is None)
 
     async def tell(self, observed: Observed, plan: Plan) -> None:
-        """Write the status of the plan and record its events. Raises: as `apply`"""
+        """Write the status of the plan and record the plan's events. Raises: as `apply`"""
         if plan.status is not None:
             basis = status_of(observed.object)
             await self._status.write(observed.ref, observed.uid, plan.status, basis=basis)
@@ -223,7 +226,9 @@ class Applier:
             return
         existing = observed.children[ref]
         if _version(replaced) == _version(existing):
-            return  # the API server stores the desired object in another form: nobody changed it
+            # the API server stores the desired object in another form, and nobody changed the
+            # object
+            return
         fields = ", ".join(list(differences(action.object, existing))[:_MAX_FIELDS_NAMED])
         self._record_action(observed, "Restored", ref, f": somebody else had changed {fields}")
         if restores >= _WARN_AFTER_RESTORES:

@@ -1,7 +1,7 @@
-"""Computes the assignments of a job and gives them to the sink, the moment an object changes.
+"""Computes the assignments of a job when an object changes, and gives them to the sink at once.
 
 Called by loop with each job that a change concerns. The assigner needs only the stores and the
-kind, so an assignment waits for no plan, no request to the Kubernetes API and no rate limit. The
+kind. So an assignment waits for no plan, no request to the Kubernetes API and no rate limit. The
 assigner runs on every replica, whether or not the replica leads.
 """
 
@@ -21,19 +21,20 @@ from globalmanager.engine.queue import WorkQueue
 
 log = logs.get_logger(__name__)
 
-# Seconds after which the assigner lets other tasks run. There may be 10,000 jobs after a start, and
-# heartbeats and Leases must not wait for all of them.
+# Seconds after which the assigner lets other tasks run. After a start there may be 10,000 jobs.
+# Heartbeats and Leases must not wait for all these jobs.
 _SLICE_S: Final = 0.005
-# Fields of .metadata that every write changes, also a write of .status alone.
+# Fields of .metadata that every write changes. A write of .status alone changes them too.
 _CHANGED_BY_EVERY_WRITE: Final = frozenset({"resourceVersion", "managedFields"})
 
 
 class Assigner:
-    """Computes assignments from a queue of changed jobs. Only the sink keeps the assignments.
+    """Computes assignments from a queue of changed jobs. The assigner keeps no assignment; the sink
+    does.
 
     Args:
         sink: gets the assignments
-        can_observe: whether the stores have all that the assignments of a kind depend on
+        can_observe: whether the stores have all objects that the assignments of a kind depend on
         is_listed: whether the stores have every job resource that existed at the start
     """
 
@@ -58,10 +59,10 @@ class Assigner:
         self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> nodes with an assignment
         self._uids: dict[ObjectRef, Uid] = {}  # the jobs whose assignments the sink has
         self.initially_assigned = asyncio.Event()
-        """Set once the sink has the assignments of every job that existed at the start."""
+        """Set when the sink has the assignments of every job that existed at the start."""
 
     async def run(self) -> None:
-        """Compute the assignments of the queued jobs, until cancelled."""
+        """Compute the assignments of the queued jobs until this task is cancelled."""
         loop = asyncio.get_running_loop()
         pause_at = loop.time() + _SLICE_S
         try:
@@ -77,11 +78,13 @@ class Assigner:
             self._queue.close()
 
     def changed(self, ref: ObjectRef) -> None:
-        """The job, or an object that its assignments depend on, has changed or was deleted."""
+        """Note that the job, or an object that its assignments depend on, has changed or was
+        deleted.
+        """
         self._queue.add(ref)
 
     def settled(self) -> None:
-        """One more informer has settled."""
+        """Note that one more informer has settled."""
         for ref in self._parked:
             self._queue.add(ref)
         self._parked.clear()
@@ -99,8 +102,8 @@ class Assigner:
         try:
             self._compute(ref, kind)
         except Exception:
-            # A bug of a kind concerns one job: its nodes keep their assignments, and all other
-            # jobs go on.
+            # A bug of a kind affects only the present job. The nodes of this job keep their
+            # assignments, and the assigner goes on with the other jobs.
             with logs.bind(task=task_key(ref)):
                 log.exception("it is not known what nodes must hold, trying again")
             self._metrics.reconciles.labels(kind.name, "bug").inc()
@@ -109,7 +112,7 @@ class Assigner:
             self._queue.forget(ref)
 
     def _compute(self, ref: ObjectRef, kind: Kind) -> None:
-        """Give the present assignments of the job to the sink."""
+        """Compute the job's present assignments and give them to the sink."""
         observed = self._observer.observe(ref)
         if observed is None:
             self._forget(ref)
@@ -132,7 +135,7 @@ class Assigner:
 
     def _check_initially_assigned(self) -> None:
         """Set `initially_assigned` when no job waits. A job whose kind has failed does not count as
-        waiting: one bad job must not keep all edge nodes out.
+        waiting, because one bad job must not keep all edge nodes out.
         """
         if not self._queue and not self._parked and self._is_listed():
             self.initially_assigned.set()

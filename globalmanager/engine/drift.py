@@ -1,12 +1,15 @@
-"""Delays repeated corrections of drift, that is of children that somebody else has changed.
+"""Delays repeated corrections of drift. Drift means that somebody else has changed a child.
 
-A person or another controller may change a child of a job. The engine restores the child, but
-waits longer before each further time: otherwise the engine and the other controller would overwrite
-each other for ever. A difference in the API server's answer to a write is not corrected at all: the
-server (a quantity in another notation) or an admission webhook would make it again at every write.
+A person or another controller may change a child of a job. The engine restores the child, but waits
+longer before each further restore. Otherwise the engine and the other controller would overwrite
+each other for ever.
 
-Called by apply with each child that it writes and with the answer of the API server. A restart of
-the process forgets all, which costs one more attempt for each such child.
+The API server's answer to a write may differ from the child that the engine sent. The server may
+write a quantity in another notation, or an admission webhook may change a field. The engine does
+not correct such a difference, because it would come back at every write.
+
+Called by apply with each child that it writes, and with the answer of the API server. A restart of
+the process forgets all corrections, which costs one more attempt for each such child.
 """
 
 from collections import OrderedDict
@@ -21,22 +24,22 @@ from globalmanager.rules.lifecycle import backoff_s
 from globalmanager.rules.objects import content_hash, differences
 
 FIRST_S: Final = 5.0
-"""Seconds before a child is restored for the second time. The pause doubles with each time."""
+"""Seconds before the second restore of a child. The pause doubles with each further restore."""
 MAX_S: Final = 600.0
-"""The longest pause, seconds."""
+"""The longest pause, in seconds."""
 _QUIET_S: Final = 2 * MAX_S
-"""After so many seconds without a restore, the next restore counts as the first."""
-_MAX_CHILDREN: Final = 4096  # children that are remembered at most
+"""After this number of seconds without a restore, the next restore counts as the first."""
+_MAX_CHILDREN: Final = 4096  # largest number of children in memory
 
 
 class _Corrections(msgspec.Struct):
     """The corrections of one child."""
 
     server_differences: str = ""
-    """Hash of the differences between the child as it was sent and the API server's answer to the
-    write; "" when there is no difference."""
+    """Hash of the differences between the child that the engine sent and the API server's answer;
+    "" when they are equal."""
     restores: int = 0
-    """How often in a row the child was restored."""
+    """How often in a row the engine has restored the child."""
     restored_at: float = 0.0
     """Time of the last restore, seconds of the clock."""
 
@@ -53,8 +56,9 @@ class Drift:
         self._children: OrderedDict[str, _Corrections] = OrderedDict()  # by uid, the newest last
 
     def wait_s(self, desired: Object, existing: Object) -> float | None:
-        """Seconds until `existing` may be replaced by `desired`, 0 for now; None: never, because
-        `existing` differs from `desired` only as the API server's answer to the last write did.
+        """Seconds until the engine may replace `existing` by `desired`; 0 for now. None means
+        never, because `existing` differs from `desired` only in the same fields as the API server's
+        answer to the last write.
         """
         corrections = self._children.get(uid_of(existing))
         if corrections is None:
@@ -66,14 +70,14 @@ class Drift:
         return 0.0 if passed_s >= _QUIET_S else max(0.0, pause_s - passed_s)
 
     def note_write(self, desired: Object, answer: Object, *, is_drift: bool = False) -> int:
-        """Remember that the child was written.
+        """Remember a write of the child.
 
         Args:
-            desired: the child as it was sent
-            answer: the child as the API server has stored it
-            is_drift: the write restored a child that somebody else had changed
+            desired: the child that the engine sent
+            answer: the child that the API server has stored
+            is_drift: True when the write restored a child that somebody else had changed
 
-        Returns: how often in a row the child was restored
+        Returns: how often in a row the engine has restored the child
         """
         corrections = self._children.pop(uid_of(answer), _Corrections())
         found = differences(desired, answer)

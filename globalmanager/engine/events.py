@@ -1,8 +1,8 @@
 """Records Kubernetes Events about job resources and nodes, and counts repeated Events.
 
 apply and loop call `record`, which never waits and never fails. The engine's task `run` sends the
-Events to the Kubernetes API. An Event that the API refuses is dropped, so no other part may depend
-on an Event.
+Events to the Kubernetes API. The recorder drops an Event that the API refuses, so no other part may
+depend on an Event.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ log = logs.get_logger(__name__)
 
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
 COMPONENT: Final = "edgeai-globalmanager"
-_MAX_PENDING: Final = 1000  # Events that wait to be sent
-_MAX_COUNTS: Final = 4096  # Events whose counts are remembered
+_MAX_PENDING: Final = 1000  # largest number of Events that wait to be sent
+_MAX_COUNTS: Final = 4096  # largest number of Events whose counts are in memory
 _MAX_MESSAGE_CHARS: Final = 1024  # the API server refuses longer messages
 
 
@@ -38,12 +38,12 @@ class _PendingEvent:
 
 
 class Recorder:
-    """Sends Events to the Kubernetes API, at a bounded rate and from a bounded queue.
+    """Sends Events to the Kubernetes API, from a bounded queue and at a bounded rate.
 
     Args:
         now: UTC
-        on_drop: called for each Event that is dropped
-        qps, burst: rate of the Events that are sent, per second
+        on_drop: called for each Event that the recorder drops
+        qps, burst: rate of the Events that the recorder sends, per second
         retry_s: pause after the API was not available
     """
 
@@ -61,10 +61,11 @@ class Recorder:
         self._now = now
         self._on_drop = on_drop
         self._retry_s = retry_s
-        # Events have a rate of their own, so Events never use up the request rate of the plans.
+        # Events have a request rate of their own, so Events never use up the request rate of the
+        # plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending: OrderedDict[ObjectRef, _PendingEvent] = OrderedDict()
-        self._counts: OrderedDict[ObjectRef, int] = OrderedDict()  # the counts that the API has
+        self._counts: OrderedDict[ObjectRef, int] = OrderedDict()  # the counts in the API
         self._wake = asyncio.Event()
 
     def record(self, about: Object, event: Event) -> None:
@@ -77,7 +78,7 @@ class Recorder:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send the queued Events, until cancelled."""
+        """Send the queued Events until this task is cancelled."""
         while True:
             self._wake.clear()
             while self._pending:
@@ -160,8 +161,9 @@ class Recorder:
 def event_ref(about: Object, event: Event) -> ObjectRef:
     """The name of the Event about an object.
 
-    The name is a hash of the object's uid and the event's words, so an equal event has the same
-    name also after a retry or a restart, and is counted instead of created again.
+    The name is a hash of the object's uid and the event's words. So an equal event has the same
+    name after a retry or a restart, and the recorder raises the count instead of creating a second
+    Event.
     """
     metadata = about["metadata"]
     words = "\0".join((metadata.get("uid", ""), event.severity.value, event.reason, event.message))

@@ -1,4 +1,4 @@
-"""The engine's answer to /readyz: whether its informers are in order, and what is wrong if not."""
+"""The engine's answer to /readyz: whether its informers are healthy, and what is wrong if not."""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
@@ -9,16 +9,17 @@ import msgspec
 from globalmanager.cache.informer import Informer
 from globalmanager.contract import ResourceType
 
-# Objects of one type that /readyz names as set aside. A metric counts all; the log names each.
+# Largest number of set-aside objects of one type that /readyz names. A metric counts all set-aside
+# objects, and the log names each of them.
 _MAX_SET_ASIDE_NAMED: Final = 5
 
 
 class Health(msgspec.Struct, frozen=True):
-    """An answer of /readyz."""
+    """One answer of /readyz."""
 
     ready: bool
     reasons: tuple[str, ...] = ()
-    """Everything that is wrong: first the problems that make the process not ready."""
+    """All problems. The problems that make the process not ready come first."""
 
 
 def health_of(
@@ -33,13 +34,14 @@ def health_of(
     Args:
         jobs: types of the job resources
         stale_after_s: seconds without contact to the API after which an informer is unhealthy
-        reconciled: every job resource that existed at the start was looked at
+        reconciled: True when the engine has looked at every job resource that existed at the start
     """
     fatal: list[str] = []
     tolerable: list[str] = []
     for informer in informers:
         if informer.absent:
-            # Without a built-in type (an old cluster lacks autoscaling/v2) the other types work.
+            # When the cluster lacks a built-in type (an old cluster lacks autoscaling/v2), the
+            # other types still work.
             problems = fatal if informer.type in jobs else tolerable
             problems.append(_absence(informer.type, is_job=informer.type in jobs))
         elif not informer.synced:
@@ -56,8 +58,8 @@ def health_of(
 
 
 def _set_aside(informer: Informer) -> Iterator[str]:
-    """The objects that are set aside. They never make the process not ready: the fault of one
-    tenant must not stop the jobs of the others.
+    """Sentences about the objects that are set aside. These objects never make the process not
+    ready, because the fault of one tenant must not stop the jobs of other tenants.
     """
     for object_ in islice(informer.set_aside, _MAX_SET_ASIDE_NAMED):
         yield f"{object_.ref(informer.type)} is set aside: {object_.problem}"

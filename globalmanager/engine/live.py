@@ -1,7 +1,7 @@
 """Requests about single objects. The answers of the Kubernetes API go into the stores at once.
 
-Called by apply, owners and status. The watch delivers the same changes later. So the next plan
-sees every write and every deletion of this process without waiting for the watch.
+Called by apply, owners and status. The watch delivers the same changes later. So the next plan sees
+every write and every deletion of this process without waiting for the watch.
 """
 
 import contextlib
@@ -38,12 +38,13 @@ class Live:
         """The object as the API has it now.
 
         Args:
-            uid: uid that the object must have; "": any
+            uid: the uid that the object must have; "" accepts any uid
 
         Raises: NotFound when no object has the name, or when the object has another uid
         """
         store = self._store_of(ref.type)
-        # Read before the request: the store may learn of a newer object during the request.
+        # Read the store before the request, because the store may learn of a newer object during
+        # the request.
         known = store.get(ref)
         expected = uid or (uid_of(known) if known is not None else "")
         try:
@@ -84,14 +85,14 @@ class Live:
         """Send a merge patch for .status of the object.
 
         Raises: NotFound when the object is gone, and also when its type has no status subresource;
-            the caller must `get` the object to learn which
+        the caller must `get` the object to find out which case it is
         """
         patched = await self._client.merge_patch(ref, patch, subresource="status")
         self._store_of(ref.type).observe(patched)
         return patched
 
     async def delete(self, ref: ObjectRef, uid: Uid) -> bool:
-        """Delete the object, if the object has this uid.
+        """Delete the object if it has this uid.
 
         Returns: False when no object had the name
         Raises: Conflict when the object has another uid
@@ -111,9 +112,11 @@ class Live:
         return True
 
     async def _update_store(self, error: NotFound | Conflict, ref: ObjectRef, uid: str) -> None:
-        """Bring into the store what a failed request has shown about the object with this uid."""
+        """Update the store after a failed request, which shows that the object with this uid has
+        changed.
+        """
         if isinstance(error, Conflict):
-            # The object changed, or another object took its name. A GET shows which.
+            # The object changed, or another object took its name. A GET shows which case it is.
             with contextlib.suppress(EdgeAIError):
                 await self.get(ref, uid=uid)
         elif _is_absence(error, ref):
@@ -121,10 +124,10 @@ class Live:
 
 
 def _is_absence(error: NotFound, ref: ObjectRef) -> bool:
-    """Whether a 404 says that the object does not exist, and not that its type is unknown.
+    """Whether a 404 says that the object does not exist, and not that the server lacks its type.
 
-    An API server that has just started does not know custom resources yet and answers 404 for each
-    of their objects. Such an answer names no object.
+    An API server that has just started does not know custom resources yet. It answers 404 for each
+    of their objects, and such an answer names no object.
     """
     about = error.about
     return about is not None and (about.name, about.kind) == (ref.name, ref.type.plural)

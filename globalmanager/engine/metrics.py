@@ -1,7 +1,7 @@
-"""Prometheus metrics of the engine and of its Kubernetes client.
+"""Prometheus metrics of the engine and of the engine's Kubernetes client.
 
-app makes them with the registry that /metrics serves. loop and assign count in them; the
-Kubernetes client calls `observe_request`.
+app makes the metrics with the registry that /metrics serves. loop and assign count in these
+metrics. The Kubernetes client calls `observe_request`.
 """
 
 from typing import Final
@@ -80,12 +80,14 @@ class EngineMetrics:
         )
 
     def watch(self, informer: Informer) -> None:
-        """Export the state of the informer; Prometheus' scrapes read it, on the event loop."""
+        """Export the state of the informer. Each scrape by Prometheus reads the state in the event
+        loop.
+        """
         labels = (str(informer.type), informer.label_selector)
         self.stale_s.labels(*labels).set_function(informer.stale_for_s)
         self.set_aside.labels(*labels).set_function(lambda: len(informer.set_aside))
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
-        """The RequestHook of KubeClient."""
+        """Count one request. KubeClient calls this method as its RequestHook."""
         self.requests.labels(verb, code).inc()
         self.request_duration.labels(verb).observe(seconds)

@@ -36,14 +36,14 @@ class Owned(NamedTuple):
     """The children and pods of one job.
 
     An object belongs to a job when it is in the job's namespace and its chain of controllers ends
-    at the job's uid. Labels prove nothing: anybody who may create a pod can copy them.
+    at the job's uid. Labels prove nothing, because any user who may create a pod can copy them.
     """
 
     controllers: frozenset[str]
     """Keys of index "controller" for the job, its children, and the ReplicaSets of its children."""
     children: Mapping[ObjectRef, Object]
     pods: tuple[Object, ...]
-    """Ordered by name."""
+    """The pods, ordered by name."""
 
 
 def find_owned(kind: Kind, job: Job, managed: StoreOf) -> Owned:
@@ -77,16 +77,17 @@ def find_owned(kind: Kind, job: Job, managed: StoreOf) -> Owned:
 class Observer:
     """Builds snapshots of jobs, and knows which jobs a changed object belongs to.
 
-    The observer remembers of each job: its decoded spec, the objects that it refers to, and the
-    keys of its controllers. It remembers of each scaler which job the scaler names.
+    The observer remembers three things about each job: the decoded spec, the objects that the job
+    refers to, and the keys of the job's controllers. The observer also remembers which job each
+    scaler names.
 
     Args:
         kinds: the served job resources
         all_of: stores with all objects of a type
         managed: stores with the objects of a type that edgeai created
         contacts: knows which nodes have a session
-        settings: settings that shape workers; the kinds get them in each Observed. The engine adds
-            the root key before it observes the first job
+        settings: settings that shape workers. The kinds get the settings in each Observed. The
+            engine adds the root key before it observes the first job
     """
 
     def __init__(
@@ -103,15 +104,15 @@ class Observer:
         self._managed = managed
         self._contacts = contacts
         self.settings = settings
-        self._jobs: dict[ObjectRef, Job] = {}  # each job at its last `observe`
+        self._jobs: dict[ObjectRef, Job] = {}  # job -> the job at its last `observe`
         self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> references
         self._controllers: Relation[ObjectRef, str] = Relation()  # job -> `Owned.controllers`
         self._jobs_of_scaler: Relation[ObjectRef, ObjectRef] = Relation()  # scaler -> its jobs
 
     def observe(self, ref: ObjectRef) -> Observed | None:
-        """Snapshot of a job resource; None when it is gone.
+        """A snapshot of a job resource; None when the resource is gone.
 
-        Raises: whatever the kind's `read` or `references` raises against the contract
+        Raises: an exception that the kind's `read` or `references` raises against the contract
         """
         object_ = self.find(ref)
         if object_ is None:
@@ -140,7 +141,8 @@ class Observer:
         return self._all_of(ref.type).get(ref)
 
     def references(self, ref: ObjectRef) -> frozenset[ObjectRef]:
-        """The objects that the job referred to at its last `observe`, whether or not they exist."""
+        """The objects that the job referred to at its last `observe`. Some of them may not exist.
+        """
         return self._references.targets(ref)
 
     # ---- which jobs a change concerns -----------------------------------------------------------
@@ -150,11 +152,12 @@ class Observer:
         return self._references.of(ref)
 
     def controllers(self, object_: Object) -> set[ObjectRef]:
-        """The jobs that `object_` is a child or a pod of."""
+        """The jobs of which `object_` is a child or a pod."""
         return {ref for key in by_controller(object_) for ref in self._controllers.of(key)}
 
     def scaled(self, scaler: ObjectRef, object_: Object | None) -> frozenset[ObjectRef]:
-        """The jobs that a scaler named before a change and the jobs that it names afterwards.
+        """The jobs that a scaler named before a change, and the jobs that the scaler names
+        afterwards.
 
         Args: object_: the scaler after the change; None when the scaler was deleted
         """
@@ -170,7 +173,7 @@ class Observer:
             try:
                 name = kind.scalers[scaler.type](object_)
             except Exception:
-                # A bug of this kind must not keep other scalers from their jobs.
+                # A bug of one kind must not hide the scalers of other kinds.
                 log.exception("it is not known what a scaler scales", scaler=str(scaler))
                 continue
             if name:
@@ -192,7 +195,9 @@ class Observer:
         return {ref: object_ for ref, object_ in found if object_ is not None}
 
     def _scalers(self, ref: ObjectRef) -> dict[ObjectRef, Object]:
-        """The scalers that name the job: the oldest first, scalers of the same second by name."""
+        """The scalers that name the job, the oldest first. Scalers of the same second are ordered
+        by name.
+        """
 
         def age(scaler: tuple[ObjectRef, Object]) -> tuple[str, str]:
             metadata = scaler[1]["metadata"]
@@ -209,8 +214,8 @@ class Observer:
 def _is_spec_same(old: Object, new: Object) -> bool:
     """Whether `Kind.read` gives the same spec for two states of a job.
 
-    The function compares the specs and not `generation`: in a cluster that was restored from a
-    backup, a job may have the same generation with another spec.
+    The function compares the specs, because `generation` is not enough. In a cluster that was
+    restored from a backup, a job may have the same generation with another spec.
     """
     before, after = old["metadata"], new["metadata"]
     return (

@@ -1,13 +1,13 @@
-"""Knows the jobs for which children may be created: the jobs that the Kubernetes API confirmed.
+"""Knows the jobs that the Kubernetes API has confirmed. Only these jobs get new children.
 
-When a job is deleted, the garbage collector of Kubernetes deletes the children of the job. The
-watch of the jobs may be late, so the engine may see that a child is missing before it sees that the
+When a job is deleted, the garbage collector of Kubernetes deletes the job's children. The watch of
+the jobs may be late. Then the engine sees that a child is missing before the engine sees that the
 job is gone. The engine must not create the child again. The collector deletes a child only after
-its job is gone, and a GET shows the job as it is at that moment. So there is one rule: after a job
-has lost a child, a GET must confirm the job before the engine creates anything for the job.
+the job is gone, and a GET shows whether the job exists at that moment. So there is one rule: after
+a job has lost a child, a GET must confirm the job before the engine creates anything for the job.
 
-apply asks before it creates a child; loop passes on the changes of the stores. One uid is kept for
-each confirmed job.
+apply calls `confirm` before it creates a child. loop passes on the changes of the stores. The
+memory holds one uid for each confirmed job.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,14 @@ from globalmanager.contract import Object, Observed
 from globalmanager.engine.live import Live
 from globalmanager.kube.errors import Conflict
 
-# A new job needs no GET: a healthy watch delivers a new job within milliseconds. When the clocks of
-# manager and API server differ by more than this, each new job costs one GET.
+# A new job needs no GET, because a healthy watch delivers a new job within milliseconds. When the
+# clocks of the GlobalManager and the API server differ by more than this time, each new job costs
+# one GET.
 _NEW: Final = timedelta(seconds=5)
 
 
 class Owners:
-    """The confirmed owners of children.
+    """The jobs that may get new children.
 
     Args:
         live: sends the GET requests for job resources
@@ -39,8 +40,8 @@ class Owners:
         self._confirmed: set[str] = set()  # uids of jobs
 
     def changed(self, old: Object | None, new: Object | None) -> None:
-        """A job resource changed in its store. `old` is None for a new job, `new` for a deleted
-        job.
+        """Note that a job resource changed in its store. `old` is None for a new job. `new` is None
+        for a deleted job.
         """
         before, after = (uid_of(each) if each is not None else "" for each in (old, new))
         if before == after:
@@ -50,21 +51,23 @@ class Owners:
             self._confirmed.add(after)
 
     def lost_child(self, uid: str) -> None:
-        """A child or pod of the job with this uid was deleted, by the engine or somebody else."""
+        """Note that a child or pod of the job with this uid was deleted, by the engine or another
+        client.
+        """
         self._confirmed.discard(uid)
 
     async def confirm(self, observed: Observed) -> None:
         """Confirm the job by a GET, unless the job is confirmed already.
 
         Raises:
-            NotFound: the job is gone; its store has learned so
+            NotFound: the job is gone, and the store has removed the job
             Conflict: the job is being deleted
-            others: as any request
+            ApiError, Overloaded: as for any request
         """
         if observed.uid in self._confirmed:
             return
-        # Added before the GET: if the job loses a child during the GET, `lost_child` removes the
-        # uid, and the answer confirms nothing.
+        # The uid is added before the GET. If the job loses a child during the GET, `lost_child`
+        # removes the uid, and then the answer confirms nothing.
         self._confirmed.add(observed.uid)
         try:
             job = await self._live.get(observed.ref, uid=observed.uid)
@@ -75,7 +78,8 @@ class Owners:
             raise
 
     def check(self, observed: Observed) -> None:
-        """Raises: Conflict when the job is no longer confirmed; the job must be planned again"""
+        """Raises: Conflict when the job is no longer confirmed; the caller must plan the job again
+        """
         if observed.uid not in self._confirmed:
             raise _changed_meanwhile(observed, "it or one of its children was deleted meanwhile")
 

@@ -1,4 +1,5 @@
-"""JSON merge patches (RFC 7386) of plain dicts. status uses them to write .status of jobs."""
+"""JSON merge patches (RFC 7386) of plain dicts. status uses the patches to write .status of jobs.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +9,7 @@ def diff(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, A
     """The smallest merge patch that brings the fields of `desired` into `observed`.
 
     A field that `desired` does not have stays unchanged. A field with value None in `desired` is
-    removed. Lists are compared and sent as a whole.
+    removed. The function compares and sends a list as a whole.
 
     Returns: None when `observed` needs no change
     """
@@ -70,7 +71,7 @@ def overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch for an object that does not exist yet: without removals of fields."""
+    """The merge patch without removals of fields, for an object that does not exist yet."""
     return {
         field: without_nulls(inner) if isinstance(inner, Mapping) else inner
         for field, inner in value.items()

@@ -1,6 +1,6 @@
 """The interface through which the engine gives assignments to the edge side of the GlobalManager.
 
-The engine imports no module of the edge side, so it knows the edge side by this protocol only.
+The engine imports no module of the edge side. The engine knows the edge side by this protocol only.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,15 @@ from globalmanager.contract import Assignment
 
 
 class AssignmentSink(Protocol):
-    """Takes the assignments of all nodes; `edge.sessions.downstream` implements the sink.
+    """Takes the assignments of all nodes. `edge.sessions.downstream` implements this interface.
 
     Both methods return at once and never raise.
     """
 
     def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
-        """Replace all assignments of one task. Most calls repeat the assignments of the last."""
+        """Replace all assignments of one task. In most calls the assignments are the same as
+        before.
+        """
 
     def forget(self, key: TaskKey) -> None:
-        """Remove all assignments of one task, which may have none."""
+        """Remove all assignments of one task. The task may have no assignment."""

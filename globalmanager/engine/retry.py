@@ -25,9 +25,9 @@ async def retry_until_answered(
 ) -> T:
     """Call `attempt` until it returns a result.
 
-    A refusal of the API is retried too. It means that a right, a credential or a namespace is
-    missing; once somebody adds what is missing, a waiting process goes on sooner than a restarted
-    one.
+    The function also retries after a refusal of the API. A refusal means that a right, a credential
+    or a namespace is missing. When an administrator adds it, a waiting process goes on sooner than
+    a restarted process.
 
     Args:
         what: name of the step, for the log

@@ -1,6 +1,6 @@
-"""Gets or creates the root key, from which the secrets of all workers are derived.
+"""Gets or creates the root key. edgeai derives the secrets of all workers from the root key.
 
-A Secret in the GlobalManager's namespace holds the root key, so all replicas derive the same worker
+A Secret in the GlobalManager's namespace holds the root key. So all replicas derive the same worker
 secrets, also after a restart. app calls this module once, at the start. The root key never appears
 in a log or an error.
 """
@@ -51,8 +51,8 @@ async def _get_or_create(client: KubeClient, ref: ObjectRef) -> Object:
             "type": "Opaque",
             "data": {KEY_FIELD: key},
         }
-        # Two replicas may start at the same time. The slower one gets AlreadyExists here; its next
-        # attempt reads the key of the faster one.
+        # Two replicas may start at the same time. The slower replica gets AlreadyExists here. Its
+        # next attempt reads the key that the faster replica has written.
         created = await client.create(SECRETS, secret)
         log.info("worker key created", resource=str(ref))
         return created

@@ -1,12 +1,13 @@
-"""Writes .status, for the reconciler and for edge reports: only what differs, only to one uid.
+"""Writes the .status of objects, for the reconciler and for edge reports.
 
-A patch is only ever sent to the status that it was computed from: totals are sums of what is
-there. The API server ignores metadata.uid in a patch of a custom resource's /status, so the
-precondition is the resourceVersion of an object that is known to have the uid. Called by apply
-and, through app, by the edge server.
+A request has only the fields that differ, and changes only the object with the given uid. The patch
+must meet the same .status from which it was computed, because totals are sums of the present
+values. The API server ignores metadata.uid in a patch of a custom resource's /status. So each patch
+has the resourceVersion of an object that is known to have the uid. Called by apply and, through
+app, by the edge server.
 
-A CustomResourceDefinition of another version may drop fields, or have no /status. What it did not
-keep counts as not written: it is tried again, but seldom.
+A CustomResourceDefinition of another version may drop fields or lack the /status subresource. A
+field that the API server has dropped counts as not written. The callers try again, but seldom.
 """
 
 import asyncio
@@ -26,16 +27,16 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-""".status as it is -> what to merge into it; None: nothing."""
+"""Function from the present .status to a merge patch of it; None when nothing changes."""
 
 _ATTEMPTS: Final = 4
-_RETRY_S: Final = 10.0  # somebody has to apply the definition first
-_CONTENT_CODES: Final = (400, 413, 422)  # malformed, too large, against the schema
-_FORGET_S: Final = 180.0  # longer than whoever wants it written waits between two tries
+_RETRY_S: Final = 10.0  # an administrator must apply the definition first
+_CONTENT_CODES: Final = (400, 413, 422)  # a patch is malformed, too large, or against the schema
+_FORGET_S: Final = 180.0  # longer than a caller's pause between two attempts
 
 
 class NotKept(EdgeAIError):
-    """The API has no place for what was to be written; the object is there."""
+    """The object exists, but the API server has not stored a field of the patch."""
 
     def __init__(self, ref: ObjectRef, problem: str, detail: str = "") -> None:
         self.problem = f"its CustomResourceDefinition {problem}: run `kubectl apply -f deploy/crds`"
@@ -49,7 +50,9 @@ class _Failure(NamedTuple):
 
 
 class _Subject(NamedTuple):
-    """What one of the two writers of an object writes; the other's success says nothing of it."""
+    """An object and the fields that one writer writes. Another writer's success says nothing about
+    these fields.
+    """
 
     ref: ObjectRef
     fields: tuple[str, ...]
@@ -60,7 +63,9 @@ class _Subject(NamedTuple):
 
 
 class _Unkept:
-    """What was not kept; bounded in time, for an object may be gone."""
+    """The patches that the API server did not store. An entry expires, because its object may be
+    gone.
+    """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[_Subject, _Failure] = OrderedDict()
@@ -84,7 +89,7 @@ class _Unkept:
 
 
 class _Caller:
-    """Who waits for a patch to be written, and what became of it."""
+    """A caller that waits until its patch is written, and the result of the write."""
 
     def __init__(self, patch_of: PatchOf) -> None:
         self.patch_of = patch_of
@@ -96,11 +101,11 @@ class _Caller:
 
 
 class StatusWriter:
-    """One writer per object at a time; the answer goes into the store.
+    """Writes .status with one request at a time for each object. The answers go into the store.
 
-    While a patch is under way, or waits for the rate, those who come meanwhile gather. The next
-    patch has what they all want, so many changes of one object at once are two requests, and the
-    first of them waits for nothing.
+    While a request for an object is under way, or waits for the rate limit, more callers may
+    arrive. The next request has the patches of all these callers. So many simultaneous changes of
+    one object need two requests, and the first request waits for no other change.
     """
 
     def __init__(self, client: KubeClient, store_of: StoreOf) -> None:
@@ -111,24 +116,25 @@ class StatusWriter:
         self._waiting: dict[tuple[ObjectRef, Uid], list[_Caller]] = {}
 
     def through(self, client: KubeClient) -> "StatusWriter":
-        """Another one that writes by `client`, but is the same writer of an object."""
+        """A writer that sends its requests with `client` and shares the locks of this writer."""
         other = StatusWriter(client, self._store_of)
         other._locks, other._unkept = self._locks, self._unkept
         return other
 
     def complaints(self) -> tuple[str, ...]:
-        """Of each type whose CustomResourceDefinition does not keep a status, what to do."""
+        """A remedy for each type whose CustomResourceDefinition does not store a status."""
         return self._unkept.complaints()
 
     async def write(
         self, ref: ObjectRef, uid: Uid, patch: Mapping[str, Any], *, basis: Mapping[str, Any]
     ) -> None:
-        """Merge `patch` into the .status that it was computed from, `basis`.
+        """Merge `patch` into .status. `basis` is the .status from which the caller computed
+        `patch`.
 
         Raises:
-            Conflict: .status is another by now and lacks what the patch says; the store has it,
-                so compute the patch again
-            others: as `update`
+            Conflict: .status has changed and lacks the values of the patch. The store has the new
+                .status, so the caller must compute the patch again
+            NotFound, NotKept, ApiError, Overloaded: as in `update`
         """
 
         def patch_of(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -139,19 +145,19 @@ class StatusWriter:
         await self.update(ref, uid, patch_of)
 
     async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
-        """Merge a patch into the .status of the object that has `uid`; nothing new, no request.
+        """Merge a patch into the .status of the object with `uid`. An empty patch sends no request.
 
-        Returns once the API has it, be it by a request with the patches of others.
+        Returns when the API has the patch. One request may have the patches of several callers.
 
         Args:
-            patch_of: called anew whenever someone else changed the object; what it raises concerns
-                this caller alone
+            patch_of: called again when another client has changed the object. An exception of
+                `patch_of` goes to this caller only
 
         Raises:
-            NotFound: the object is gone, or its name was taken by another
-            NotKept: the type's definition has no place for it
-            Conflict: others change the object faster than it can be written
-            ApiError, Overloaded: as of any request; Unavailable ones may be tried again
+            NotFound: the object is gone, or another object has taken its name
+            NotKept: the type's definition has no place for a field of the patch
+            Conflict: other clients change the object faster than this writer can write
+            ApiError, Overloaded: as for any request. The caller may try again after Unavailable
         """
         caller, subject = _Caller(patch_of), (ref, uid)
         lock = self._locks.setdefault(ref, asyncio.Lock())
@@ -173,8 +179,10 @@ class StatusWriter:
             self._waiting.pop(subject, None)
 
     async def _serve(self, ref: ObjectRef, uid: Uid) -> None:
-        """All that wait now. Those that are not served when this is cancelled wait on: the next of
-        them that gets the lock goes on, and a patch that was written is not written again."""
+        """Write the patches of all callers that wait now. When this caller is cancelled, the other
+        callers go on waiting. The next of them that gets the lock continues. No patch is written
+        twice.
+        """
         callers = [each for each in self._waiting[ref, uid] if not each.is_served]
         try:
             await self._update(ref, uid, callers)
@@ -184,14 +192,17 @@ class StatusWriter:
                 for caller in pending:
                     caller.serve(error)
                 return
-            for caller in pending:  # one of them is refused, and the others are not to suffer
+            # write each patch alone, because one bad patch must not fail the others
+            for caller in pending:
                 try:
                     await self._update(ref, uid, [caller])
                 except EdgeAIError as its_error:
                     caller.serve(its_error)
 
     async def _update(self, ref: ObjectRef, uid: Uid, callers: Sequence[_Caller]) -> None:
-        """One patch for all. Raises: what then is not served failed with"""
+        """Write the patches of all callers in one request. Raises: the error for the callers that
+        are not served
+        """
         object_ = self._store_of(ref.type).get(ref)
         if object_ is None or uid_of(object_) != uid:
             object_ = await self._live.get(ref, uid=uid)
@@ -221,7 +232,7 @@ class StatusWriter:
         patch: Mapping[str, Any],
         dropped: Mapping[str, Any],
     ) -> None:
-        """Tell the caller whether the API has kept what it wanted."""
+        """Tell the caller whether the API has stored the caller's patch."""
         subject = _Subject.of(ref, patch)
         lost = [key for key in sorted(dropped) if overlap({key: dropped[key]}, patch)]
         if not lost:
@@ -235,7 +246,7 @@ class StatusWriter:
     async def _send(
         self, ref: ObjectRef, object_: Object, patch: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Returns: .status as the API has it then"""
+        """Send the patch. Returns: the .status that the API then has"""
         version = object_["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch}
         try:
@@ -250,7 +261,9 @@ class StatusWriter:
 def _fold(
     status: Mapping[str, Any], callers: Iterable[_Caller]
 ) -> tuple[Mapping[str, Any], dict[_Caller, Mapping[str, Any]]]:
-    """What all want together, and each one's patch; who wants what cannot be is told so."""
+    """The .status with all patches, and each caller's patch. A caller whose `patch_of` fails gets
+    the exception.
+    """
     patches: dict[_Caller, Mapping[str, Any]] = {}
     for caller in callers:
         try:
@@ -264,7 +277,7 @@ def _fold(
 
 
 def _blames_content(error: EdgeAIError) -> bool:
-    """Whether one patch of several may be the reason."""
+    """Whether one patch of several may be the reason for the error."""
     return isinstance(error, NotKept) or getattr(error, "code", 0) in _CONTENT_CODES
 
 
@@ -273,6 +286,6 @@ def _now() -> float:
 
 
 def status_of(object_: Object) -> Mapping[str, Any]:
-    """What it says of its state; empty when it says nothing."""
+    """The .status of the object; empty when the object has none."""
     status = object_.get("status")
     return status if isinstance(status, dict) else {}

@@ -1,6 +1,7 @@
-"""The handlers of the REST API. They read caches and sessions; they change nothing.
+"""The handlers of the REST API. They read caches and sessions, and change nothing.
 
-app builds the Api and gives its routes to the server. No handler waits for the Kubernetes API.
+app builds the Api and gives the Api's routes to the server. No handler waits for the Kubernetes
+API.
 """
 
 import http
@@ -32,7 +33,7 @@ from globalmanager.rest.views import (
     status_view,
 )
 
-FIRST_GROUP: Final = "edgeai.io"  # the group that is searched first when a request names none
+FIRST_GROUP: Final = "edgeai.io"  # the first group in the search when a request names no group
 
 _NAMESPACE: Final = Parameter("namespace", "path", "namespace of the objects")
 _PLURAL: Final = Parameter("plural", "path", "resource, e.g. jointinferenceservices")
@@ -75,7 +76,7 @@ class Api:
         sessions: the sessions with nodes at this replica
         contacts: knows which nodes have a session at any replica
         types: the types of job resources that this GlobalManager serves
-        is_populated: whether the caches were filled once; lists would be incomplete before
+        is_populated: whether the caches are complete. Before, lists would be incomplete
         health: returns the answer of /readyz
         registry: the metrics that /metrics shows
     """
@@ -236,7 +237,9 @@ class Api:
         )
 
     def _types_of(self, request: web.Request) -> list[ResourceType]:
-        """The types that path and ?group= name, in the order of the search. Raises: RequestError"""
+        """The types that the path and the query parameter `group` name, in the order of the search.
+        Raises: RequestError
+        """
         plural, group = request.match_info["plural"], request.query.get("group")
         types = [
             type_

@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 
 class RequestError(EdgeAIError):
-    """The request is answered with `status`. The message names the object and the remedy."""
+    """The server answers the request with `status`. The message names the object and the remedy."""
 
     def __init__(self, status: http.HTTPStatus, message: str) -> None:
         self.status, self.message = status, message
@@ -49,7 +49,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except web.HTTPException as error:
         message = f"{request.method} {request.path}: {error.reason}; see /openapi.json"
         response = error_answer(error.status, message)
-    except Exception:  # the client must not see the code's internals; the log has them
+    except Exception:  # the log has the details, which the client must not see
         log.exception("request failed", path=request.path)
         response = error_answer(500, f"{request.method} {request.path}: failed, see the log")
     response.headers["Cache-Control"] = "no-store"
@@ -60,6 +60,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.body_exists:
         response = error_answer(413, f"{request.method} {request.path}: takes no body")
-        response.force_close()  # the unread body makes the connection useless
+        # the connection still has the unread body, so it cannot be used again
+        response.force_close()
         return response
     return await handler(request)

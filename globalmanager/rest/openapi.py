@@ -31,7 +31,7 @@ def document(routes: Sequence[Route], *, version: str) -> Document:
 
 
 def answers_of(route: Route) -> tuple[type, type]:
-    """The types of the route's answer on success and on failure."""
+    """The types of a route's answers on success and on failure."""
     return route.answer, route.failure or ErrorView
 
 

@@ -1,4 +1,4 @@
-"""The routes of the REST API as data. The server registers the routes; openapi describes them."""
+"""The routes of the REST API as data. The server registers the routes. openapi describes them."""
 
 import http
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ TEXT: Final = "text/plain"
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """A parameter of a route. `where`: "path" or "query"; parameters in the path are required."""
+    """A parameter of a route. `where` is "path" or "query". Parameters in the path are required."""
 
     name: str
     where: str
@@ -22,10 +22,11 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One route for requests GET `path`.
+    """One route for GET requests to `path`.
 
-    `answer` is the type of a successful answer; str means plain text. `failures` are the possible
-    statuses of other answers. Their type is `failure`, or ErrorView when `failure` is None.
+    `answer` is the type of a successful answer. The type str means plain text. `failures` are the
+    possible HTTP statuses of other answers. These answers have the type `failure`, or ErrorView
+    when `failure` is None.
     """
 
     path: str

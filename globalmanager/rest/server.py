@@ -1,4 +1,4 @@
-"""The HTTP server of the REST API. It listens on one address and bounds the size of requests.
+"""The HTTP server of the REST API. It listens on one address and limits the size of requests.
 
 Run by app.
 """
@@ -33,13 +33,15 @@ class RestServer:
             max_field_size=MAX_FIELD_BYTES,
             max_headers=MAX_HEADERS,
             keepalive_timeout=KEEPALIVE_S,
-            lingering_time=0,  # do not wait for the rest of a body, because no request has one
+            lingering_time=0,  # do not wait for the rest of a body, because no request has a body
             shutdown_timeout=STOP_TIMEOUT_S,
         )
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port on which the server listens. For port 0: the port that was chosen."""
+        """The host and port on which the server listens. For port 0 this is the port that the
+        system chose.
+        """
         if not self._runner.addresses:
             return self._host, self._port
         host, port, *_ = self._runner.addresses[0]

@@ -1,7 +1,7 @@
-"""The types of the REST API's answers. JSON and the OpenAPI document are generated from the types.
+"""The types of the REST API's answers. The JSON and the OpenAPI document come from these types.
 
-An answer shows objects as the Kubernetes API has them, without `managedFields`. No answer has a
-worker secret or its hash, because neither job resources nor sessions have them.
+An answer shows objects as the Kubernetes API has them, without `managedFields`. No answer contains
+a worker secret or its hash, because neither job resources nor sessions have them.
 """
 
 from datetime import datetime

@@ -1,8 +1,9 @@
-"""The children that a job wants against those that exist.
+"""Compares the children that a job wants with the children that exist.
 
-Called by the kinds that create objects. A child is updated by the rule of its type when the job
-wants something else than before (its spec hash tells), when it was scaled to none, or when somebody
-changed a field that is the job's; what the API server or an autoscaler filled in stays.
+Called by the kinds that create objects. The update rule of a child's type applies in three cases:
+the job now wants another child than before (the spec hash tells), the child was scaled to zero
+replicas, or somebody changed a field that belongs to the job. Fields that the API server or an
+autoscaler has filled in stay as they are.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,20 +32,20 @@ from globalmanager.rules.objects import SPEC_HASH, is_being_deleted
 
 Stages = tuple[tuple[Action, ...], ...]
 
-# Fields of .spec that the cluster fills in and a replacement must keep when it names none.
+# Fields of .spec that the cluster fills in. A replacement without such a field keeps the old value.
 _FILLED_IN: Final[dict[ResourceType, tuple[str, ...]]] = {
     DEPLOYMENTS: ("replicas",),
     SERVICES: ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"),
 }
 _LEFT_TO_OTHERS: Final = ("replicas",)
-"""Fields of .spec that a person or an autoscaler may set, as long as a worker is left."""
+"""Fields of .spec that a person or an autoscaler may set, as long as one worker is left."""
 _IDENTITY: Final = ("apiVersion", "kind", "metadata")
 
 
 def deployment(
     observed: Observed, *, name: str, role: str, template: Object, autoscaled: bool
 ) -> Create:
-    """One replica, or as many as the autoscaler says."""
+    """A Deployment with one replica, or with the number of replicas that the autoscaler sets."""
     selector = {"matchLabels": objects.selector(observed, role)}
     replicas = {} if autoscaled else {"replicas": 1}
     spec = {**replicas, "selector": selector, "template": template}
@@ -64,13 +65,13 @@ def service(
 
     Args:
         ports: name -> number, the same in the Service and in its pods
-        headless: each pod gets a DNS name of its own, also while it is not ready
+        headless: each pod gets a DNS name of its own, also while the pod is not ready
     """
     entries = [
         {"name": port, "port": number, "targetPort": number, "protocol": "TCP"}
         for port, number in ports.items()
     ]
-    # A Service without an address needs no port, and the API server takes it.
+    # A headless Service needs no port. The API server accepts such a Service.
     spec: dict[str, Any] = {"selector": dict(selector or objects.selector(observed, role))}
     spec |= {"ports": entries} if entries else {}
     spec |= {"clusterIP": "None", "publishNotReadyAddresses": True} if headless else {}
@@ -78,7 +79,7 @@ def service(
 
 
 def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create:
-    """One pod under a name of its own."""
+    """One pod with the given name."""
     content = {"spec": template["spec"]}
     create = objects.child(observed, PODS, name=name, role=role, content=content)
     metadata, given = create.object["metadata"], template["metadata"]
@@ -89,7 +90,10 @@ def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create
 
 
 def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[str, Any]) -> Create:
-    """`limits`: minReplicas, maxReplicas, metrics, behavior of autoscaling/v2."""
+    """A HorizontalPodAutoscaler of autoscaling/v2.
+
+    Args: limits: minReplicas, maxReplicas, metrics, behavior
+    """
     target = {
         "apiVersion": DEPLOYMENTS.api_version,
         "kind": DEPLOYMENTS.kind,
@@ -107,14 +111,16 @@ def reconcile(
     *,
     settled: Collection[ObjectRef] = (),
 ) -> Stages:
-    """Stages: first deletions of children that are no longer desired, then one stage for each type.
+    """Stages that first delete children that the job no longer wants, then change one type after
+    the other.
 
-    Children of one type are independent of each other, so they are one stage. A child that is being
-    deleted is left alone: once it is gone, the next plan creates it anew.
+    Children of one type are independent of each other, so they form one stage. A plan does not
+    touch a child that is being deleted. When the child is gone, the next plan creates the child
+    anew.
 
     Args:
-        rules: what becomes of a child that is not as desired, by its type
-        settled: children that are neither created, replaced nor deleted, whatever is desired
+        rules: type -> what the plan does with a child that differs from the desired child
+        settled: children that the plan neither creates, replaces nor deletes
     """
     creates = {ref_of(create.type, create.object): create for create in desired}
     creates = {ref: create for ref, create in creates.items() if ref not in settled}
@@ -134,7 +140,7 @@ def reconcile(
 def refused(
     observed: Observed, desired: Sequence[Create], rules: Mapping[ResourceType, UpdateRule]
 ) -> tuple[ObjectRef, ...]:
-    """The children that would have to change, and by their rule must not."""
+    """The children that differ from the desired children, but whose rule forbids a change."""
     creates = {ref_of(create.type, create.object): create for create in desired}
     return tuple(
         ref
@@ -146,7 +152,7 @@ def refused(
 
 
 def adoptions(observed: Observed) -> tuple[Adopt, ...]:
-    """Of the scalers that nobody controls and that are not being deleted."""
+    """Adopt each scaler that has no controller and is not being deleted."""
     return tuple(
         Adopt(ref, scaler["metadata"]["uid"])
         for ref, scaler in observed.scalers.items()
@@ -155,7 +161,8 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
 
 
 def is_adopted(observed: Observed, scaler: Object) -> bool:
-    """Whether the job is its controller; a job of the same name may have been it before."""
+    """Whether the job is the scaler's controller. An earlier job of the same name does not count.
+    """
     return observed.uid in _controllers(scaler)
 
 
@@ -186,8 +193,9 @@ def _is_as_desired(existing: Object, desired: Object) -> bool:
 
 
 def _has_too_few(existing: Object, desired: Object) -> bool:
-    """Whether a Deployment has fewer replicas than the job needs. A Deployment that a person or an
-    autoscaler scaled up stays so: two writers with different numbers would never settle.
+    """Whether a Deployment has fewer replicas than the job needs. When a person or an autoscaler
+    has scaled the Deployment up, the plan keeps the higher number. Otherwise two writers would
+    overwrite each other's numbers for ever.
     """
     wanted = (desired.get("spec") or {}).get("replicas", 0)
     return bool((existing.get("spec") or {}).get("replicas", 1) < wanted)
@@ -202,7 +210,9 @@ def _spec_hash(object_: Object) -> str:
 
 
 def _replacement(create: Create, existing: Object) -> Replace:
-    """The desired child with the identity and the foreign labels and annotations of `existing`."""
+    """The desired child, with the identity of `existing` and with its labels and annotations that
+    the job does not set.
+    """
     is_drift = _has_hash_of(existing, create.object) and not _has_too_few(existing, create.object)
     old, new = existing["metadata"], create.object["metadata"]
     metadata = {
@@ -216,6 +226,6 @@ def _replacement(create: Create, existing: Object) -> Replace:
         known = existing.get("spec") or {}
         filled_in = {key: known[key] for key in _FILLED_IN.get(create.type, ()) if key in known}
         content["spec"] = {**filled_in, **content["spec"]}
-        if is_drift:  # others may set these fields, so they are not put back
+        if is_drift:  # keep the fields that a person or an autoscaler may set
             content["spec"] |= {key: known[key] for key in _LEFT_TO_OTHERS if key in known}
     return Replace(create.type, {**existing, "metadata": metadata, **content}, is_drift)

@@ -1,6 +1,7 @@
 """Condition EdgeConnected: whether the LocalControllers that a job depends on are in contact.
 
-Called by the kinds with parts on the edge. The condition informs people; no plan acts on it.
+Called by the kinds with parts on the edge. The condition informs users. No plan acts on the
+condition.
 """
 
 import math
@@ -20,11 +21,12 @@ _MAX_NAMED: Final = 10
 def edge_connected(
     observed: Observed, nodes: Collection[NodeName], now: datetime
 ) -> tuple[Finding | None, float | None]:
-    """The condition, and after how many seconds to look again; (None, None) without nodes.
+    """The condition, and the seconds until the next check; (None, None) without nodes.
 
-    A node is lost once it had no session for `contact_grace_s`. A node of which nothing is known
-    (the GlobalManager has just started) has the same time, counted from when the condition
-    became Unknown; an edge that was lost before stays lost until it comes.
+    A node is lost when it has had no session for `contact_grace_s`. Just after its start the
+    GlobalManager knows nothing of a node. Such a node has the same time, counted from the moment
+    when the condition became Unknown. When the condition says that a node is lost, the node stays
+    lost until it has a session again.
     """
     if not nodes:
         return None, None
@@ -49,7 +51,7 @@ def _grace_left_s(observed: Observed, node: NodeName, now: datetime) -> float:
 
 
 def _waiting_since(observed: Observed, now: datetime) -> datetime | None:
-    """Since when the job waits for contact; None when the grace time is over."""
+    """The time since which the job waits for contact; None when the grace time is over."""
     known = status.condition(observed, EDGE_CONNECTED)
     if known.get("status") == Truth.FALSE:
         return None
@@ -67,7 +69,9 @@ def _lost(nodes: list[NodeName]) -> Finding:
 
 
 def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
-    """The condition during the grace time: as before, or Unknown for a node never heard of."""
+    """The condition during the grace time. The condition keeps its value, but it is Unknown for a
+    node that never had a session with this GlobalManager.
+    """
     known = status.condition(observed, EDGE_CONNECTED)
     is_unheard = any(node not in observed.contacts for node in nodes)
     if is_unheard or known.get("status") not in (Truth.TRUE, Truth.FALSE):

@@ -1,4 +1,4 @@
-"""Why a pod does not run, in the words of its own status.
+"""Why a pod does not run, in the words of the pod's own status.
 
 Called by the kinds that start workers. Total: a pod status with missing fields gives a shorter
 message, never an exception.
@@ -16,12 +16,12 @@ from globalmanager.rules.status import mapping
 
 _COMING_UP: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
-_DELAY: Final = re.compile(r"\bback-off \S+ ")  # grows with each try
+_DELAY: Final = re.compile(r"\bback-off \S+ ")  # the number in this text grows with each try
 _MAX_MESSAGE_CHARS: Final = 400
 
 
 class PodFault(msgspec.Struct, frozen=True):
-    """`reason` fits a condition. A pending fault may end without anybody acting."""
+    """Why a pod does not run. `reason` fits a condition. A pending fault may end by itself."""
 
     reason: str
     message: str
@@ -33,7 +33,8 @@ def phase_of(pod: Object) -> str:
 
 
 def is_active(pod: Object) -> bool:
-    """Neither finished nor being deleted, as Kubernetes' own controllers count."""
+    """Whether the pod is neither finished nor being deleted, as Kubernetes' own controllers count.
+    """
     return phase_of(pod) not in ("Succeeded", "Failed") and not is_being_deleted(pod)
 
 
@@ -42,7 +43,7 @@ def node_of(pod: Object) -> str:
 
 
 def first_fault(pods: Iterable[Object]) -> PodFault | None:
-    """The first fault among the pods that are not being deleted; pending faults come last."""
+    """The first fault among the pods that are not being deleted. Pending faults come last."""
     found = [fault for pod in pods if not is_being_deleted(pod) for fault in _faults(pod)]
     return min(found, key=lambda fault: fault.is_pending, default=None)
 

@@ -1,7 +1,7 @@
 """The life of a job: finished workers, replaced pods, deadlines, clean-up and the end.
 
-Called by the kinds. Pure: the only clock is `now`. Whatever must happen later is a wait in a
-`Timers` value, which becomes `Plan.requeue_after_s`.
+Called by the kinds. Pure: the only clock is `now`. A `Timers` value holds the waits until later
+actions. It becomes `Plan.requeue_after_s`.
 """
 
 import enum
@@ -22,16 +22,19 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Finding, Truth
 
 MAX_FINISHED: Final = 2000
-"""More names in .status.finished are ignored: a user can write anything into a status."""
+"""Further names in .status.finished are ignored, because a user can write anything into a status.
+"""
 
 
 class Timers(msgspec.Struct, frozen=True):
-    """Waits, in seconds from now, after which the job is planned again though nothing changed."""
+    """Waits, in seconds from now. After each wait the engine plans the job again, also without a
+    change.
+    """
 
     waits_s: tuple[float, ...] = ()
 
     def add(self, *waits_s: float | None) -> "Timers":
-        """A value with these waits too. A wait that is over, infinite or None is left out."""
+        """A copy with these waits added. A wait that is over, infinite or None is left out."""
         pending = (wait for wait in waits_s if wait is not None and 0 < wait < math.inf)
         return Timers((*self.waits_s, *pending))
 
@@ -44,12 +47,13 @@ class Timers(msgspec.Struct, frozen=True):
 
 
 def left_s(since: Any, limit_s: float | None, now: datetime, *, unknown: float = math.inf) -> float:
-    """Seconds until `limit_s` after `since`: of a deadline, a time to live, an age. 0 is due.
+    """Seconds from `now` until `limit_s` after `since`. The limit is a deadline, a time to live or
+    an age. A result of 0 or less means that the limit has passed.
 
     Args:
         since: RFC 3339 time of a status or of metadata
         limit_s: seconds; None for no limit
-        unknown: what is left when `since` is no time
+        unknown: the result when `since` is not a time
     """
     began = status.parse_time(since)
     if limit_s is None:
@@ -58,9 +62,9 @@ def left_s(since: Any, limit_s: float | None, now: datetime, *, unknown: float =
 
 
 def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -> Any:
-    """The time of .status.<field>, which never changes once it is set.
+    """The time in .status.<field>. The time never changes after it was set.
 
-    Returns: the time in the status; if there is none, `now` when it is due, else None
+    Returns: the time in the status; if the status has no time, `now` when `is_due`, else None
     """
     known = status.of(observed).get(field)
     if status.parse_time(known):
@@ -69,7 +73,7 @@ def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -
 
 
 def backoff_s(failures: int, *, base_s: float, max_s: float) -> float:
-    """Wait after so many failures in a row: doubles from `base_s` up to `max_s`."""
+    """Wait after this number of failures in a row. The wait doubles from `base_s` up to `max_s`."""
     return min(max_s, base_s * 2.0 ** min(max(failures - 1, 0), 32)) if failures > 0 else 0.0
 
 
@@ -77,14 +81,14 @@ def backoff_s(failures: int, *, base_s: float, max_s: float) -> float:
 
 
 def own_pods(observed: Observed) -> list[Object]:
-    """The pods that the job made itself, not through a Deployment."""
+    """The pods that the job itself created, not through a Deployment."""
     return [child for ref, child in observed.children.items() if ref.type == PODS]
 
 
 def finished(observed: Observed, *, among: Collection[str] | None = None) -> list[str]:
-    """Names of the pods of workers that are done, whether or not the pods are still there.
+    """Names of the pods of workers that are done, whether or not the pods still exist.
 
-    A worker that has succeeded once is never run again: `.status.finished` remembers it.
+    A worker that has succeeded once never runs again, because `.status.finished` keeps its name.
 
     Args: among: names of the workers that the spec has; None: all workers that were ever done
     """
@@ -104,11 +108,12 @@ def deletion(pod: Object) -> Delete:
 def replacement(
     pods: Iterable[Object], now: datetime, *, after_s: float
 ) -> tuple[tuple[Delete, ...], Timers]:
-    """Deletions of the failed pods that are old enough, and the wait until the next one is.
+    """Deletions of the failed pods that are old enough, and the wait until the next pod is old
+    enough.
 
     Args:
-        after_s: least age of a pod that is replaced. A node that refuses a pod refuses it at once,
-            so replacing it at once would never end
+        after_s: least age of a pod that is replaced. A node that refuses a pod refuses the pod at
+            once, so immediate replacements would never end
     """
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     waits = {
@@ -123,7 +128,7 @@ def replacement(
 
 
 class CleanPods(enum.StrEnum):
-    """Which pods are deleted at the end of a job."""
+    """Which pods the plan deletes at the end of a job."""
 
     ALL = "All"
     RUNNING = "Running"
@@ -144,14 +149,14 @@ def clean_up(pods: Sequence[Object], policy: CleanPods = CleanPods.RUNNING) -> t
 
 
 def has_ended(observed: Observed, ends: Iterable[str]) -> bool:
-    """Whether one of the conditions `ends`, which are final, is True."""
+    """Whether one of the conditions `ends` is True. These conditions are final."""
     return any(status.condition(observed, end).get("status") == Truth.TRUE for end in ends)
 
 
 def deletion_after(
     observed: Observed, ttl_s: float | None, now: datetime
 ) -> tuple[tuple[Delete, ...], Timers]:
-    """The job's own deletion, `ttl_s` seconds after .status.completionTime."""
+    """The deletion of the job itself, `ttl_s` seconds after .status.completionTime."""
     left = left_s(status.of(observed).get("completionTime"), ttl_s, now)
     due = (Delete(observed.ref, observed.uid),) if left <= 0 else ()
     return due, Timers().add(left)
@@ -174,10 +179,11 @@ def conclude(
 
     Args:
         findings: the conditions before EdgeConnected, Accepted first
-        end: the final condition, once the job has ended
-        nodes: where the job has workers that report
-        fields: what else .status says
-        keeps_conditions: the order and the history of .status.conditions are part of the API
+        end: the final condition, when the job has ended
+        nodes: the nodes where the job has workers that report
+        fields: the other fields of .status
+        keeps_conditions: True when the API of the kind promises the order and the history of
+            .status.conditions
     """
     connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
     found = [*findings, *([connected] if connected else []), *([end] if end else [])]

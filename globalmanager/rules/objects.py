@@ -1,7 +1,8 @@
-"""What every object that the GlobalManager creates carries: labels, owner, hash of its content.
+"""The metadata of every object that the GlobalManager creates: labels, owner, hash of the content.
 
-Called by the kinds, `children` and `pods`. The labels tell people and Services whose an object is;
-the hash tells that the job wants something else than before, whatever the API server filled in.
+Called by the kinds, `children` and `pods`. The labels tell users and Services which job owns an
+object. The hash tells whether the job wants another content than before. Fields that the API server
+has filled in do not change the hash.
 """
 
 import hashlib
@@ -33,7 +34,7 @@ def job_labels(observed: Observed, role: str) -> dict[str, str]:
 
 def selector(observed: Observed, role: str) -> dict[str, str]:
     """The labels that select the pods of a role. A Deployment's selector is immutable, so these
-    labels stay the same for the life of the job.
+    labels stay the same for the whole life of the job.
     """
     return {LABEL_UID: observed.uid, LABEL_ROLE: role}
 
@@ -61,11 +62,12 @@ def child(
     """One child as the job wants it.
 
     Args:
-        content: all but identity and metadata: {"spec": …}, {"data": …}, {"rules": …}
-        labels: more labels than those of every child
+        content: all fields but identity and metadata: {"spec": …}, {"data": …}, {"rules": …}
+        labels: labels in addition to the labels of every child
     """
     marks = {**job_labels(observed, role), **(labels or {})}
-    # Earlier releases hashed only labels and spec. The same hash lets an upgrade replace nothing.
+    # Earlier releases hashed only labels and spec. The hash stays the same, so an upgrade of the
+    # GlobalManager replaces no child.
     hashed = content["spec"] if content.keys() == {"spec"} else content
     metadata = {
         "name": name,
@@ -79,7 +81,7 @@ def child(
 
 
 def content_hash(content: Any) -> str:
-    """16 hex digits; the same for equal JSON, whatever the order of keys."""
+    """16 hex digits. The order of keys in the JSON does not change the hash."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARS]
 
@@ -99,18 +101,19 @@ def is_being_deleted(object_: Object) -> bool:
 # ---- drift --------------------------------------------------------------------------------------
 
 _METADATA: Final = ("labels", "annotations")
-"""The fields of .metadata that are the job's; the others are the API server's."""
+"""The fields of .metadata that belong to the job. The API server owns the other fields."""
 
 
 def differences(
     desired: Object, existing: Object, *, leave: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The fields in which `existing` is not as the job wants it: path -> the value there.
+    """The fields in which `existing` differs from the object that the job wants: path -> existing
+    value.
 
     Fields that `desired` does not have are ignored. An empty value equals a missing field, because
     the API server drops empty values.
 
-    Args: leave: fields of .spec that others may set
+    Args: leave: fields of .spec that a person or another controller may set
     """
     parts = {key: value for key, value in desired.items() if key not in ("apiVersion", "kind")}
     metadata, spec = parts.pop("metadata", {}), parts.pop("spec", None)

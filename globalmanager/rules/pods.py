@@ -2,9 +2,10 @@
 
 Called by `worker_form` and by the kinds whose users give whole templates.
 
-What a template sets explicitly wins: an environment variable, volume or mount of the same name
-(or mount path) stays the user's, in the place where ours would stand, so that `$(NAME)` in what
-follows still sees it. All containers of a pod get the same environment and mounts.
+The user's template wins. When the template has an environment variable or volume of the same name,
+or a mount of the same path, the user's item replaces edgeai's item. The user's item then stands in
+the place of edgeai's item, so later variables can still refer to it by `$(NAME)`. All containers of
+a pod get the same environment and mounts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +18,9 @@ EnvVar = dict[str, Any]
 
 _OMITTED_IF_EMPTY: Final = ("volumes", "initContainers", "nodeName", "tolerations")
 _NO_EXECUTE: Final = "NoExecute"
-# The same as those of the LocalController (deploy/base/localcontroller). An edge node is often out
-# of contact. Without tolerations Kubernetes would evict its pods after 300 s, and a healthy worker
-# would be killed as soon as its node is back.
+# The LocalController has the same tolerations (deploy/base/localcontroller). An edge node is often
+# out of contact. Without tolerations Kubernetes would evict the pods of such a node after 300 s.
+# Then a healthy worker would be killed when its node comes back.
 _EDGE_TOLERATIONS: Final = (
     {"key": "node-role.kubernetes.io/edge", "operator": "Exists"},
     {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": _NO_EXECUTE},
@@ -32,13 +33,13 @@ def literal(name: str, value: str) -> EnvVar:
 
 
 def field(name: str, path: str) -> EnvVar:
-    """Environment variable with a field of the pod, e.g. "status.hostIP"."""
+    """Environment variable with the value of a pod's field, for example "status.hostIP"."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def worker_api(settings: WorkerSettings, secret: str) -> tuple[EnvVar, EnvVar]:
-    """HOST_IP and LC_SERVER: the URL of the worker API on the pod's node. LC_SERVER refers to
-    HOST_IP, so HOST_IP comes first.
+    """HOST_IP and LC_SERVER, which is the URL of the worker API on the pod's node. LC_SERVER refers
+    to HOST_IP, so HOST_IP comes first.
     """
     base = f"http://$(HOST_IP):{settings.worker_api_port}/w/{secret}"
     return field("HOST_IP", "status.hostIP"), literal("LC_SERVER", base)
@@ -56,15 +57,15 @@ def build(
     restart_policy: str = "",
     is_edge: bool = False,
 ) -> Object:
-    """The pod template with what the job adds.
+    """The user's pod template with everything that the job adds.
 
     Args:
-        given: pod template with at least one container; nothing in it is changed in place
-        labels: more labels than those of every pod of the job
-        node: where every pod is; "" leaves what the template says
-        restart_policy: of the containers; "" leaves what the template says
-        is_edge: the pods report to the LocalController of their node; where the node is fixed, they
-            stay there while it is out of contact
+        given: pod template with at least one container; the function does not change it in place
+        labels: labels in addition to the labels of every pod of the job
+        node: the node of every pod; "" keeps the node of the template
+        restart_policy: of the containers; "" keeps the policy of the template
+        is_edge: True when the pods report to the LocalController of their node. When the node is
+            fixed, Kubernetes does not evict the pods while the node is out of contact
     """
     place = node or given["spec"].get("nodeName")
     tolerations = given["spec"].get("tolerations") or []
@@ -95,8 +96,9 @@ def build(
 
 
 def _tolerations(theirs: list[Object]) -> list[Object]:
-    """Our tolerations, then the user's. The user's toleration of the same key replaces ours, and
-    one without a key replaces all of ours, because it tolerates every key.
+    """edgeai's tolerations, then the user's. A user's toleration replaces edgeai's toleration of
+    the same key. A user's toleration without a key replaces all of edgeai's tolerations, because it
+    tolerates every key.
     """
     keys = {each.get("key") or "" for each in theirs}
     return [*(one for one in _EDGE_TOLERATIONS if not keys & {"", one["key"]}), *theirs]
@@ -109,7 +111,9 @@ def _container(container: Object, env: Sequence[EnvVar], data: storage.Placement
 
 
 def _merged(ours: Iterable[Object], theirs: Iterable[Object] | None, key: str) -> list[Object]:
-    """Our items, then the user's. A user's item with the same key takes the place of ours."""
+    """edgeai's items, then the user's. A user's item takes the place of edgeai's item with the same
+    key.
+    """
     given = {item[key]: item for item in theirs or ()}
     own = [given.pop(item[key], item) for item in ours]
     return own + list(given.values())

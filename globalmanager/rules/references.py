@@ -1,7 +1,8 @@
-"""The objects that a job refers to: how they are named, and which of them are missing.
+"""The objects that a job refers to: their names, and which of the objects are missing.
 
-Called by the kinds. A job with missing references waits, and its status names them. A missing
-reference is not an error, because `kubectl apply` may create objects in any order.
+Called by the kinds. A job with missing references waits, and the job's status names the missing
+objects. A missing reference is not an error, because `kubectl apply` may create objects in any
+order.
 """
 
 from collections.abc import Iterable
@@ -33,14 +34,16 @@ UNRESOLVED: Final = Finding(
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """One thing that a job waits for; `message` names it, the field that wants it, and a remedy."""
+    """One thing that a job waits for. `message` names the thing, the field that wants the thing,
+    and a remedy.
+    """
 
     reason: str
     message: str
 
 
 class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a Model or Dataset that jobs read; a Model has no node."""
+    """The fields of a Model or Dataset that jobs read. A Model has no node."""
 
     url: str
     credential_name: str = ""
@@ -48,12 +51,12 @@ class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
-    """The reference to a Model; its API group is that of the job's type."""
+    """The reference to a Model. The Model has the API group of the job's type."""
     return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
 
 
 def dataset_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
-    """The reference to a Dataset; its API group is that of the job's type."""
+    """The reference to a Dataset. The Dataset has the API group of the job's type."""
     dataset = ResourceType(type_.group, type_.version, "datasets", "Dataset")
     return ObjectRef(dataset, namespace, name)
 
@@ -69,7 +72,9 @@ def named(
     datasets: Iterable[str] = (),
     forms: Iterable[WorkerForm],
 ) -> frozenset[ObjectRef]:
-    """The objects that a job names: Models and Datasets of its namespace, Nodes of its workers."""
+    """The objects that a job names: Models and Datasets of the job's namespace, Nodes of its
+    workers.
+    """
     type_, namespace = job.type, job.ref.namespace
     return frozenset(
         (
@@ -85,7 +90,11 @@ def missing_model(observed: Observed, name: str, path: str) -> Missing | None:
 
 
 def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> Missing | None:
-    """Args: node: of the worker that reads the Dataset; "" when it runs where the Dataset is"""
+    """The reason why a worker cannot use the Dataset; None when it can.
+
+    Args: node: node of the worker that reads the Dataset; "" when the worker runs on the
+        Dataset's node
+    """
     ref = dataset_ref(observed.type, observed.ref.namespace, name)
     missing = _missing_data(observed, ref, path)
     if missing:
@@ -101,7 +110,9 @@ def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> M
 
 
 def _unfit(dataset: Object, node: str, what: str) -> Missing | None:
-    """Why no worker can run on the Dataset's node. The Dataset's status says if the node exists."""
+    """Why no worker can run on the Dataset's node. The Dataset's status says whether the node
+    exists.
+    """
     if not is_subdomain(node):
         return Missing("DatasetInvalid", f"{what}: spec.nodeName names no node: correct it")
     told = condition_of(dataset, RESOLVED_REFS)
@@ -125,12 +136,12 @@ def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | No
 
 
 def model_source(observed: Observed, name: str, env: str) -> storage.Source:
-    """The data of a Model, which must not be missing."""
+    """The data of a Model. The Model must exist and be valid."""
     return _source(observed, model_ref(observed.type, observed.ref.namespace, name), env)
 
 
 def dataset_source(observed: Observed, name: str, env: str) -> storage.Source:
-    """The data of a Dataset, which must not be missing."""
+    """The data of a Dataset. The Dataset must exist and be valid."""
     return _source(observed, dataset_ref(observed.type, observed.ref.namespace, name), env)
 
 
@@ -161,7 +172,7 @@ def missing_node(observed: Observed, name: str, path: str) -> Missing | None:
 
 
 def missing_for_worker(observed: Observed, form: WorkerForm, path: str) -> Iterable[Missing | None]:
-    """Node and image that a worker of this form needs."""
+    """The node and the image that the worker needs, if they are missing."""
     yield missing_node(observed, fixed_node(form), f"{path}.nodeName")
     if form.worker_spec is not None:
         yield _missing_image(observed, framework(form.worker_spec), f"{path}.workerSpec")
@@ -178,7 +189,7 @@ def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
 
 
 def resolved(missing: Iterable[Missing]) -> Finding:
-    """The condition ResolvedRefs."""
+    """The condition ResolvedRefs for these missing references."""
     faults = tuple(missing)
     if not faults:
         return Finding(RESOLVED_REFS, Truth.TRUE, "Resolved", "all references exist")

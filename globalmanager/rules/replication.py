@@ -1,8 +1,8 @@
-"""Replicas: the names, labels and Services of the workers of one type, counted by an index.
+"""Replicas: the names, labels and Services of the workers of one type, numbered by an index.
 
 Called by the kinds that create pods directly. A replica is the worker with one index of one type
-("train-0"). Its pod has the same name in every attempt, so two pods of one replica can never exist
-at the same time.
+("train-0"). The replica's pod has the same name in every attempt, so two pods of one replica can
+never exist at the same time.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _MAX_INDEX_DIGITS: Final = 4
 
 
 def replica_name(job: str, replica_type: str, index: int) -> WorkerName:
-    """The name of the worker, of its pod and of its Service."""
+    """The name of the replica. The replica's worker, pod and Service all have this name."""
     return WorkerName(f"{job}-{replica_type}-{index}")
 
 
@@ -45,7 +45,7 @@ def replica_labels(replica_type: str, index: int) -> dict[str, str]:
 def replica_service(
     observed: Observed, replica_type: str, index: int, *, ports: Mapping[str, int]
 ) -> Create:
-    """A headless Service: the replica has a DNS name from its creation on.
+    """A headless Service for one replica. The replica has a DNS name from its creation on.
 
     Args: ports: name -> number
     """

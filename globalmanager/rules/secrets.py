@@ -1,7 +1,7 @@
-"""Secrets by which workers prove to their node's LocalController who they are.
+"""Secrets with which workers prove their identity to the LocalController of their node.
 
-A secret is derived from the root key, so nothing is stored. The pod gets the secret, the edge only
-its hash. Called by the kinds.
+edgeai derives a secret from the root key, so edgeai stores no secret. The pod gets the secret. The
+LocalController gets only the hash of the secret. Called by the kinds.
 """
 
 import hashlib
@@ -11,10 +11,10 @@ from common.ids import Uid
 
 
 def worker_secret(root_key: bytes, uid: Uid, role: str) -> str:
-    """64 hex digits; all workers of one role of one job share it."""
+    """A secret of 64 hex digits. All workers of one role of one job share the secret."""
     return hmac.new(root_key, f"{uid}/{role}".encode(), hashlib.sha256).hexdigest()
 
 
 def secret_hash(secret: str) -> str:
-    """sha256 in hex, as a WorkerGrant carries it."""
+    """The sha256 of a secret in hex digits, as a WorkerGrant has it."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,6 +1,7 @@
-"""Reading a user's .spec: into a struct, or into one sentence that says what to correct.
+"""Reads a user's .spec into a struct. A wrong spec becomes a sentence that says what to correct.
 
-Called by the kinds' `read`. Never raises anything but InvalidSpec, whatever the spec holds.
+Called by the kinds' `read`. The functions raise InvalidSpec and no other exception, whatever the
+spec contains.
 """
 
 import re
@@ -48,20 +49,20 @@ def _explained(text: str, root: str) -> InvalidSpec:
 
 
 def shown(value: str) -> str:
-    """A user's text as it may stand in a message: quoted and bounded."""
+    """A user's text for a message: in quotes, and cut to a bounded length."""
     cut = value if len(value) <= _MAX_SHOWN_CHARS else value[:_MAX_SHOWN_CHARS] + "…"
     return repr(cut)
 
 
 def check_object_name(name: str, path: str, what: str) -> None:
-    """Raises: InvalidSpec unless `name` can be the name of an object of kind `what`."""
+    """Raises: InvalidSpec unless `name` can be the name of an object of kind `what`"""
     if not is_subdomain(name):
         remedy = "use lower-case letters, digits, '-' and '.'"
         raise InvalidSpec(path, f"{shown(name)} cannot be the name of a {what}", remedy)
 
 
 def check_service_name(name: str, suffix: str) -> None:
-    """Raises: InvalidSpec unless `name` + `suffix` can be the name of a Service (DNS label)."""
+    """Raises: InvalidSpec unless `name` + `suffix` can be the name of a Service (a DNS label)"""
     limit = 63 - len(suffix)
     if len(name) > limit:
         problem = f"is {len(name)} characters long, too long for the Service {shown(name + suffix)}"

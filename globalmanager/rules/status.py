@@ -1,8 +1,8 @@
-"""Rules for .status that all kinds share: conditions, events from them, and edge reports.
+"""Rules for .status that all kinds share: conditions, events of conditions, and edge reports.
 
-Two writers share .status. `fold` writes `workers`, which holds what the edges report; the
-reconciler writes everything else. Called by the kinds. Nothing here reads a
-clock; a time that moves while nothing else does never causes a write.
+Called by the kinds. Two writers share .status. `fold` writes `workers`, which has the contents of
+edge reports. The reconciler writes all other fields. Nothing here reads a clock. When only a time
+has changed, nothing is written.
 """
 
 import enum
@@ -20,16 +20,16 @@ from globalmanager.contract import Event, InvalidSpec, Object, Observed, Severit
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 ACCEPTED: Final = "Accepted"
-# Reasons of a condition that is False in the normal course: they make no event.
+# Reasons of conditions that are False in the normal course of a job. They cause no event.
 STARTING: Final = "Starting"
 WAITING: Final = "Waiting"
 SUCCEEDED: Final = "Succeeded"
-"""Reason of a condition that is False because the job ended well: its event is no warning."""
+"""Reason of a condition that is False because the job has succeeded. Its event is not a warning."""
 
 MAX_MESSAGE_CHARS: Final = 1024
-MAX_CONDITIONS: Final = 16  # of a list that keeps its history
-MAX_WORKERS: Final = 2000  # in one object; keeps it well below etcd's 1.5 MiB
-MAX_FORMER_NODES: Final = 16  # of one worker whose counts are kept apart
+MAX_CONDITIONS: Final = 16  # in a list of conditions that keeps its history
+MAX_WORKERS: Final = 2000  # in one object; keeps the object well below etcd's limit of 1.5 MiB
+MAX_FORMER_NODES: Final = 16  # of one worker; the counts of further nodes become one sum
 OTHER_NODES: Final = "others"
 _MAX_ENTRIES: Final = 32
 _MAX_KEY_CHARS: Final = 64
@@ -83,11 +83,11 @@ class Metric(msgspec.Struct, frozen=True):
     value: str
 
 
-# ---- the reconciler's half ----------------------------------------------------------------------
+# ---- fields that the reconciler writes ----------------------------------------------------------
 
 
 def parse_time(value: Any) -> datetime | None:
-    """An RFC 3339 time of .status or a report, in UTC; None for anything else."""
+    """An RFC 3339 time of .status or a report, in UTC; None when `value` is not such a time."""
     try:
         return times.parse(value)
     except (TypeError, ValueError):
@@ -95,7 +95,7 @@ def parse_time(value: Any) -> datetime | None:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """`value` when it is a map, else an empty one: .status can hold anything."""
+    """`value` if it is a map, else an empty map, because a .status can contain anything."""
     return value if isinstance(value, dict) else {}
 
 
@@ -104,24 +104,25 @@ def of(observed: Observed) -> Mapping[str, Any]:
 
 
 def condition(observed: Observed, type_: str) -> Mapping[str, Any]:
-    """The condition as last written; empty when there is none."""
+    """The condition as it was last written. Empty when the job has no such condition."""
     return condition_of(observed.object, type_)
 
 
 def condition_of(object_: Object, type_: str) -> Mapping[str, Any]:
-    """As `condition`, of any object."""
+    """The condition of any object. Empty when the object has no such condition."""
     known = mapping(object_.get("status")).get("conditions")
     entries = known if isinstance(known, list) else []
     return next((entry for entry in map(mapping, entries) if entry.get("type") == type_), {})
 
 
 def accepted(note: str = "") -> Finding:
-    """Condition Accepted of a spec that can be carried out."""
+    """Condition Accepted for a spec that the GlobalManager can carry out."""
     return Finding(ACCEPTED, Truth.TRUE, "Valid", note or "the spec can be carried out")
 
 
 def rejected(error: InvalidSpec) -> Finding:
-    """Condition Accepted of a spec that cannot: the field, what is wrong, what to do."""
+    """Condition Accepted for a wrong spec. The message names the field, the fault and the remedy.
+    """
     message = f"{error}. What runs already is left as it is."
     return Finding(ACCEPTED, Truth.FALSE, "InvalidSpec", message)
 
@@ -129,17 +130,18 @@ def rejected(error: InvalidSpec) -> Finding:
 def conditions(
     observed: Observed, findings: Iterable[Finding], now: datetime
 ) -> list[dict[str, Any]]:
-    """The whole list of conditions: exactly these findings, so the list cannot grow."""
+    """The whole list of conditions. The list has only these findings, so the list cannot grow."""
     return [_condition(observed, finding, now) for finding in findings]
 
 
 def updated_conditions(
     observed: Observed, findings: Iterable[Finding], now: datetime
 ) -> list[dict[str, Any]]:
-    """The whole list to write, where its order and its history are part of the API.
+    """The whole list of conditions, for a kind whose API promises their order and their history.
 
-    A condition that is there is updated in its place, a new one is appended, and what was found
-    once stays as it was. Of more than MAX_CONDITIONS those go first of which nothing is found now.
+    A finding of a known type replaces the condition in its place. A finding of a new type is
+    appended. A condition without a finding stays unchanged. When the list is longer than
+    MAX_CONDITIONS, the oldest conditions without a finding are removed first.
     """
     found = {finding.type: _condition(observed, finding, now) for finding in findings}
     listed = of(observed).get("conditions")
@@ -166,7 +168,7 @@ def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str,
 
 
 def events(observed: Observed, findings: Iterable[Finding]) -> tuple[Event, ...]:
-    """An event for each condition that became True, or is False for a new reason."""
+    """An event for each condition that became True, or that is False for a new reason."""
     made = (_event(condition(observed, finding.type), finding) for finding in findings)
     return tuple(event for event in made if event is not None)
 
@@ -183,7 +185,7 @@ def _event(known: Mapping[str, Any], finding: Finding) -> Event | None:
 
 
 def subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """`wanted` for Plan.status, or None when .status already says so."""
+    """`wanted` for Plan.status; None when .status already has the same values."""
     current = of(observed)
     is_written = all(current.get(key) == value for key, value in wanted.items())
     return None if is_written else wanted
@@ -192,7 +194,7 @@ def subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] 
 def described(
     observed: Observed, findings: Iterable[Finding], now: datetime
 ) -> Mapping[str, Any] | None:
-    """Plan.status of a kind that has conditions only."""
+    """Plan.status of a kind whose status has only conditions."""
     wanted = {
         "observedGeneration": observed.generation,
         "conditions": conditions(observed, findings, now),
@@ -200,7 +202,7 @@ def described(
     return subtree(observed, wanted)
 
 
-# ---- the edges' half ----------------------------------------------------------------------------
+# ---- fields that edge reports write -------------------------------------------------------------
 
 
 def workers(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -209,7 +211,7 @@ def workers(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def total(status: Mapping[str, Any], count: str) -> int:
-    """Sum of one taskInfo count over all workers, wherever they ran; 0..2**53."""
+    """Sum of one taskInfo count over all workers and all their nodes; 0..2**53."""
     infos = (info for entry in workers(status).values() for info in _infos(entry))
     return min(sum(_count(info.get(count)) for info in infos), _MAX_COUNT)
 
@@ -224,7 +226,7 @@ def _count(value: Any) -> int:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether JSON carries the number exactly: finite, and within the integers of a double."""
+    """Whether JSON keeps the number exactly: finite, and within the integers of a double."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and -_MAX_COUNT <= value <= _MAX_COUNT
 
@@ -232,9 +234,9 @@ def _is_number(value: Any) -> bool:
 def fold(
     status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
 ) -> dict[str, Any] | None:
-    """Merge patch that puts `report` under .status.workers; None when it changes nothing.
+    """Merge patch that puts `report` under .status.workers; None when the report changes nothing.
 
-    Args and what is stale: see `folded`
+    Args: see `folded`, which also defines a stale report
     """
     entry = folded(status, report, keep_greatest=keep_greatest)
     return None if entry is None else entry_patch(status, report.worker, entry)
@@ -243,15 +245,16 @@ def fold(
 def folded(
     status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
 ) -> dict[str, Any] | None:
-    """The report's entry of .status.workers; None when the report changes nothing.
+    """The report's entry of .status.workers; None when the report is stale or changes nothing.
 
-    Stale is a lower attempt of the same ledger, and whatever follows the end of an attempt. A
-    report from another ledger (another node's, or the edge lost the old one) is accepted.
+    A report is stale when the entry has a higher attempt from the same ledger, or when the entry
+    says that the same attempt has ended. A report from another ledger is always accepted. The other
+    ledger is on another node, or the node has lost its old ledger.
 
     Args:
-        keep_greatest: what another ledger counts anew never takes back what was counted before:
-            the entry keeps that of its own node as `countedBefore`, that of each former node as
-            `countedElsewhere`
+        keep_greatest: True when a new ledger must not reduce the counts of an earlier ledger. The
+            entry keeps the counts of an earlier ledger of the same node as `countedBefore`, and the
+            counts of each former node as `countedElsewhere`
     """
     known = workers(status)
     entry = known.get(report.worker, {})
@@ -260,7 +263,8 @@ def folded(
         return None
     counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
     ours = worker_entry(report, counted)
-    # A newer GlobalManager may have added fields. They stay, for the case that it comes back.
+    # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
+    # run again.
     theirs = {key: value for key, value in entry.items() if key not in ours}
     wanted = {**theirs, **_without_empty(ours)}
     return None if _without_clocks(wanted) == _without_clocks(entry) else wanted
@@ -269,12 +273,12 @@ def folded(
 def entry_patch(
     status: Mapping[str, Any], worker: WorkerName, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Merge patch of .status that makes `entry` the worker's."""
+    """Merge patch of .status that replaces the worker's entry by `entry`."""
     return {"workers": {worker: replacing(workers(status).get(worker, {}), entry)}}
 
 
 class Counted(NamedTuple):
-    """What other ledgers than the report's counted for the same worker."""
+    """Counts of the same worker in other ledgers than the report's ledger."""
 
     before: Mapping[str, Any]
     """Counts of an earlier ledger of the report's node."""
@@ -296,7 +300,7 @@ def _counted(entry: Mapping[str, Any], report: WorkerReport) -> Counted:
 
 
 def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
-    """At most MAX_FORMER_NODES entries; the counts of further nodes are summed in one entry."""
+    """At most MAX_FORMER_NODES entries. One more entry has the summed counts of further nodes."""
     while len(elsewhere) > MAX_FORMER_NODES:
         node = next(name for name in elsewhere if name != OTHER_NODES)
         counts, others = mapping(elsewhere.pop(node)), mapping(elsewhere.get(OTHER_NODES))
@@ -319,9 +323,9 @@ def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
 
 
 def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
-    """All fields of .status.workers.<worker> that a report fills, bounded.
+    """All fields of .status.workers.<worker> that a report fills, with bounded sizes.
 
-    observedAt is for people only.
+    The field observedAt is only for display.
     """
     body = report.body
     counts = _numbers(body.task_info)
@@ -361,7 +365,7 @@ def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def replacing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge patch that turns `known` into `wanted`; null removes a field."""
+    """Merge patch that turns `known` into `wanted`. The value null removes a field."""
     patch: dict[str, Any] = {key: None for key in known if key not in wanted}
     for key, value in wanted.items():
         is_map = isinstance(value, dict)

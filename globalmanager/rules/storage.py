@@ -1,10 +1,13 @@
-"""Where a worker's pod has the data of a URL, and which volumes and containers bring it there.
+"""Where a worker's pod finds the data of a URL, and which volumes and containers bring the data
+there.
 
-A URL without scheme is a path on the worker's node: its directory is mounted below /home/data.
-An s3, http or https URL is fetched by an init container into /downloads. For an output, the
-directory on the node is created; an output URL is handed to the worker, which sends the data.
-Layout and environment are Sedna's, so that Sedna's worker images find their models. Called by the
-kinds. Credentials are references to Secrets; nothing here reads a Secret.
+A URL without a scheme is a path on the worker's node. The pod mounts the directory of the path
+below /home/data. For an s3, http or https URL, an init container fetches the data into /downloads.
+For an output path, Kubernetes creates a missing directory on the node. An output URL goes to the
+worker, which sends the data itself.
+
+Sedna defines the layout and the environment variables, so Sedna's worker images find their models.
+Called by the kinds. Credentials are references to Secrets. Nothing here reads a Secret.
 """
 
 import posixpath
@@ -28,18 +31,20 @@ _DOWNLOADS_VOLUME: Final = "edgeai-downloads"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Data that a worker needs: `env` is the variable that tells it where the data is."""
+    """Data that a worker needs. `env` names the variable that tells the worker where the data is.
+    """
 
     env: str
     url: str
     credential: str = ""
-    """Secret with ACCESS_KEY_ID, SECRET_ACCESS_KEY and, off AWS, S3_ENDPOINT_URL; "" for none."""
+    """Name of a Secret with ACCESS_KEY_ID and SECRET_ACCESS_KEY, and with S3_ENDPOINT_URL for a
+    server other than AWS. "" for no Secret."""
     is_output: bool = False
-    """The worker writes to it."""
+    """True when the worker writes the data."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts of a pod spec, as Kubernetes holds them."""
+    """Parts of a pod spec, in the form of the Kubernetes API."""
 
     env: tuple[dict[str, Any], ...] = ()
     volumes: tuple[dict[str, Any], ...] = ()
@@ -48,12 +53,12 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _shown(url: str) -> str:
-    """The URL for a message, without its password."""
+    """The URL for a message, without the password."""
     return shown(_USER_INFO.sub("//…@", url))
 
 
 def check_url(url: str, path: str = "spec.url") -> None:
-    """Raises: InvalidSpec unless a worker could get at the URL's data"""
+    """Raises: InvalidSpec unless a worker could use the URL's data"""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -65,7 +70,7 @@ def check_url(url: str, path: str = "spec.url") -> None:
 
 
 def check_bucket_url(url: str, path: str) -> None:
-    """Raises: InvalidSpec unless `url` names something in an S3 bucket"""
+    """Raises: InvalidSpec unless `url` names an object in an S3 bucket"""
     if not url.startswith("s3://"):
         problem = f"{_shown(url)} is not in a bucket"
         raise InvalidSpec(path, problem, "write it like s3://bucket/key")
@@ -83,7 +88,7 @@ def _check_remote(url: str, parts: SplitResult, path: str) -> None:
 
 
 def _check_host_path(url: str, path: str) -> None:
-    # Kubernetes refuses '..' in a hostPath; a file in / would mount the whole node.
+    # Kubernetes refuses '..' in a hostPath. For a file in / the pod would mount the whole node.
     if not url.startswith("/") or ".." in url.split("/") or _is_in_root(url):
         problem = f"{_shown(url)} is no absolute path of a file within a directory of the node"
         raise InvalidSpec(path, problem, "write it like /models/small/model.onnx")
@@ -96,21 +101,23 @@ def _is_in_root(url: str) -> bool:
 
 
 def mounted(url: str) -> str:
-    """The directory of the node that is mounted for a path: the parent of the path.
+    """The directory of the node that the pod mounts for a path: the parent of the path.
 
-    A path directly below / is itself taken for a directory, as in Sedna's examples.
+    A path directly below / counts as a directory, as in Sedna's examples.
     """
     parent = posixpath.dirname(_normal(url))
     return _normal(url) if parent == "/" else parent
 
 
 def _normal(path: str) -> str:
-    # normpath keeps a leading double slash, which POSIX leaves open.
+    # normpath keeps two leading slashes, because POSIX does not define their meaning.
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
-    """The parts of a pod spec that bring `sources` into the pod. Their URLs passed `check_url`."""
+    """The parts of a pod spec that bring `sources` into the pod. `check_url` has accepted their
+    URLs.
+    """
     local = [source for source in sources if not urlsplit(source.url).scheme]
     remote = [source for source in sources if urlsplit(source.url).scheme]
     sent = [source for source in remote if source.is_output]
@@ -140,7 +147,7 @@ def joined(*placements: Placement) -> Placement:
 
 
 def credentials(secret: str) -> tuple[dict[str, Any], ...]:
-    """Environment variables for a worker that uses a bucket itself; none for the name ""."""
+    """Environment variables for a worker that uses a bucket itself. Empty when `secret` is ""."""
     return tuple(
         {
             "name": key,
@@ -153,7 +160,7 @@ def credentials(secret: str) -> tuple[dict[str, Any], ...]:
 
 def secrets(sources: Iterable[Source]) -> list[str]:
     """The names of the Secrets that `sources` need. One container can use the keys of one Secret
-    only, so more than one name is a conflict for the caller to report.
+    only, so the caller must report more than one name as a conflict.
     """
     remote = (source for source in sources if urlsplit(source.url).scheme)
     return sorted({source.credential for source in remote if source.credential})
@@ -180,7 +187,9 @@ def _host_paths(sources: Sequence[Source]) -> Placement:
 
 
 def host_directory(name: str, path: str, *, make: bool = False) -> dict[str, Any]:
-    """A hostPath volume. A missing directory keeps the pod waiting, or is made with `make`."""
+    """A hostPath volume. When the directory is missing, `make` creates it. Without `make`, the pod
+    waits.
+    """
     type_ = "DirectoryOrCreate" if make else "Directory"
     return {"name": name, "hostPath": {"path": path, "type": type_}}
 

@@ -1,6 +1,7 @@
-"""The pod template as users write it: its schema in a CRD, and the check of what is given.
+"""The pod template as users write it: its schema in a CRD, and the check of a given template.
 
-Called by `worker_form` and by the kinds whose users give whole templates; `pods` completes them.
+Called by `worker_form` and by the kinds whose users give whole templates. `pods` completes the
+templates.
 """
 
 from typing import Annotated, Any, Final
@@ -16,9 +17,9 @@ _ENV_SCHEMA: Final = {
     **_KEEP_UNKNOWN,
     "properties": {"value": {"type": "string", "nullable": True}},
 }
-# The schema describes only the fields of a container in which YAML easily reads a number or a
-# boolean instead of a text. The API server then refuses them at once and by name, and not only when
-# the pod is created.
+# The schema describes only some fields of a container: the fields in which YAML easily reads a
+# number or a boolean instead of a text. So the API server refuses a wrong field, by name, when the
+# user creates the job. Without the schema, the API server would refuse the pod later.
 _CONTAINER_SCHEMA: Final = {
     **_KEEP_UNKNOWN,
     "properties": {
@@ -88,16 +89,17 @@ class _Metadata(msgspec.Struct):
 
 
 class TemplateShape(msgspec.Struct):
-    """The fields of a pod template that `pods.build` uses; the API server checks all others."""
+    """The fields of a pod template that `pods.build` uses. The API server checks all other fields.
+    """
 
     spec: PodSpecShape
     metadata: _Metadata | None = None
 
 
 def check(template: Object, path: str) -> TemplateShape:
-    """What the template says in the fields that `pods.build` uses.
+    """The fields of the template that `pods.build` uses.
 
-    Args: path: of the template in the job, e.g. "spec.worker"
-    Raises: InvalidSpec unless a pod template can be built from it
+    Args: path: path of the template in the job, for example "spec.worker"
+    Raises: InvalidSpec unless `pods.build` can make a pod template of it
     """
     return parse(template, TemplateShape, path)

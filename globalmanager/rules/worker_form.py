@@ -1,7 +1,7 @@
-"""How a user gives one worker: as a pod `template`, or as the proposal's `workerSpec`.
+"""How a user describes one worker: as a pod `template`, or as the proposal's `workerSpec`.
 
-Both end as a pod template, which `pods` completes. Called by the kinds whose workers come in this
-form, those of Sedna.
+Both forms become a pod template, which `pods` completes. Called by the kinds whose workers have
+this form. These kinds come from Sedna.
 """
 
 import posixpath
@@ -63,18 +63,18 @@ class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
     env: Sequence[EnvVar]
     data: storage.Placement = storage.Placement()
     name: WorkerName | None = None
-    """None when every pod of the worker has its own worker name."""
+    """Name of the worker. None when every pod has its own worker name."""
     restart_policy: str = "Always"
     is_edge: bool = False
-    """Whether the worker reports to the LocalController of its node. The pod of such a worker stays
-    on its node while the node is out of contact."""
+    """Whether the worker reports to the LocalController of its node. Kubernetes does not evict the
+    pod of such a worker while the node is out of contact."""
 
 
 # ---- checks -------------------------------------------------------------------------------------
 
 
 def check(form: WorkerForm, path: str) -> None:
-    """Raises: InvalidSpec unless a pod template can be built from `form` (at `path`)"""
+    """Raises: InvalidSpec unless `build` can make a pod template from `form` (at `path`)"""
     if (form.worker_spec is None) == (form.template is None):
         both = form.template is not None
         problem = "has both workerSpec and template" if both else "has no container"
@@ -113,14 +113,15 @@ def _check_worker_spec(worker_spec: WorkerSpec, path: str) -> None:
 
 
 def fixed_node(form: WorkerForm) -> str:
-    """The node the user names; "" when Kubernetes chooses one. `form` has passed `check`."""
+    """The node that the user names; "" when Kubernetes chooses a node. `check` has accepted `form`.
+    """
     if form.node_name or form.template is None:
         return form.node_name
     return form.template["spec"].get("nodeName") or ""
 
 
 def framework(worker_spec: WorkerSpec) -> str:
-    """Key in WorkerSettings.framework_images."""
+    """The key of the worker's image in WorkerSettings.framework_images."""
     return f"{worker_spec.framework_type}:{worker_spec.framework_version}"
 
 
@@ -137,7 +138,8 @@ def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
 
 
 def build(observed: Observed, worker: WorkerPod) -> Object:
-    """The pod template; needs a form that passed `check` and whose image is configured."""
+    """The pod template of a worker. `check` has accepted the form, and the settings have its image.
+    """
     return pods.build(
         observed,
         _given_template(worker.form, observed.settings),
@@ -154,7 +156,7 @@ def build(observed: Observed, worker: WorkerPod) -> Object:
 def _given_template(form: WorkerForm, settings: WorkerSettings) -> Object:
     if form.template is not None:
         return form.template
-    assert form.worker_spec is not None  # `check` made sure
+    assert form.worker_spec is not None  # `check` has made sure
     return _template_of(form.worker_spec, settings)
 
 

@@ -1,1 +1,1 @@
-"""Admits connections of LocalControllers: TLS, lobby, rates, handshake. No module parses frames."""
+"""Admits connections of LocalControllers: TLS, lobby, rates, handshake. No module reads frames."""

@@ -1,8 +1,8 @@
 """Limits for new connections of edges: connections at the same time, and handshakes per second.
 
-Called by server and entrance; this module only counts. A connection over a limit costs almost
-nothing and gets a Retry-After header. So a fleet that reconnects at one instant is admitted bit by
-bit.
+Called by server and entrance. This module only counts. A connection over a limit costs almost
+nothing and gets a Retry-After header. So the server admits a fleet that reconnects at one instant
+bit by bit.
 """
 
 import ipaddress
@@ -23,35 +23,36 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits for connections that are not authenticated yet."""
 
     per_s: float = 100.0
-    """Handshakes per second in the long run. A handshake with TLS costs about 2 ms of a core."""
+    """Average handshakes per second. A handshake with TLS costs about 2 ms of a core."""
     burst: int = 200
-    """Handshakes that may come at once after a pause."""
+    """Handshakes that may arrive at the same moment after a pause."""
     per_address_per_s: float = 10.0
     """Handshakes per second from one address, so that one stranger cannot use up the whole rate.
-    The nodes of a site behind one address share this rate."""
+    All nodes of a site behind one address share this rate."""
     per_address_burst: int = 20
-    """Handshakes that may come at once from one address after a pause."""
+    """Handshakes from one address that may arrive at the same moment after a pause."""
     unauthenticated: int = 256
-    """Connections at a time that are not authenticated yet."""
+    """Largest number of connections that are not authenticated yet."""
     unauthenticated_per_address: int = 16
-    """Connections at a time that are not authenticated yet, from one IP address."""
+    """Largest number of connections from one IP address that are not authenticated yet."""
     open_s: float = 10.0
-    """Seconds from the TCP connection to the answered handshake, TLS included."""
+    """Longest time in seconds from the TCP connection to the answered handshake, TLS included."""
     busy_retry_s: float = 10.0
-    """Mean of Retry-After, seconds, for a connection over these limits."""
+    """Mean of the Retry-After header in seconds, for a connection over these limits."""
     cold_retry_s: float = 5.0
-    """Mean of Retry-After, seconds, until this replica knows what the nodes must hold."""
+    """Mean of the Retry-After header in seconds, until this replica knows what the nodes must hold.
+    """
 
 
 class LobbyPlace:
-    """One connection's place in the lobby."""
+    """The place of one connection in the lobby."""
 
     def __init__(self, address: str, on_leave: Callable[[str], None]) -> None:
         self.address = address
-        self._on_leave: Callable[[str], None] | None = on_leave  # None: place is free
+        self._on_leave: Callable[[str], None] | None = on_leave  # None when the place is free
 
     def leave(self) -> None:
-        """Free the place for another connection. Further calls do nothing."""
+        """Free the place for another connection. Later calls do nothing."""
         if self._on_leave is not None:
             self._on_leave(self.address)
             self._on_leave = None
@@ -68,8 +69,8 @@ class Lobby:
         return self._waiting.total()
 
     def enter(self, address: str) -> LobbyPlace | None:
-        """A place for one connection; None when the lobby is full. The caller must free the place
-        by `leave`.
+        """A place for one connection; None when the lobby is full. The caller must call the place's
+        `leave`.
         """
         if len(self) >= self._total or self._waiting[address] >= self._per_address:
             return None
@@ -83,11 +84,11 @@ class Lobby:
 
 
 class AddressBuckets:
-    """One token bucket for each address, to limit the handshakes from the address.
+    """One token bucket for each address. The bucket limits the handshakes from its address.
 
     Args:
         qps, burst, max_wait_s, what: arguments of each TokenBucket
-        size: buckets that are kept at most; the least recently used bucket is removed first
+        size: largest number of buckets; the least recently used bucket is removed first
     """
 
     def __init__(
@@ -122,8 +123,8 @@ class AddressBuckets:
 
 
 def network_of(address: str) -> str:
-    """The key of an address's bucket: the IPv4 address, or the /64 network of an IPv6 address,
-    because one host may use all addresses of a /64.
+    """The key of an address's bucket. The key is the IPv4 address, or the /64 network of an IPv6
+    address, because one host may use all addresses of a /64 network.
     """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
@@ -137,7 +138,7 @@ def network_of(address: str) -> str:
 
 
 def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random.uniform) -> str:
-    """The value of a Retry-After header: random whole seconds around `mean_s`, so that connections
-    that were refused together do not come back together.
+    """The value of a Retry-After header: whole seconds, random around `mean_s`. So connections that
+    the server refused at the same time do not all come back at the same time.
     """
     return str(math.ceil(uniform(0.5 * mean_s, 1.5 * mean_s)))

@@ -1,7 +1,7 @@
 """Checks the settings of the edge port: TLS, admission limits, and the authentication of nodes.
 
-app builds the DoorConfiguration before all other parts, so that a wrong setting or file ends the
-process at once.
+app builds the DoorConfiguration before all other parts. So the process ends at once when a setting
+or a file is wrong.
 """
 
 from pathlib import Path
@@ -24,7 +24,8 @@ from globalmanager.settings import Settings
 
 
 class DoorConfiguration:
-    """The checked settings of the edge port. Raises: SettingsError naming the flag or file"""
+    """The checked settings of the edge port. Raises: SettingsError that names the flag or the file
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -34,7 +35,7 @@ class DoorConfiguration:
             raise _wrong("edge_review_s", "must be positive and finite")
         files = tls_files(settings)
         self.tls = None if files is None else ServerTls(files)
-        """None: the edge port speaks plain ws."""
+        """TLS of the edge port. None when the edge port speaks plain ws."""
         self.limits = _limits(settings)
 
     def authenticator(self, cluster: Cluster) -> Authenticator:
@@ -59,7 +60,8 @@ class DoorConfiguration:
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:
-    """The TLS files of the edge port; None for plain ws, which the settings must allow explicitly.
+    """The TLS files of the edge port; None for plain ws. The settings must allow plain ws
+    explicitly.
 
     Raises: SettingsError
     """

@@ -1,7 +1,7 @@
 """One connection of the edge server: a WebSocket that accepts no frame before its handshake ends.
 
-The server makes the connection; Entrance gives it a transport. Until the server has answered the
-handshake with 101, any byte after the HTTP request ends the connection.
+The server makes the connection, and Entrance gives it a transport. A peer must send nothing between
+its HTTP request and the server's answer 101. Any such byte ends the connection.
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from globalmanager.edge.door.admission import LobbyPlace
 from globalmanager.edge.identity.handshake import Handshake
 
 MAX_HEAD_BYTES: Final = 16 * 1024  # request line and headers; a ServiceAccount token has 1-2 KiB
-# Unsent bytes of one connection. Frames stop at 32 KiB of unsent data, so only pongs can reach this
-# limit: the peer sends pings and never reads.
+# Unsent bytes of one connection. The server sends no more frames after 32 KiB of unsent data. So
+# only pongs can reach this limit, when a peer sends pings and never reads.
 MAX_UNREAD_BYTES: Final = 1024 * 1024
 CLOSE_TIMEOUT_S: Final = 0.8  # the connection of a refused peer ends within a second
 
 
 class EdgeConnection(ServerConnection):
-    """A connection that has a place in the lobby until it is authenticated.
+    """A connection that has a place in the lobby until the connection is authenticated.
 
-    Args: everyone: all open connections of the server; this connection adds and removes itself
+    Args: everyone: all open connections of the server. This connection adds and removes itself
     """
 
     def __init__(self, *args: Any, everyone: "set[EdgeConnection]", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.place: LobbyPlace | None = None  # place in the lobby
-        self.node: NodeName | None = None  # the node, once it is authenticated
-        self.admitted_by: Handshake | None = None  # handshake that authenticated the node
+        self.node: NodeName | None = None  # the node, when the node is authenticated
+        self.admitted_by: Handshake | None = None  # the handshake that authenticated the node
         self._everyone = everyone
-        self._head = b""  # bytes of the request that have arrived
+        self._head = b""  # bytes of the request that have arrived so far
 
     @property
     def peer_address(self) -> str:
@@ -50,7 +50,8 @@ class EdgeConnection(ServerConnection):
 
     def data_received(self, data: bytes) -> None:
         if self.protocol.state is CONNECTING and self._speaks_early(data):
-            # RFC 6455 §4.1: a client sends nothing before it has the answer to its handshake.
+            # RFC 6455 §4.1: a client sends nothing before the client has the answer to its
+            # handshake.
             self.transport.abort()
             return
         super().data_received(data)
@@ -66,7 +67,9 @@ class EdgeConnection(ServerConnection):
         return bool(rest)
 
     def forget_handshake(self) -> None:
-        """Free the memory of headers and certificate. Thousands of sessions may stay for hours."""
+        """Free the memory of headers and certificate, because thousands of sessions may stay for
+        hours.
+        """
         for message in (self.request, self.response):
             if message is not None:
                 message.headers.clear()

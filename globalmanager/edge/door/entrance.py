@@ -1,9 +1,8 @@
 """Takes an accepted TCP connection through the lobby and TLS, before the connection speaks HTTP.
 
 The server makes one Entrance for each accepted connection. The connection has a place in the lobby
-from the start, so a peer that sends nothing, or stops in the TLS handshake, occupies one place. The
-rate of TLS handshakes is limited like the rate of admissions, because each handshake costs
-milliseconds of a core.
+from the start. So a peer that sends nothing, or stops in the TLS handshake, occupies one place. A
+rate limits TLS handshakes like admissions, because each handshake costs milliseconds of a core.
 """
 
 import asyncio
@@ -27,9 +26,9 @@ class TlsGate:
     """Performs the TLS handshakes of one server.
 
     Args:
-        bucket: rate of all handshakes; a connection that would wait too long is closed
+        bucket: rate of all handshakes. The gate closes a connection that would wait too long
         buckets: rate of the handshakes from one address
-        open_s: longest time of a handshake, including the wait for the rate
+        open_s: longest time of a handshake in seconds, including the wait for the rate
         on_failure: called for each connection whose TLS handshake failed
     """
 
@@ -106,7 +105,7 @@ class TlsGate:
         self._on_failure()
         if isinstance(error, ssl.SSLError):
             self._warning.warn(peer=address, reason=reason_of(error))
-        else:  # a probe that sent nothing, a peer that left, or too many handshakes at once
+        else:  # the peer sent nothing or left, or too many handshakes came at once
             log.debug("no TLS handshake", peer=address, reason=str(error))
 
 
@@ -135,10 +134,11 @@ class Entrance(asyncio.Protocol):
             transport.set_protocol(self._connection)
             self._connection.connection_made(transport)
             return
-        # No byte was read yet. The gate continues with a copy of the socket; this transport ends.
+        # The gate continues with a copy of the socket, and this transport ends. No byte was read
+        # yet.
         try:
             tcp = duplicate(transport)
-        except OSError as error:  # the process has no file descriptor left
+        except OSError as error:  # the process has no free file descriptor
             place.leave()
             log.error("connection turned away", reason=error.strerror)
         else:
@@ -147,6 +147,8 @@ class Entrance(asyncio.Protocol):
 
 
 def duplicate(transport: asyncio.Transport) -> socket.socket:
-    """A second socket of the same TCP connection, which outlives the transport. Raises: OSError"""
+    """A second socket of the same TCP connection. It stays open when the transport closes the first
+    socket. Raises: OSError
+    """
     accepted = transport.get_extra_info("socket")
     return socket.fromfd(accepted.fileno(), accepted.family, accepted.type)

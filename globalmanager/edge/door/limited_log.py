@@ -1,7 +1,7 @@
 """Warnings that strangers can cause, logged at a limited rate.
 
-Used by server and entrance, which refuse connections before their node is known. A metric counts
-every refused connection; the rate limit keeps strangers from filling the log.
+server and entrance use this module when they refuse a connection whose node is not known yet. A
+metric counts every refused connection. The rate limit keeps strangers from filling the log.
 """
 
 import time
@@ -18,7 +18,8 @@ EVERY_S: Final = 10.0
 class RateLimitedWarning:
     """A warning with a constant message, logged at most once in `every_s` seconds.
 
-    The field `left_out` of the log line counts the warnings that were not logged since the last.
+    The field `left_out` of a log line counts the warnings since the last log line that were not
+    logged.
 
     Args: clock: monotonic seconds
     """
@@ -34,7 +35,7 @@ class RateLimitedWarning:
         self._every_s = every_s
         self._clock = clock
         self._logged_at: float | None = None
-        self._left_out = 0  # warnings that were not logged since then
+        self._left_out = 0  # warnings without a log line since the last log line
 
     def warn(self, **fields: Any) -> None:
         now = self._clock()

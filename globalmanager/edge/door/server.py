@@ -1,8 +1,8 @@
 """The WebSocket server for LocalControllers: admits connections, and closes them when it stops.
 
 Built and run by app. The server answers handshakes (health, admission, identity) and passes each
-authenticated connection to Sessions. The server never parses a frame. It runs the reviews of the
-credentials of live sessions.
+authenticated connection to Sessions. The server never reads a frame. The server runs the reviews of
+the credentials of live sessions.
 """
 
 import asyncio
@@ -40,9 +40,10 @@ log = get_logger(__name__)
 AUTHORIZATION: Final = "Authorization"
 SESSION_PATH: Final = "/"
 HEALTH_PATH: Final = "/healthz"
-USER_TIMEOUT_S: Final = 30.0  # TCP ends a connection whose peer acknowledges no data for so long
+# TCP ends a connection when the peer acknowledges no data for this time
+USER_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 5.0
-QUEUED_MESSAGES: Final = 4  # received messages that the session has not taken; then TCP slows down
+QUEUED_MESSAGES: Final = 4  # received messages that the session has not taken; more slow TCP down
 
 
 class EdgeServer:
@@ -51,8 +52,8 @@ class EdgeServer:
     Args:
         sessions: serves the authenticated connections
         authenticator: finds the node of a connection
-        is_ready: whether the desired set of every node is known, so that sessions can be served
-        tls: None where a proxy terminates TLS in front of the GlobalManager
+        is_ready: whether this replica knows the desired set of every node and so can serve sessions
+        tls: None when a proxy in front of the GlobalManager terminates TLS
         review_s: seconds between two reviews of a live session's credential
     """
 
@@ -90,7 +91,9 @@ class EdgeServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port on which the server listens. For port 0: the port that was chosen."""
+        """The host and port on which the server listens. For port 0 this is the port that the
+        system chose.
+        """
         if self._server is None:
             return self._host, self._port
         name = self._server.sockets[0].getsockname()
@@ -129,7 +132,8 @@ class EdgeServer:
         log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
 
     async def stop(self) -> None:
-        """Close all sessions with GOING_AWAY. Abort connections whose peers do not answer."""
+        """Close all sessions with GOING_AWAY. Abort the connection of a peer that does not answer.
+        """
         if self._server is None:
             return
         if self._reviewing is not None:
@@ -160,7 +164,9 @@ class EdgeServer:
 
     @property
     def _phase_s(self) -> float:
-        """Longest time of the TLS handshake, and of the HTTP request: together `open_s` seconds."""
+        """Longest time in seconds of the TLS handshake, and of the HTTP request. Together:
+        `open_s`.
+        """
         return self._limits.open_s if self._gate is None else self._limits.open_s / 2
 
     def _new_bucket(self, *, max_wait_s: float) -> TokenBucket:
@@ -214,9 +220,9 @@ class EdgeServer:
     async def _process_request(
         self, websocket: ServerConnection, request: Request
     ) -> Response | None:
-        """Answer one HTTP request; websockets calls this function.
+        """Answer one HTTP request. websockets calls this function.
 
-        Returns: the response to a health check or a refused request; None: websockets answers with
+        Returns: the response to a health check or a refused request. None: websockets answers with
             101 and the session begins
         """
         connection = cast(EdgeConnection, websocket)
@@ -230,7 +236,7 @@ class EdgeServer:
         return refusal
 
     def _check_admission(self, connection: EdgeConnection, request: Request) -> Response | None:
-        """Check everything that does not depend on the node. Returns: a refusal, or None"""
+        """Check all conditions that do not depend on the node. Returns: a refusal, or None"""
         if request.path != SESSION_PATH:
             return connection.respond(
                 http.HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
@@ -255,7 +261,7 @@ class EdgeServer:
         return None
 
     async def _authenticate(self, connection: EdgeConnection, request: Request) -> Response | None:
-        """Find the node of the connection by its credential. Returns: a refusal, or None"""
+        """Find the node of the connection by the credential. Returns: a refusal, or None"""
         handshake = Handshake(
             authorization=request.headers.get(AUTHORIZATION, ""),
             claimed_node=request.headers.get(NODE_HEADER, ""),

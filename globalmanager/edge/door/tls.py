@@ -1,13 +1,13 @@
-"""TLS of the edge port, with certificate files that may be replaced while sessions go on.
+"""TLS of the edge port. An administrator may replace the certificate files while sessions go on.
 
-DoorConfiguration builds ServerTls; the server uses it for each new connection. Each TLS handshake
-first looks whether the files have changed, and reads changed files again. When the new files cannot
-be used, the problem is logged and the old certificates stay in use. `peer_certificate` returns the
-client certificate of a connection.
+DoorConfiguration builds ServerTls. The server uses it for each new connection. Each TLS handshake
+first checks whether the files have changed, and reads changed files again. When the new files
+cannot be used, ServerTls logs the problem and keeps the old certificates in use. `peer_certificate`
+returns the client certificate of a connection.
 
-A resumed TLS session is not verified again, although its CA may have been removed from the bundle.
-So the server issues no session tickets, and a session resumed by its id (TLS 1.2) counts as a
-session without a client certificate.
+OpenSSL does not verify a resumed TLS session again, although its CA may have been removed from the
+bundle. So the server issues no session tickets. A session that was resumed by its id (TLS 1.2)
+counts as a session without a client certificate.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from globalmanager.edge.identity.handshake import PeerCertificate
 
 log = get_logger(__name__)
 
-_DER: Final = 2  # what OpenSSL calls X509_FILETYPE_ASN1
+_DER: Final = 2  # OpenSSL calls this value X509_FILETYPE_ASN1
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class ServerTls:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Raises: SettingsError naming the file"""
+    """The SSL context with these files. Raises: SettingsError that names the file"""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
@@ -104,8 +104,8 @@ def _ask_for_certificates(context: ssl.SSLContext, bundle: Path) -> None:
         raise _unusable(str(bundle), error) from error
     if not anchors_of(context):
         raise SettingsError(f"TLS file {bundle}", "holds no CA certificate")
-    # A client certificate is optional for TLS, so that a client without one gets a clear 401, and a
-    # health probe needs none. A bad certificate ends the TLS handshake.
+    # A client certificate is optional for TLS. So a client without a certificate gets a clear 401,
+    # and a health probe needs no certificate. A bad certificate ends the TLS handshake.
     context.verify_mode = ssl.CERT_OPTIONAL
 
 
@@ -160,10 +160,10 @@ def peer_certificate(connection: ssl.SSLObject | None) -> PeerCertificate | None
 
 
 def _verified_chain(connection: ssl.SSLObject) -> list[_Certificate]:
-    """The certificate chain, leaf first and CA last; empty for a resumed TLS session.
+    """The certificate chain, leaf first and CA last. Empty for a resumed TLS session.
 
-    Python 3.13 added a public function for the chain, but that function returns bytes that the
-    standard library cannot parse. The private function used here exists since Python 3.10.
+    Python 3.13 added a public function for the chain. The standard library cannot parse the bytes
+    that the public function returns. The private function in this code exists since Python 3.10.
     """
     inner: Any = connection._sslobj  # type: ignore[attr-defined]
     chain: list[_Certificate] | None = inner.get_verified_chain()

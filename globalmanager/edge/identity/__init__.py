@@ -1,1 +1,1 @@
-"""Finds the node that a connection comes from, by its credential alone."""
+"""Finds the node of a connection by the credential alone."""

@@ -1,13 +1,13 @@
 """Identity by mutual TLS: the node's name is in the client certificate.
 
 Built by DoorConfiguration, called by server and reviews. TLS verified the client certificate when
-the connection began. This module reads the node's name from the certificate. It also checks that
-the certificate has not expired and that its CA is still trusted, both at the handshake and while
-the session lives.
+the connection began. This module reads the node's name from the certificate. At the handshake and
+while the session lives, this module checks that the certificate has not expired and that the server
+still trusts its CA.
 
-The name is the subject's CN `system:node:<name>`, as Kubernetes and KubeEdge issue certificates, or
-else the only DNS name of the subjectAltName. When a certificate has both, they must name the same
-node.
+The subject's CN `system:node:<name>` has the node's name. Kubernetes and KubeEdge issue such
+certificates. In a certificate without such a CN, the only DNS name of the subjectAltName is the
+node's name. When a certificate has both, they must name the same node.
 """
 
 import time

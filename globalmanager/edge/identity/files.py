@@ -1,7 +1,7 @@
-"""Detects that a credential file was replaced, without reading the file.
+"""Detects without reading a credential file whether the file was replaced.
 
 node_tokens and tls keep the contents of credential files in memory. They compare a file's stamp
-with its earlier stamp, and read the file again when the two differ.
+with its earlier stamp. When the two stamps differ, they read the file again.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class FileStamp(NamedTuple):
-    """Identifies one content of a file: a replaced file has another stamp."""
+    """Identifies one content of a file. A replaced file has another stamp."""
 
     mtime_ns: int
     size_bytes: int
@@ -17,7 +17,7 @@ class FileStamp(NamedTuple):
 
 
 def stamp(path: Path) -> FileStamp | None:
-    """The stamp of a file; None when the file does not exist or may not be read."""
+    """The stamp of a file. None when the file does not exist or this process may not read it."""
     try:
         stat = path.stat()
     except OSError:

@@ -1,9 +1,9 @@
 """The handshake of a connection, and the interface of the Authenticators that find its node.
 
-The server calls an Authenticator before it reads any frame of a connection; reviews calls the same
+The server calls an Authenticator before it reads any frame of a connection. reviews calls the same
 Authenticator again while the session lives. The node's name comes from the credential alone. A
-header may repeat the name, but never decides it. There are three Authenticators: node_tokens (a
-secret of each node), service_accounts (a pod's projected token) and certificates (mutual TLS).
+header may repeat the name, but never decides the name. There are three Authenticators: node_tokens
+(each node has a secret), service_accounts (a pod's projected token) and certificates (mutual TLS).
 """
 
 from typing import Final, Protocol
@@ -17,7 +17,7 @@ NODE_HEADER: Final = "Edgeai-Node"  # optional: the node's name as the peer know
 
 
 class Unauthenticated(EdgeAIError):
-    """The credential is missing or not good. `reason` goes to the log; the peer gets only 401."""
+    """The credential is missing or not good. The log has `reason`. The peer gets only 401."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -38,16 +38,16 @@ class PeerCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """The facts about a connection that an Authenticator looks at."""
+    """The facts about a connection that an Authenticator examines."""
 
     authorization: str
     """The Authorization header; "" when the header is missing."""
     claimed_node: str
     """The header NODE_HEADER; "" when the header is missing."""
     peer_address: str
-    """IP address of the peer, for logs; never an identity."""
+    """IP address of the peer, for logs. The address never identifies a node."""
     certificate: PeerCertificate | None = None
-    """None without mutual TLS, or when the peer sent no certificate."""
+    """The client certificate. None without mutual TLS, or when the peer sent no certificate."""
 
 
 class Authenticator(Protocol):
@@ -58,11 +58,11 @@ class Authenticator(Protocol):
 
         Raises:
             Unauthenticated: the credential is not good
-            Unavailable: the credential cannot be checked now
+            Unavailable: the Authenticator cannot check the credential now
         """
 
     async def review(self, handshake: Handshake) -> NodeName:
-        """Check the credential of a live session again. Remembered answers do not count.
+        """Check the credential of a live session again, without remembered answers.
 
         Returns and raises: as `authenticate`
         """
@@ -77,6 +77,6 @@ def bearer_token(authorization: str) -> str:
 
 
 def check_claim(handshake: Handshake, node: NodeName) -> None:
-    """Raises: Unauthenticated when NODE_HEADER names another node than the credential"""
+    """Raises: Unauthenticated when NODE_HEADER names another node than the credential does"""
     if handshake.claimed_node and handshake.claimed_node != node:
         raise Unauthenticated(f"{NODE_HEADER} names another node than the credential")

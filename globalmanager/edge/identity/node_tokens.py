@@ -1,4 +1,4 @@
-"""Identity by bearer tokens: each node has a secret of its own, and a file has their hashes.
+"""Identity by bearer tokens: each node has a secret token, and a file has the hashes of the tokens.
 
 For the local cluster, and for sites with neither ServiceAccount tokens at the edge nor a CA. Built
 by DoorConfiguration, called by server and reviews.
@@ -25,16 +25,17 @@ from globalmanager.edge.identity.handshake import (
 log = get_logger(__name__)
 
 _SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
-_NO_DIGEST: Final = "0" * 64  # the digest that an unknown token is compared with
+_NO_DIGEST: Final = "0" * 64  # the digest to compare with an unknown token
 
 
 class TokenAuthenticator:
-    """Finds the node of a connection by its bearer token.
+    """Finds the node of a connection by the bearer token.
 
-    The token file has lines `<node> <sha256 hex of the token>`; blank lines and lines that begin
-    with "#" are ignored. A node may have several lines, so that its token can be rotated without a
-    gap. Each handshake looks whether the file has changed, and reads a changed file again. When the
-    new file cannot be used, the problem is logged and the earlier tokens stay valid.
+    The token file has lines `<node> <sha256 hex of the token>`. Blank lines and lines that begin
+    with "#" are ignored. A node may have several lines, so that an administrator can replace its
+    token without a gap. Each handshake checks whether the file has changed, and reads a changed
+    file again. When the new file cannot be used, the log has the problem and the earlier tokens
+    stay valid.
 
     Raises: SettingsError when the file cannot be used at the start
     """
@@ -48,7 +49,7 @@ class TokenAuthenticator:
         self._reload_if_changed()
         digest = sha256_hex(bearer_token(handshake.authorization))
         node = self._nodes.get(digest)
-        # The keys are digests, so the duration of the look-up reveals nothing about a token. The
+        # The keys are digests, so the time of the look-up reveals nothing about a token. The
         # comparison makes the check of an unknown token as slow as the check of a known token.
         known = digest if node is not None else _NO_DIGEST
         if not hmac.compare_digest(known, digest) or node is None:
@@ -98,7 +99,7 @@ def read_tokens(path: Path) -> Mapping[str, NodeName]:
 
 
 def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
-    # The errors do not quote the line: the line may have a token instead of the token's hash.
+    # The errors do not quote the line, because a user may have written a token instead of its hash.
     node, _, digest = text.partition(" ")
     digest = digest.strip().lower()
     if not is_subdomain(node):
@@ -113,8 +114,8 @@ def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
 
 
 def sha256_hex(token: str) -> str:
-    # websockets decodes non-ASCII bytes of a header as surrogates. A token with such bytes gets a
-    # digest too, and so counts as an unknown token.
+    # websockets decodes non-ASCII bytes of a header as surrogates. A token with such bytes also
+    # gets a digest, so the token counts as unknown.
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 

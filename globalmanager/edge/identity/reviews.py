@@ -1,8 +1,8 @@
 """Reviews the credentials of live sessions at regular intervals.
 
-The server runs the reviews. A credential that is no longer good (token revoked or expired, pod
-gone, certificate expired or its CA removed) ends its session. A review without an answer, for
-example during an outage of the Kubernetes API, ends no session.
+The server runs the reviews. A session ends when its credential is no longer good (token revoked or
+expired, pod gone, certificate expired, CA removed). A review without an answer, for example during
+an outage of the Kubernetes API, ends no session.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ class Admitted(msgspec.Struct, frozen=True, eq=False):
 class Reviews:
     """Reviews every live session again and again.
 
-    Args: interval_s: seconds between two reviews of one session; longer if `authenticator` is slow
+    Args: interval_s: seconds between two reviews of one session; longer when `authenticator` is
+        slow
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Reviews:
         self._due.pop(session, None)
 
     async def run(self) -> None:
-        """Review the sessions, until cancelled."""
+        """Review the sessions until this task is cancelled."""
         while True:
             await asyncio.sleep(self._pause_s())
             async with TaskGroup() as tasks:
@@ -106,14 +107,16 @@ class Reviews:
         self._reviews.labels("good").inc()
 
     def _revoke(self, session: Admitted, reason: str) -> None:
-        if session in self._due:  # otherwise the session has ended during the review
+        if session in self._due:  # otherwise the session ended during the review
             log.warning("credential of a session is no longer good", node=session.node, why=reason)
             self._reviews.labels("revoked").inc()
             self.discard(session)
             session.revoke()
 
     def _note_unavailable(self, problem: str) -> None:
-        """Count a review without an answer. One outage is logged once, not for each session."""
+        """Count a review without an answer. The log has one line for one outage, not one for each
+        session.
+        """
         self._reviews.labels("unavailable").inc()
         if not self._unavailable:
             log.warning("credentials of live sessions cannot be reviewed now", problem=problem)

@@ -1,7 +1,7 @@
 """Identity by a pod's projected ServiceAccount token: TokenReview → pod → node of the pod.
 
-Built by DoorConfiguration, called by server and reviews. This module sends no request itself: it
-asks the Kubernetes API through the protocol Cluster. A verdict is remembered for a short time under
+Built by DoorConfiguration, called by server and reviews. This module sends no request itself. It
+asks the Kubernetes API through the protocol Cluster. It remembers a verdict for a short time under
 the hash of the token. The rate `ReviewLimits.per_s` limits the questions about unknown tokens, so a
 flood of tokens cannot use up the request rate of the Kubernetes API.
 """
@@ -37,13 +37,14 @@ Object = Mapping[str, Any]
 
 
 class Cluster(Protocol):
-    """The two questions to the Kubernetes API; kube.tokenreviews implements them.
+    """The two questions to the Kubernetes API. kube.tokenreviews implements them.
 
-    Both methods raise Unavailable for every failure, so that a node is refused only by an answer.
+    Both methods raise Unavailable for every failure. So only an answer of the API can refuse a
+    node.
     """
 
     async def review_token(self, token: str, audience: str) -> Object:
-        """The `status` of a TokenReview."""
+        """The `status` of the TokenReview for this token."""
 
     async def find_pod(self, namespace: str, name: str) -> Object | None:
         """The pod; None when the pod does not exist."""
@@ -62,31 +63,33 @@ class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits for the questions to the cluster, and for the memory of its answers."""
 
     per_s: float = 50.0
-    """Unknown tokens that are checked per second. The check of a good token takes two requests, the
-    check of a bad token takes one."""
+    """Checks of unknown tokens per second. The check of a good token takes two requests, the check
+    of a bad token takes one."""
     burst: int = 100
-    """Unknown tokens that may come at once after a pause."""
+    """Unknown tokens that may arrive at the same moment after a pause."""
     reviews_per_s: float = 20.0
-    """Tokens of live sessions that are reviewed per second."""
+    """Reviews of the tokens of live sessions per second."""
     answer_s: float = 4.0
-    """Longest time of the cluster's answer, seconds; shorter than the time for a handshake."""
+    """Longest time in seconds for the cluster's answer. It is shorter than the time for a
+    handshake."""
     good_s: float = 60.0
-    """Seconds for which a good token is remembered."""
+    """Seconds for which the authenticator remembers a good token."""
     bad_s: float = 5.0
-    """Seconds for which a bad token is remembered. A LocalController waits longer than this before
-    it comes with a new token."""
+    """Seconds for which the authenticator remembers a bad token. A LocalController waits longer
+    than this before it connects with a new token."""
     away_s: float = 1.0
-    """Seconds for which a token is remembered that the cluster gave no answer about."""
+    """Seconds for which the authenticator remembers that the cluster gave no answer about a token.
+    """
     remembered: int = 20_000
-    """Tokens that are remembered at most."""
+    """Largest number of remembered tokens."""
 
 
 Verdict = NodeName | Unauthenticated | Unavailable
-"""The answer about one token: its node, or why there is none."""
+"""The answer about one token: the token's node, or the reason why there is no node."""
 
 
 class Verdicts:
-    """Remembers verdicts by the SHA-256 of the token, each for a time of its own."""
+    """Remembers verdicts by the SHA-256 of the token. Each verdict has its own time to expire."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -109,7 +112,7 @@ class Verdicts:
 class ServiceAccountAuthenticator:
     """Finds the node of a connection by a projected token of the LocalController's pod.
 
-    Args: account: the LocalControllers' ServiceAccount; tokens of other accounts are refused
+    Args: account: the LocalControllers' ServiceAccount. A token of another account is refused
     """
 
     def __init__(
@@ -125,7 +128,8 @@ class ServiceAccountAuthenticator:
         self._limits = limits
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._verdicts = Verdicts(limits.remembered)
-        self._under_way: dict[bytes, asyncio.Event] = {}  # digests of tokens that are being checked
+        # digests of tokens that a check is under way for
+        self._under_way: dict[bytes, asyncio.Event] = {}
         self._new_tokens = TokenBucket(
             qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="review of node tokens"
         )
@@ -172,7 +176,7 @@ class ServiceAccountAuthenticator:
         try:
             verdict = await self._ask(token)
             self._remember(digest, verdict)
-        finally:  # if this handshake was cancelled, the next waiting handshake asks the cluster
+        finally:  # after a cancelled handshake, the next waiting one asks the cluster
             del self._under_way[digest]
             done.set()
         return verdict
@@ -214,8 +218,8 @@ class ServiceAccountAuthenticator:
         if not status.get("authenticated"):
             said = str(status.get("error") or "it gives no reason").replace(token, "…")
             raise Unauthenticated(f"the cluster rejects the token: {said[:_MAX_SAID_CHARS]}")
-        # An API server that does not know audiences accepts tokens for every audience. Its answer
-        # names no audience.
+        # An API server that does not know audiences accepts tokens for every audience. The answer
+        # of such a server names no audience.
         if AUDIENCE not in (status.get("audiences") or ()):
             raise Unauthenticated(f"the token is not for the audience {AUDIENCE}")
         user = status.get("user") or {}
@@ -233,9 +237,10 @@ class ServiceAccountAuthenticator:
 
 
 def _node_of_verdict(verdict: Verdict, handshake: Handshake) -> NodeName:
-    """Raises: Unauthenticated, Unavailable"""
+    """The node of a remembered verdict. Raises: Unauthenticated, Unavailable"""
     if isinstance(verdict, Unauthenticated):
-        # A new exception for each handshake: the remembered one would collect their tracebacks.
+        # Each handshake needs a new exception, because one shared exception would collect all
+        # tracebacks.
         raise Unauthenticated(verdict.reason)
     if isinstance(verdict, Unavailable):
         raise Unavailable(str(verdict))
@@ -246,7 +251,7 @@ def _node_of_verdict(verdict: Verdict, handshake: Handshake) -> NodeName:
 def node_of_pod(pod: Object, extra: Mapping[str, str], account: ServiceAccount) -> NodeName:
     """The node of a token's pod.
 
-    Args: extra: pod-uid; also node-name, if the API server is new enough
+    Args: extra: has pod-uid, and also node-name when the API server is new enough
     Raises: Unauthenticated
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
@@ -265,14 +270,16 @@ def node_of_pod(pod: Object, extra: Mapping[str, str], account: ServiceAccount) 
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """Unverified claims of a token. They may be a reason to refuse a token, never to accept it."""
+    """Unverified claims of a token. Claims may be a reason to refuse a token, but never to accept
+    one.
+    """
 
     aud: str | list[str] = ""
     sub: str = ""
 
 
 def check_shape(token: str, account: ServiceAccount) -> None:
-    """Check the form and the claims of a token, to save a question to the cluster.
+    """Check the form and the claims of a token. A bad token then needs no question to the cluster.
 
     Raises: Unauthenticated when the cluster would certainly refuse the token
     """
@@ -291,5 +298,5 @@ def _claims(segment: str) -> Claims:
         raw = base64.b64decode(segment + "=" * (-len(segment) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(raw, type=Claims)
     except (binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # `from None`, because the original error quotes the token.
+        # `from None` hides the original error, because the original error quotes the token.
         raise Unauthenticated("the token's claims cannot be read") from None

@@ -1,1 +1,1 @@
-"""The sessions with the nodes: assignments go down, reports come up."""
+"""The sessions with the nodes. The GlobalManager sends assignments, and the nodes send reports."""

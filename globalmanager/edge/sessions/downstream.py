@@ -1,7 +1,8 @@
 """The desired set of each node: all assignments that the node must hold.
 
-The engine calls `assign` and `forget` for one task at a time. Sessions subscribes and is called for
-each (node, task) that has changed. The body of an assignment is encoded once for all sessions.
+The engine calls `assign` and `forget` for one task at a time. Sessions subscribes, and its
+subscriber is called for each (node, task) that has changed. All sessions share one encoded body of
+an assignment.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +17,12 @@ from globalmanager.contract import Assignment
 
 log = get_logger(__name__)
 
-# Largest body of an assignment. The other fields of the frame Assign need the rest of a message.
+# Largest body of an assignment. The rest of a message holds the other fields of the frame Assign.
 MAX_BODY_BYTES: Final = wire.MAX_MESSAGE_BYTES - 64 * 1024
 
 Subscriber = Callable[[NodeName, TaskKey, Desired | None], None]
-"""Called with (node, task, desired body and version). None: the node must not hold the task."""
+"""Called with (node, task, desired body and version). None means that the node must not hold the
+task."""
 
 _NOTHING: Final[Mapping[TaskKey, Desired]] = MappingProxyType({})
 
@@ -72,7 +74,7 @@ class DesiredSets:
         return _NOTHING if tasks is None else MappingProxyType(tasks)
 
     def binding_of(self, node: NodeName, uid: Uid) -> Binding | None:
-        """The task with this uid on `node`; None when `node` must not hold the task."""
+        """The task with this uid on `node`. None when `node` must not hold the task."""
         return self._bindings.get((node, uid))
 
     def _put(
@@ -102,9 +104,10 @@ class DesiredSets:
 
 
 def encode(assignment: Assignment) -> Desired | None:
-    """The assignment with its encoded body; None when the body is too large for a message.
+    """The assignment with its encoded body. None when the body is too large for a message.
 
-    The node then holds all its other tasks: one bad task must not end the session.
+    In that case the node still holds all its other tasks, because one bad task must not end the
+    session.
     """
     body = wire.pack(assignment.body)
     if len(body) > MAX_BODY_BYTES:

@@ -1,9 +1,9 @@
 """Runs one session with a node: connects the Sans-I/O CloudSession to a WebSocket and a clock.
 
-Sessions makes one SessionDriver for each authenticated connection; `run` lasts as long as the
-connection. Sessions also decides what follows from a Hello and a report. Every send has a deadline,
-after which the connection is aborted: neither keepalive nor close() ends a connection whose peer
-does not read and whose send buffer is full.
+Sessions makes one SessionDriver for each authenticated connection. `run` lasts as long as the
+connection. Sessions also decides what happens after a Hello and a report. Every send has a
+deadline. After the deadline the driver aborts the connection, because neither keepalive nor close()
+ends a connection whose peer does not read and whose send buffer is full.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from globalmanager.edge.metrics import EdgeMetrics
 log = get_logger(__name__)
 
 MAX_REASON_BYTES: Final = 123  # longest reason of a close frame, RFC 6455 §5.5
-# Acknowledgements that wait to be sent, after which the session stops reading. A peer that respects
-# the window of reports never causes so many.
+# Acknowledgements that wait to be sent. At this number the session stops reading. A peer that
+# respects the window of reports never causes so many acknowledgements.
 MAX_ANSWERS: Final = 16 * WINDOW
-# Shortest time between two ticks. A beat that is due may have to wait for a message that is being
-# sent; the timer must not fire without a pause meanwhile.
+# Shortest time between two ticks. A beat may have to wait for a message that is being sent. Without
+# this minimum, the timer would fire without a pause during that wait.
 _MIN_TICK_S: Final = 0.1
 _BEAT: Final = wire.encode(wire.Beat())[0]
 
@@ -57,8 +57,8 @@ class SessionDriver:
 
     Args:
         on_hello: called within `run` when the Hello has arrived; calls `welcome` or `close`
-        on_report: called within `run` with each report; after it returned False, the driver reads
-            no message until `resume`
+        on_report: called within `run` with each report. When it returns False, the driver reads no
+            message until `resume`
     """
 
     def __init__(
@@ -84,13 +84,14 @@ class SessionDriver:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._session = CloudSession(now=self._loop.time(), timing=timing.session)
-        # Tasks whose last change the node has not acknowledged -> the change, and its time.
+        # Task whose last change the node has not acknowledged -> the change, and the time of the
+        # change.
         self._unacknowledged: dict[TaskKey, tuple[Desired | None, float]] = {}
         self._wake = asyncio.Event()  # set: the writer has something to do
         self._may_read = asyncio.Event()  # set: the inbox has room
         self._may_read.set()
         self._answers = 0  # acknowledgements that the writer has not taken yet
-        self._answers_taken = asyncio.Event()  # set: fewer than MAX_ANSWERS wait
+        self._answers_taken = asyncio.Event()  # set: fewer than MAX_ANSWERS acknowledgements wait
         self._answers_taken.set()
 
     @property
@@ -103,7 +104,7 @@ class SessionDriver:
 
     @property
     def held(self) -> Mapping[TaskKey, wire.Held]:
-        """The tasks that the node holds, by its Hello and its acknowledgements."""
+        """The tasks that the node holds, according to its Hello and its acknowledgements."""
         return self._session.held
 
     def is_on(self, websocket: ServerConnection) -> bool:
@@ -129,13 +130,18 @@ class SessionDriver:
         self._wake.set()
 
     def desire(self, key: TaskKey, task: Desired | None) -> None:
-        """Change one task of the node's desired set; None: the node must not hold the task."""
+        """Change one task of the node's desired set. None means that the node must not hold the
+        task.
+        """
         self._note_change(key, task)
         self._session.desire(key, task)
         self._wake.set()
 
     def acknowledge(self, seq: int, *, refused: str = "") -> None:
-        """Acknowledge the report with this number. Args: refused: why the report was refused"""
+        """Acknowledge the report with this number.
+
+        Args: refused: the reason why the inbox refused the report
+        """
         if not self.is_live:
             return
         self._session.acknowledge(seq, refused=refused)
@@ -145,7 +151,7 @@ class SessionDriver:
             self._answers_taken.clear()
 
     def resume(self) -> None:
-        """Read messages again: the inbox has room."""
+        """Read messages again, because the inbox has room."""
         self._may_read.set()
 
     def close(self, code: int, reason: str) -> None:
@@ -190,7 +196,7 @@ class SessionDriver:
                 self._on_hello(self)
 
     def _after_session(self) -> None:
-        """Let the writer look at the session, which may have a message to send or be closed."""
+        """Wake the writer, because the session may have a message to send or may be closed."""
         self._wake.set()
         if not self.is_live:
             self._may_read.set()
@@ -202,7 +208,7 @@ class SessionDriver:
             log.warning("node refused a task", node=self.node, task=ack.key, reason=ack.refused)
         change = self._unacknowledged.get(ack.key)
         if change is None or version_of(change[0]) != ack.version:
-            return  # the node has acknowledged an older version than the newest
+            return  # the node has acknowledged a version that is older than the newest
         del self._unacknowledged[ack.key]
         if not ack.refused:
             self._metrics.assign_to_ack_s.observe(self._loop.time() - change[1])
@@ -221,8 +227,8 @@ class SessionDriver:
         now = self._loop.time()
         if not self._may_read.is_set():
             # This side does not read now, so the silence of the peer proves nothing. The session
-            # gets a beat in place of the peer's. A dead peer is still noticed, because sending
-            # beats to it fails.
+            # gets a beat as if the peer had sent one. The driver still notices a dead peer, because
+            # sending beats to a dead peer fails.
             self._session.receive(_BEAT, now)
         self._session.tick(now)
         self._after_session()
@@ -279,7 +285,9 @@ class SessionDriver:
 
     @property
     def ended_as(self) -> tuple[int, str]:
-        """Code and reason with which the session was closed; code 0 while the session lives."""
+        """The code and the reason with which the session was closed. The code is 0 while the
+        session lives.
+        """
         closed = self._session.closed
         return (0, "") if closed is None else (closed.code, closed.reason)
 

@@ -15,10 +15,10 @@ from globalmanager.edge.sessions.inbox import GONE, Done, Outcome, Refused, Retr
 
 Find = Callable[[TaskKey], Served | None]
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-"""Function from the present .status to a merge patch of it; None: nothing changes."""
+"""Function from the present .status to a merge patch of it; None when nothing changes."""
 
 UpdateStatus = Callable[[ObjectRef, Uid, PatchOf], Awaitable[None]]
-"""Patches .status of the object with this uid; returns once the Kubernetes API has the patch."""
+"""Patches .status of the object with this uid. Returns when the Kubernetes API has the patch."""
 
 
 class StatusFold:
@@ -43,8 +43,8 @@ class StatusFold:
             return Refused(GONE)
         kind = served.kind
         try:
-            # `update` calls `fold` with the .status that it writes to, which may be newer than the
-            # .status in the cache.
+            # `update` calls `fold` with the .status to which it writes. This .status may be newer
+            # than the .status in the cache.
             await self._update(served.ref, uid, lambda status: kind.fold(status, report))
         except EdgeAIError as error:
             if self._is_gone(error):

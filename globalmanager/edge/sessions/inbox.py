@@ -1,14 +1,15 @@
-"""The inbox: reports on their way from the sessions into the status of their objects.
+"""The inbox: takes reports from the sessions and writes them into the status of their objects.
 
-Sessions `offer` reports. A fixed number of writers passes each to `fold_and_write`, and then
-acknowledges it. Of each worker of a task only the newest report waits; its acknowledgement stands
-for the older ones, too. A report of a worker that is not bound to the sending node changes nothing;
-this is checked again when the report's turn comes. The inbox touches no socket and writes nothing
-itself.
+Sessions `offer` reports. A fixed number of writers passes each report to `fold_and_write` and then
+acknowledges the report. Only the newest report of each worker waits. Its acknowledgement also
+covers the older reports. A report changes nothing when its worker is not bound to the sending node.
+The writer checks the binding again before each write. The inbox touches no socket and writes
+nothing itself.
 
-Three reports are refused for good: of a worker that is not bound to the sender, with a body that
-does not decode, and for an object that is gone. A refusal concerns this report alone and does not
-end the session: a worker wrote the body, and the node's other workers must not suffer for it.
+The inbox refuses three kinds of reports: the worker is not bound to the sender, the body does not
+decode, or the object is gone. A refused report is never written. A refusal concerns this report
+alone and does not end the session, because a worker wrote the body and the node's other workers
+must not suffer.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from globalmanager.edge.sessions.downstream import Binding
 
 log = get_logger(__name__)
 
-GONE: Final = "gone"  # reason of a refusal: the report's object does not exist any more
+GONE: Final = "gone"  # reason of a refusal: the report's object no longer exists
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -40,13 +41,15 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The report can never take effect."""
+    """The report can never change the status, so the sender must not send it again."""
 
     reason: str
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The report could not be written now. The next attempt comes after `after_s` or later."""
+    """The report could not be written now. The next attempt begins at the earliest after `after_s`
+    seconds.
+    """
 
     reason: str
     after_s: float = 0.0
@@ -55,13 +58,14 @@ class Retry(msgspec.Struct, frozen=True):
 Outcome = Done | Refused | Retry
 
 FoldAndWrite = Callable[[TaskKey, Uid, WorkerReport], Awaitable[Outcome]]
-"""Brings a report into the status of exactly the object with this uid. Done: it is durable."""
+"""Writes a report into the status of exactly the object with this uid. Done means that the API has
+stored the report."""
 
 
 class Sender(Protocol):
-    """The session that a report came from; SessionDriver is one.
+    """The session that a report came from. SessionDriver implements this interface.
 
-    A protocol, so that the inbox knows nothing of sockets.
+    The interface is a protocol, so the inbox does not depend on sockets.
     """
 
     @property
@@ -69,51 +73,54 @@ class Sender(Protocol):
 
     @property
     def ledger_id(self) -> str:
-        """Of the node's ledger; another one after the ledger was lost."""
+        """Identity of the node's ledger. The identity changes when the node has lost its ledger."""
 
     @property
     def is_live(self) -> bool: ...
 
     def acknowledge(self, seq: int, *, refused: str = "") -> None:
-        """Does nothing once the session is over."""
+        """Acknowledge a report. After the end of the session the call does nothing."""
 
     def resume(self) -> None:
-        """There is room again, after `offer` returned False."""
+        """Read reports again, because there is room. Called after `offer` returned False."""
 
 
 class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     reports_per_node: int = 2 * WINDOW
-    """Unacknowledged reports of one node; a node that keeps to the window stays below."""
+    """Largest number of unacknowledged reports of one node. A node that respects the window never
+    reaches this number."""
     total_bytes: int = 64 * 1024 * 1024
-    """Encoded size of all that waits."""
+    """Largest total size of all waiting reports, in encoded bytes."""
     writers: int = 16
-    """Writes under way at the same time."""
+    """Number of writes that run at the same time."""
     write_timeout_s: float = 30.0
-    """An attempt that takes longer has failed, and is tried again."""
+    """Seconds after which an attempt to write counts as failed. The inbox then tries again."""
     backoff_base_s: float = 0.5
-    """Longest delay before the first further attempt, for each worker."""
+    """Longest delay in seconds before the first further attempt, for each worker."""
     backoff_max_s: float = 30.0
-    """Longest delay before any further attempt."""
+    """Longest delay in seconds before any further attempt."""
     warn_every_s: float = 10.0
-    """A node's foreign reports are logged no more often than this."""
+    """Seconds. One node's reports for foreign workers cause at most one log line in this time."""
 
 
 class WorkerKey(NamedTuple):
-    """Reports with the same key replace each other."""
+    """Identifies a worker of a task. A newer report with the same key replaces an older report."""
 
     uid: Uid
     worker: WorkerName
 
 
 class Receipt(NamedTuple):
-    """An acknowledgement that is owed to a session."""
+    """An acknowledgement that the inbox must still send to a session."""
 
     sender: Sender
     seq: int
 
 
 class Entry(NamedTuple):
-    """The newest report of a worker, and the receipts of the older ones that it replaced, too."""
+    """The newest report of a worker, and the receipts of this report and of the older reports that
+    it replaced.
+    """
 
     task: TaskKey
     report: WorkerReport
@@ -122,7 +129,9 @@ class Entry(NamedTuple):
 
 
 class Inbox:
-    """Bounded in reports per node and in bytes. All calls come from the event loop's thread.
+    """Holds waiting reports, with limits on reports per node and on bytes.
+
+    All calls come from the event loop's thread.
 
     Args:
         binding_of: (node, uid) -> the task on that node and its workers; None: not bound there
@@ -144,32 +153,35 @@ class Inbox:
         self._limits = limits
         self._clock = clock
         self._waiting: dict[WorkerKey, Entry] = {}
-        self._active: dict[WorkerKey, Entry] = {}  # being written
-        self._scheduled: set[WorkerKey] = set()  # in _ready, or waits for its backoff
+        self._active: dict[WorkerKey, Entry] = {}  # a writer works on these reports
+        # keys in _ready, and keys that wait for their backoff
+        self._scheduled: set[WorkerKey] = set()
         self._ready: asyncio.Queue[WorkerKey] = asyncio.Queue()  # bounded by _waiting
         self._backoffs: dict[WorkerKey, Backoff] = {}
         self._reports_of: Counter[NodeName] = Counter()
         self._reports = 0  # sum of _reports_of
         self._size_bytes = 0
-        self._paused: dict[Sender, None] = {}  # wait for room, the first one first
+        self._paused: dict[Sender, None] = {}  # senders that wait for room, the longest wait first
         self._warned_at: dict[NodeName, float] = {}
 
     @property
     def depth(self) -> int:
-        """Reports not yet acknowledged."""
+        """Number of reports that are not acknowledged yet."""
         return self._reports
 
     async def run(self) -> None:
-        """Until cancelled. Reports that wait then stay unacknowledged, so nodes send them again."""
+        """Write reports until this task is cancelled. Then the waiting reports stay unacknowledged,
+        so the nodes send them again.
+        """
         async with TaskGroup() as writers:
             for number in range(self._limits.writers):
                 writers.create_task(self._write(), name=f"inbox writer {number}")
 
     def offer(self, sender: Sender, report: wire.Report) -> bool:
-        """Take a report in, or refuse it.
+        """Take a report in, or refuse the report.
 
-        Returns: False when there is no room for another one: read nothing more from this sender
-            until its `resume` is called
+        Returns: False when there is no room for another report. The caller must not read more
+            reports from this sender until `resume` is called
         """
         binding = self._bound(sender.node, WorkerKey(report.uid, report.worker))
         if binding is None:
@@ -195,15 +207,19 @@ class Inbox:
         return self._has_room(sender)
 
     def drop(self, sender: Sender) -> None:
-        """The session is over. Its reports still take effect, and nobody is told."""
+        """Note that the session is over. The session's reports still take effect, but get no
+        acknowledgement.
+        """
         self._paused.pop(sender, None)
 
     def _bound(self, node: NodeName, key: WorkerKey) -> Binding | None:
-        """None: the worker is not on that node, or not any more."""
+        """The binding of the report's worker to this node; None when the node may not report for
+        the worker.
+        """
         binding = self._binding_of(node, key.uid)
         return binding if binding is not None and key.worker in binding.workers else None
 
-    # ---- what waits ----
+    # ---- reports that wait ----
 
     def _put(self, key: WorkerKey, entry: Entry) -> None:
         self._count(entry)
@@ -213,10 +229,10 @@ class Inbox:
             self._schedule(key)
 
     def _merge(self, key: WorkerKey, older: Entry, newer: Entry) -> Entry:
-        """One entry for both; receipts of sessions that have ended are dropped."""
+        """Join two entries of one worker. Receipts of sessions that have ended are dropped."""
         self._discount(older)
         self._discount(newer)
-        # A report of the worker's former node must not replace one of its present node.
+        # A report from the worker's former node must not replace a report from the present node.
         is_bound = self._bound(older.report.node, key) is not None
         is_stale = is_bound and is_stale_after(older.report, newer.report)
         kept = older if is_stale else newer
@@ -282,7 +298,8 @@ class Inbox:
                 return await self._fold_and_write(entry.task, key.uid, entry.report)
         except TimeoutError:
             return Retry(f"not written within {self._limits.write_timeout_s:g} s")
-        except Exception as error:  # one object's fault must not stop the others
+        # a fault of one object must not stop the reports of other objects
+        except Exception as error:
             log.exception("report cannot be folded", task=entry.task, worker=key.worker)
             return Retry(type(error).__name__)
 
@@ -307,11 +324,12 @@ class Inbox:
 
     def _retry(self, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
         newer = self._waiting.get(key)
-        # `entry` was counted while it was active, as waiting entries are.
+        # `entry` stayed in the counts while a writer worked on it, as waiting entries do.
         self._waiting[key] = entry if newer is None else self._merge(key, entry, newer)
         backoff = self._backoffs.get(key) or self._new_backoff()
         self._backoffs[key] = backoff
-        # The first failure is ordinary (a conflict). An outage gets one line for each worker.
+        # The first failure is ordinary (a conflict), so it has no log line. The second failure in a
+        # row gets one log line for each worker.
         if backoff.failures == 1:
             log.warning(
                 "report not written, trying again",
@@ -327,7 +345,7 @@ class Inbox:
         base_s, max_s = self._limits.backoff_base_s, self._limits.backoff_max_s
         return Backoff(base_s=base_s, max_s=max_s, floor_s=base_s / 10)
 
-    # ---- foreign reports ----
+    # ---- reports for workers of other nodes ----
 
     def _refuse_foreign(self, sender: Sender, report: wire.Report) -> None:
         self._metrics.reports.labels("foreign").inc()
@@ -336,7 +354,7 @@ class Inbox:
         warned_at = self._warned_at.get(sender.node)
         if warned_at is not None and now < warned_at + self._limits.warn_every_s:
             return
-        self._warned_at[sender.node] = now  # bounded by the number of nodes with a credential
+        self._warned_at[sender.node] = now  # one entry for each node with a credential
         log.warning(
             "report for a worker that is not bound to its sender",
             node=sender.node,
@@ -350,7 +368,7 @@ def not_bound(worker: WorkerName, node: NodeName) -> str:
 
 
 def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:
-    """Whether `newer` would change nothing after `older`: the same rule as status.is_stale."""
+    """Whether `newer` would change nothing after `older`. status.is_stale has the same rule."""
     if older.ledger_id != newer.ledger_id:
         return False
     if older.attempt == newer.attempt:

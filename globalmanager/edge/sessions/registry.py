@@ -1,10 +1,10 @@
 """The live sessions of this replica, at most one for each node.
 
 The edge server passes each authenticated connection to `serve`. A new connection of a node replaces
-the older one. A node whose connections replace each other again and again must wait: two
-LocalControllers use its name. Each open session is a claim in Contacts; a newer claim of another
-replica closes the session. DesiredSets says what a node must hold, reports go to the inbox, and
-REST reads `snapshot`.
+the older connection. When the connections of a node replace each other again and again, two
+LocalControllers use the node's name, and the node must wait. Each open session is a claim in
+Contacts. A newer claim of another replica closes the session. DesiredSets says what a node must
+hold, reports go to the inbox, and REST reads `snapshot`.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from globalmanager.ha.contacts import Contacts
 
 log = get_logger(__name__)
 
-# A node flaps when its sessions were replaced FLAP_COUNT times within FLAP_WINDOW_S seconds.
+# A node flaps when FLAP_COUNT of its sessions were replaced within FLAP_WINDOW_S seconds.
 FLAP_COUNT: Final = 3
 FLAP_WINDOW_S: Final = 60.0
 FLAP_RETRY_AFTER_S: Final = 30  # seconds that a connection of a flapping node must stay away
-MAX_PROBLEM_CHARS: Final = 256  # of a close reason, which the peer may have written
-REMEMBERED_LEDGERS: Final = 8  # of each node; see DuplicateNodes
+MAX_PROBLEM_CHARS: Final = 256  # of a close reason, because the peer may have written the reason
+REMEMBERED_LEDGERS: Final = 8  # for each node; see DuplicateNodes
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,19 +70,22 @@ class Replacements:
 
 
 class DuplicateNodes:
-    """Finds two LocalControllers that use one name: their sessions replace each other in turn.
+    """Finds two LocalControllers that use one name. Their sessions replace each other alternately.
 
-    A single LocalController never returns to an earlier ledger: when its ledger is lost, it makes a
-    new one. So two ledgers that return in turn belong to two LocalControllers.
+    A single LocalController never returns to an earlier ledger. When it loses its ledger, it makes
+    a new one. So two ledgers that come back alternately belong to two LocalControllers.
     """
 
     def __init__(self) -> None:
-        self._replaced: dict[NodeName, deque[str]] = {}  # ledgers whose live session was replaced
+        # ledgers of sessions that another session replaced
+        self._replaced: dict[NodeName, deque[str]] = {}
 
     def note(self, node: NodeName, *, older: str, newer: str) -> bool:
-        """Note that a session with the ledger `newer` has replaced a session with `older`.
+        """Note that a session with the ledger `newer` has replaced a session with the ledger
+        `older`.
 
-        Returns: whether a session with `newer` was replaced earlier: the node is a duplicate
+        Returns: True when another session had replaced a session with `newer` before. Then two
+            LocalControllers use the node's name
         """
         if older == newer:
             return False
@@ -118,7 +121,7 @@ class Sessions:
         self._metrics = metrics
         self._timing = timing
         self._utcnow = utcnow
-        self._opening: dict[NodeName, SessionDriver] = {}  # waits for the Hello
+        self._opening: dict[NodeName, SessionDriver] = {}  # sessions that wait for the Hello
         self._open: dict[NodeName, SessionDriver] = {}
         self._problems: dict[NodeName, str] = {}  # node without a session -> why the last one ended
         self._replacements = Replacements()
@@ -132,7 +135,8 @@ class Sessions:
         return (self._info(session) for session in self._open.values())
 
     def problem(self, node: NodeName) -> str:
-        """Why the last connection of `node` ended; "" while the node has a session here."""
+        """Why the last connection of `node` ended. "" while the node has a session at this replica.
+        """
         return self._problems.get(node, "")
 
     def desired_count(self, node: NodeName) -> int:
@@ -140,7 +144,9 @@ class Sessions:
         return len(self._desired.for_node(node))
 
     def must_wait_s(self, node: NodeName) -> int | None:
-        """Seconds until `node` may connect, because the node flaps; None: it may connect now."""
+        """Seconds for which `node` must not connect, because the node flaps. None when it may
+        connect now.
+        """
         now = asyncio.get_running_loop().time()
         has_session = node in self._open or node in self._opening
         if not has_session or not self._replacements.is_flapping(node, now):
@@ -176,7 +182,8 @@ class Sessions:
     # ---- called by a session ----
 
     def _on_hello(self, session: SessionDriver) -> None:
-        # This session is the one in `_opening`: a replaced session is closed and sends no Hello.
+        # `_opening` has this session and no other, because a replaced session is closed and sends
+        # no Hello.
         del self._opening[session.node]
         self._take_over(self._open.get(session.node), session)
         self._claim(session)
@@ -218,7 +225,9 @@ class Sessions:
         self._replace(older, newer.node)
 
     def _claim(self, session: SessionDriver) -> None:
-        """Claim the node for this replica. A replica with an older session then closes it."""
+        """Claim the node for this replica. Another replica with an older session then closes that
+        session.
+        """
         other = self._contacts.elsewhere(session.node)
         if other is not None:
             self._note_duplicate(session, older=other.ledger)
@@ -266,7 +275,7 @@ class Sessions:
 
 
 def code_label(code: int) -> str:
-    """The metric label of a close code. A peer may send any number, so unknown codes share one
-    label and the metric stays bounded.
+    """The metric label of a close code. A peer may send any number, so all unknown codes share one
+    label. This keeps the number of labels bounded.
     """
     return str(code) if code in set(wire.Close) else "other"
