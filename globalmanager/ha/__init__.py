@@ -1,1 +1,2 @@
-"""Several GlobalManagers at once: who leads, who lives, who serves which node."""
+"""Several GlobalManagers at the same time: which leads, which are alive, and which serves a node.
+"""

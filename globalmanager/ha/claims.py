@@ -1,7 +1,7 @@
 """The claims of a replica: one Claim for each node that has a session with the replica.
 
-presence publishes the claims as text, roster reads the text of the other replicas, and contacts
-joins the claims of all replicas. This module only encodes and decodes; it does no I/O.
+presence publishes the claims as text. roster reads the text of the other replicas. contacts joins
+the claims of all replicas. This module only encodes and decodes; it does no I/O.
 """
 
 import base64
@@ -17,7 +17,7 @@ from common.ids import NodeName
 
 MAX_ENCODED_BYTES: Final = 1_000_000
 """The API server accepts objects up to 1 MiB. The text of some 60,000 claims fits."""
-_NEARLY_FULL: Final = 0.8  # `encode` leaves claims out in steps of a tenth
+_NEARLY_FULL: Final = 0.8  # fraction of the limit; `encode` leaves out claims in steps of a tenth
 _MAX_DECODED_BYTES: Final = 16 * 1024 * 1024
 _FINGERPRINT_CHARS: Final = 12
 _LEVEL: Final = 1  # the fastest level of zlib; similar names compress well at every level
@@ -27,14 +27,15 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     """The statement of a replica that it has an open session with a node."""
 
     order: int
-    """One more than the highest order of the node's claims that was known when the session opened.
-    The claim with the higher order is the newer claim; clocks do not matter. Two sessions that
-    opened before either replica knew of the other have equal orders, and both stay until one ends.
-    """
+    """One more than the highest order of the node's claims that this replica knew when the session
+    opened. The claim with the higher order is the newer claim. Clocks do not matter. Two sessions
+    that opened before either replica knew of the other session have equal orders. Both sessions
+    stay until one of them ends."""
     since: int
-    """When the session opened, seconds since 1970; for people."""
+    """The time when the session opened, in seconds since 1970. The time is only for display."""
     ledger: str
-    """`fingerprint` of the node's ledger, to distinguish two LocalControllers with one name."""
+    """`fingerprint` of the node's ledger. Different ledgers show that two LocalControllers use one
+    name."""
     clashes: int = 0
     """How often this replica saw two LocalControllers use the node's name. Each time causes an
     Event."""
@@ -45,19 +46,19 @@ NO_CLAIMS: Final[Claims] = {}
 
 
 class ClaimsError(ValueError):
-    """A text does not come from `encode`."""
+    """A text that `encode` did not make."""
 
 
 def fingerprint(ledger_id: str) -> str:
-    """A short hash of a ledger's id. The hash is short because a replica has thousands of claims,
-    and of fixed length because a node chooses its id.
+    """A short hash of a ledger's id. The hash is short because a replica has thousands of claims.
+    The hash has a fixed length because a node chooses the length of its id.
     """
     return hashlib.sha256(ledger_id.encode()).hexdigest()[:_FINGERPRINT_CHARS]
 
 
 def encode(claims: Claims) -> str:
-    """The claims as text for one field of a ConfigMap. When the text would be too long, the claims
-    of the last nodes by name are left out.
+    """The claims as text for one field of a ConfigMap. The text has a limited length. When the text
+    would be too long, `encode` leaves out the last nodes by name.
     """
     ordered = {node: claims[node] for node in sorted(claims)}
     text = _compressed(ordered)

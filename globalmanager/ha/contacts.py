@@ -1,8 +1,8 @@
-"""Knows which nodes have a session: joins this replica's claims with those of the other replicas.
+"""Knows which nodes have a session: joins this replica's claims with the claims of other replicas.
 
-The sessions of this replica and roster write contacts; roster passes on the claims of the other
-replicas. The engine, presence and REST read contacts. Subscribers are called with each change. This
-module does no I/O; all calls come from the event loop's thread.
+The sessions of this replica and roster write contacts. roster passes on the claims of the other
+replicas. The engine, presence and REST read contacts. Contacts calls its subscribers after each
+change. This module does no I/O. All calls come from the event loop's thread.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,9 +41,9 @@ class Contacts:
     def __init__(self, utcnow: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._utcnow = utcnow
         self._own: dict[NodeName, Claim] = {}
-        self._own_clashes: dict[NodeName, int] = {}  # also nodes that have no claim now
-        self._others: dict[str, Claims] = {}  # other replicas that live -> their claims
-        # (other replica, node) -> number of clashes that the subscribers were told of
+        self._own_clashes: dict[NodeName, int] = {}  # also for nodes that have no claim now
+        self._others: dict[str, Claims] = {}  # each other live replica -> its claims
+        # (other replica, node) -> number of clashes that the subscribers know about
         self._told_clashes: dict[tuple[str, NodeName], int] = {}
         self._contacts: dict[NodeName, Contact] = {}
         self._subscribers: list[_Subscriber] = []
@@ -56,10 +56,10 @@ class Contacts:
         clash: NodeListener = _ignore,
         own: Callable[[], None] = _ignore,
     ) -> None:
-        """Call these listeners within each change from now on. A listener must return at once.
+        """Call these listeners at each change from now on. A listener must return at once.
 
         Args:
-            contact: called when a node gets its first session or loses its last
+            contact: called when a node gets its first session or loses its last session
             newer_claim: called when another replica has a newer session of a node than this replica
             clash: called when two LocalControllers use the name of a node, at any replica
             own: called when the claims of this replica have changed
@@ -82,15 +82,15 @@ class Contacts:
         return MappingProxyType(self._own)
 
     def elsewhere(self, node: NodeName) -> Claim | None:
-        """The newest claim of `node` at the other replicas that live."""
+        """The newest claim for `node` by another live replica."""
         found = [claims[node] for claims in self._others.values() if node in claims]
         return max(found, key=lambda claim: claim.order, default=None)
 
     # ---- the sessions of this replica ----
 
     def claim(self, node: NodeName, *, ledger: str) -> None:
-        """Claim `node` for this replica, because a session has opened here. A replica with an older
-        session closes that session.
+        """Claim `node` for this replica, because a session has opened here. Another replica with an
+        older session closes that session.
 
         Args: ledger: `fingerprint` of the node's ledger
         """
@@ -111,7 +111,7 @@ class Contacts:
         self._settle([node], since=self._utcnow())
 
     def clash(self, node: NodeName) -> None:
-        """Note once more that this replica saw two LocalControllers use the name of `node`."""
+        """Count that this replica saw two LocalControllers use the name of `node` once more."""
         clashes = self._own_clashes[node] = self._own_clashes.get(node, 0) + 1
         if node in self._own:
             self._own[node] = msgspec.structs.replace(self._own[node], clashes=clashes)
@@ -121,9 +121,9 @@ class Contacts:
     # ---- the other replicas ----
 
     def put_other(self, replica: str, claims: Claims, *, since: datetime | None = None) -> None:
-        """Replace all claims of another replica. A replica that does not live has no claims.
+        """Replace all claims of another replica. A dead replica has no claims.
 
-        Args: since: when the nodes got or lost their sessions; None: now
+        Args: since: the time when the nodes got or lost their sessions; None: now
         """
         before = self._others.get(replica, NO_CLAIMS)
         self._others[replica] = claims
@@ -134,7 +134,7 @@ class Contacts:
         self._tell_clashes(replica, claims, changed)
 
     def drop_other(self, replica: str) -> None:
-        """Forget another replica, which has left for ever."""
+        """Forget another replica. The replica's process does not come back."""
         self.put_other(replica, NO_CLAIMS)  # nodes with sessions there lose their contact now
         del self._others[replica]
         told = self._told_clashes.items()
@@ -149,7 +149,8 @@ class Contacts:
             before = self._contacts.get(node)
             was_connected = before is not None and before.connected
             if connected == was_connected:
-                continue  # also when a session has moved to another replica
+                # no change of contact; this includes a session that has moved to another replica
+                continue
             self._contacts[node] = Contact(connected, since)
             for subscriber in self._subscribers:
                 subscriber.contact(node)
@@ -166,8 +167,8 @@ class Contacts:
                     subscriber.newer_claim(node, other)
 
     def _tell_clashes(self, replica: str, claims: Claims, nodes: Iterable[NodeName]) -> None:
-        """Tell the subscribers of the clashes that another replica has counted. The replica
-        publishes its counts again and again; each clash is told once.
+        """Tell the subscribers about the clashes that another replica has counted. The replica
+        publishes its counts again and again. The subscribers hear of each clash once.
         """
         for node in nodes:
             count = claims[node].clashes if node in claims else 0

@@ -1,11 +1,12 @@
 """Elects the leader, the one replica that reconciles, by a Lease of Kubernetes.
 
-Run by app, once in each replica. The elector keeps the fence open while this replica surely leads,
-and closes the fence before any other replica can lead. A "reign" is the time for which one replica
-leads after an election. The field `leaseTransitions` of the Lease is the epoch, which grows with
-each reign and which the edges learn. A replica never relies on the wall clock of another: it
-measures with its own clock for how long it has seen no renewal of the Lease. All this works like
-client-go's elector, except that a request of the leader ends at the latest with the reign.
+Run by app, once in each replica. The elector keeps the fence open while this replica surely leads.
+The elector closes the fence before any other replica can lead. A "reign" is the time for which one
+replica leads after an election. The field `leaseTransitions` of the Lease is the epoch. The epoch
+grows with each reign, and the edges learn the epoch. A replica never relies on the wall clock of
+another replica. A replica measures with its own clock for how long it has seen no renewal of the
+Lease. client-go's elector works in the same way, with one difference: here a request of the leader
+ends at the latest with the reign.
 """
 
 import asyncio
@@ -41,14 +42,15 @@ LeadershipListener = Callable[[bool], None]
 
 
 class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """The times of the election, in seconds. Kubernetes' own components have a longer retry."""
+    """The times of the election, in seconds. Kubernetes' own components use a longer `retry_s`."""
 
     duration_s: float = 15.0
     """Time without a renewal of the Lease after which another replica may lead."""
     renew_deadline_s: float = 10.0
     """Time after its last renewal for which the leader may write."""
     retry_s: float = 1.5
-    """Pause between two renewals of the Lease by the leader, or between two reads by a follower."""
+    """Pause between two renewals of the Lease by the leader, or between two reads by another
+    replica."""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s < math.inf:
@@ -60,7 +62,7 @@ class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 class Identity(NamedTuple):
     """Identifies the holder of a Lease. `replica` stays the same after a restart of the process,
-    for example a pod's name; `process` is another one for each process.
+    for example a pod's name. `process` differs for each process.
     """
 
     replica: str
@@ -70,8 +72,9 @@ class Identity(NamedTuple):
     def of_this_process(cls, replica_name: str) -> "Identity":
         """The identity of this process.
 
-        Args: replica_name: "" when the settings give no name. Then no process counts as successor
-            of another, because two hosts or containers may have the same host name.
+        Args: replica_name: "" when the settings give no name. In that case no process counts as
+            successor of another process, because two hosts or containers may have the same host
+            name.
         """
         process = secrets.token_hex(5)
         return cls(replica_name or f"{socket.gethostname()}-{process}", process)
@@ -80,7 +83,9 @@ class Identity(NamedTuple):
         return f"{self.replica}_{self.process}"
 
     def is_successor_of(self, holder: str) -> bool:
-        """Whether `holder` is an earlier process of this replica, which must have ended by now."""
+        """Whether `holder` is an earlier process of this replica. The earlier process must have
+        ended by now.
+        """
         replica, _, process = holder.rpartition("_")
         return bool(self.replica) and replica == self.replica and process != self.process
 
@@ -90,9 +95,9 @@ class Elector:
 
     Args:
         client: has a request rate of its own, so that a renewal never waits for other requests
-        fence: opened while this replica leads
+        fence: open while this replica leads
         clock: the clock of the fence; seconds, monotonic
-        now: UTC, for people who read the Lease
+        now: UTC, for the times in the Lease
     """
 
     def __init__(
@@ -116,16 +121,18 @@ class Elector:
         self._now = now
         self._lease: Object | None = None  # state of the last read or write; None: unknown
         self._seen: Object = {}  # the newest known spec of the Lease
-        self._seen_at = -math.inf  # when this spec was seen for the first time
+        self._seen_at = -math.inf  # time when this replica first saw this spec
         self._look = asyncio.Event()  # set: read or renew the Lease without a pause
         self.leads = False
         self.epoch = 0
-        """The highest known epoch, of this or another replica's reign; 0: no Lease was read yet."""
+        """The highest known epoch, of this or another replica's reign; 0 before the first read of a
+        Lease."""
         self.problem = "the Lease was not read yet"
         """Why the last read or renewal of the Lease failed; "" when it succeeded."""
 
     def subscribe(self, listener: LeadershipListener) -> None:
-        """Call `listener` when this replica begins to lead (True) and when that ends (False)."""
+        """Call `listener` when this replica begins to lead (True) and when the reign ends (False).
+        """
         self._listeners.append(listener)
 
     @property
@@ -133,13 +140,16 @@ class Elector:
         return str(self._seen.get("holderIdentity") or _NOBODY)
 
     def look_soon(self, spec: Object) -> None:
-        """Read the Lease at once if `spec`, which a watch delivered, has a new holder or epoch."""
+        """Read the Lease at once when `spec` has a new holder or epoch. A watch delivered `spec`.
+        """
         watched = (spec.get("holderIdentity") or _NOBODY, _epoch_of(spec))
         if watched != (self.holder, self.epoch):
             self._look.set()
 
     async def run(self) -> None:
-        """Take part in the elections until cancelled; then release the Lease in bounded time."""
+        """Take part in the elections until this task is cancelled. Then release the Lease within a
+        limited time.
+        """
         try:
             while True:
                 await self.look()
@@ -148,9 +158,10 @@ class Elector:
             await self._release()
 
     async def look(self) -> None:
-        """Make one attempt to renew the Lease as leader, or to read it and take it if it is free.
+        """Make one attempt to renew the Lease as leader, or to read the Lease and take a free
+        Lease.
 
-        The attempt ends in bounded time.
+        The attempt ends within a limited time.
         """
         self._look.clear()
         self._check_reign()
@@ -162,7 +173,7 @@ class Elector:
         except (EdgeAIError, TimeoutError) as error:
             self._lease = None
             if self.leads and isinstance(error, Conflict):
-                self._look.set()  # somebody else wrote the Lease: read it again now
+                self._look.set()  # another client wrote the Lease, so read it again now
             self._failed(str(error) or f"the Lease cannot be reached for {bound_s:g} s")
         self._check_reign()
 
@@ -194,8 +205,9 @@ class Elector:
         return self._clock() >= self._seen_at + duration_s
 
     async def _create(self) -> None:
-        # Somebody may have deleted the Lease, and edges know its epoch. The minutes since 1970 are
-        # greater than that epoch: in the long run there is less than one election a minute.
+        # An administrator may have deleted the Lease, but edges know its epoch. The new epoch must
+        # be greater. The minutes since 1970 are greater, because there is on average less than one
+        # election a minute.
         epoch = max(self.epoch + 1, int(self._now().timestamp()) // 60)
         metadata = {
             "name": self._ref.name,
@@ -209,7 +221,7 @@ class Elector:
     async def _take(self, lease: Object) -> None:
         """Write this replica as holder into the Lease.
 
-        Raises: Conflict when somebody else wrote the Lease after `lease` was read
+        Raises: Conflict when another client wrote the Lease after `lease` was read
         """
         spec = lease.get("spec") or {}
         epoch = _epoch_of(spec) if self.leads else max(self.epoch, _epoch_of(spec)) + 1
@@ -236,8 +248,8 @@ class Elector:
     def _reign(self, lease: Object, asked_at: float) -> None:
         """Begin or extend the reign, because this replica holds the Lease.
 
-        Args: asked_at: when the write of the Lease was sent. Another replica may have seen the
-            renewal at this moment, so the reign is measured from here.
+        Args: asked_at: the time when this replica sent the write of the Lease. Another replica may
+            have seen the renewal at this moment, so the reign counts from this time.
         """
         self._lease = lease
         self._see(lease)
@@ -277,13 +289,16 @@ class Elector:
             pass
 
     async def _release(self) -> None:
-        """Cancel the writes under way, then release the Lease so that another replica can lead."""
+        """Cancel the writes that are under way. Then release the Lease so that another replica can
+        lead.
+        """
         if not self.leads:
             return
         self._end_reign("this replica stops")
         try:
             async with asyncio.timeout(_RELEASE_S):
-                lease = await self._client.get(self._ref)  # a cancelled renewal may have changed it
+                # a cancelled renewal may have changed the Lease
+                lease = await self._client.get(self._ref)
                 spec = lease.get("spec") or {}
                 if spec.get("holderIdentity") == str(self._identity):
                     free = {"holderIdentity": _NOBODY, "renewTime": micro_time(self._now())}

@@ -1,7 +1,8 @@
 """The fence lets writes to the Kubernetes API pass only while this replica surely leads.
 
 The elector opens and closes the fence. A guarded client (kube.guard) sends every write through the
-fence. A process that was frozen, and wakes after its time as leader, finds the fence closed.
+fence. A frozen process may wake up after its time as leader. The process then finds the fence
+closed.
 """
 
 import asyncio
@@ -19,12 +20,15 @@ _CLOCK_ID: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed() -> float:
-    """Seconds of a clock that is never set and goes on while the machine is suspended."""
+    """Seconds of a clock that is never set and does not stop while the machine is suspended."""
     return time.clock_gettime(_CLOCK_ID)
 
 
 class Fence:
-    """Implements Guard. A new fence is closed. Args: clock: seconds, monotonic"""
+    """A fence that implements Guard. A new fence is closed.
+
+    Args: clock: seconds, monotonic
+    """
 
     def __init__(self, clock: Clock = elapsed) -> None:
         self._clock = clock
@@ -41,7 +45,8 @@ class Fence:
         return max(0.0, self._until - self._clock())
 
     def open_until(self, until: float) -> None:
-        """Let writes pass until this time of the fence's clock, also the writes under way.
+        """Let writes pass until this time of the fence's clock. The writes under way get the same
+        deadline.
 
         A time in the past closes the fence.
         """
@@ -76,5 +81,5 @@ class Fence:
             raise  # the deadline of the write itself has passed
 
     def _loop_time(self) -> float:
-        """When the fence closes, in the time of the event loop."""
+        """The time when the fence closes, on the clock of the event loop."""
         return asyncio.get_running_loop().time() + self.left_s()

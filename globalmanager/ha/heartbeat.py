@@ -1,9 +1,9 @@
-"""Detects that the connections to the API server are dead, and has the client dial anew.
+"""Detects dead connections to the API server, and makes the client dial anew.
 
 Run by roster. Most watches are silent while no object changes, so their silence proves nothing. The
-watch of the replicas' Leases is the exception: the leader renews its Lease every 1.5 s, and every
+watch of the replicas' Leases is the exception. The leader renews its Lease every 1.5 s, and every
 replica renews its own Lease three times in the duration of a Lease. When no Lease changes for a
-longer time, all watches and all pooled connections are suspect: a request over a dead connection
+longer time, all watches and all pooled connections may be dead. A request over a dead connection
 hangs until its deadline.
 
 The client then tries a new connection until the API server answers. The new connection replaces all
@@ -22,8 +22,8 @@ from common.errors import EdgeAIError
 
 log = logs.get_logger(__name__)
 
-_TRY_EVERY_S: Final = 1.0  # shortest pause between two attempts to dial
-_MAX_PATIENCE_S: Final = 60.0  # longest silence before the next dialling
+_TRY_EVERY_S: Final = 1.0  # shortest pause in seconds between two attempts to dial
+_MAX_PATIENCE_S: Final = 60.0  # longest silence in seconds before the client dials anew
 
 
 class Heartbeat:
@@ -37,10 +37,11 @@ class Heartbeat:
     def __init__(self, redial: Callable[[], Awaitable[None]], *, silence_s: float) -> None:
         self._redial = redial
         self._silence_s = silence_s
-        # The silence that causes the next dialling. It doubles after each dialling without a change
-        # of a Lease: the connection is healthy when no replica can write its Lease.
+        # The silence after which the client dials anew. The time doubles after each new connection
+        # without a change of a Lease. In that case the connection is healthy, but no replica can
+        # write its Lease.
         self._patience_s = silence_s
-        self._since = -math.inf  # time of the last change of a Lease, or of the last dialling
+        self._since = -math.inf  # time of the last change of a Lease, or of the last new connection
 
     def heard(self) -> None:
         """Note that a Lease has changed."""
@@ -48,18 +49,18 @@ class Heartbeat:
         self._patience_s = self._silence_s
 
     async def run(self) -> None:
-        """Dial anew after each long silence, until cancelled."""
+        """Dial anew after each long silence, until this task is cancelled."""
         self._since = _now()
         while True:
             left_s = self._since + self._patience_s - _now()
             if left_s > 0:
-                await asyncio.sleep(min(left_s, self._silence_s))  # `heard` may shorten it
+                await asyncio.sleep(min(left_s, self._silence_s))  # `heard` may shorten the silence
             else:
                 await self._dial_anew()
 
     async def _dial_anew(self) -> None:
-        """Dial until the API server answers, even if a Lease changes meanwhile: other watches may
-        still use dead connections.
+        """Dial until the API server answers. The function dials on when a Lease changes meanwhile,
+        because other watches may still use dead connections.
         """
         began, patience_s = self._since, self._patience_s
         while True:
@@ -68,7 +69,7 @@ class Heartbeat:
                 break
             except EdgeAIError as error:
                 log.debug("the API server does not answer on a new line", problem=str(error))
-            # Jitter, because all replicas lose an API server at the same moment.
+            # The pause is random, because all replicas lose an API server at the same moment.
             await asyncio.sleep(random.uniform(1.0, 1.5) * _TRY_EVERY_S)
         self._since = _now()
         self._patience_s = min(2 * patience_s, max(_MAX_PATIENCE_S, self._silence_s))

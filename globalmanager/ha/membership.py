@@ -1,7 +1,7 @@
 """Builds the three parts that deal with other replicas: elector, presence and roster.
 
-Built by app, which also runs the three parts. They share one client. The roster watches the Leases
-and passes changes on to elector and presence.
+Built by app, which also runs the three parts. The three parts share one client. The roster watches
+the Leases and passes changes on to elector and presence.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ class Membership:
     """Elector, presence and roster of this replica.
 
     Args:
-        client: lends its connections; the three parts have a request rate of their own
+        client: the three parts share its connections, but have a request rate of their own
         namespace: namespace of the Leases and ConfigMaps of all replicas
         fence: open while this replica leads
         contacts: has the claims of this replica, and gets the claims of the other replicas
@@ -39,7 +39,7 @@ class Membership:
         contacts: Contacts,
         clock: Clock = elapsed,
     ) -> None:
-        # After a request that hangs, there must be time for a second one within the renew deadline.
+        # When one request hangs, a second request must fit into the renew deadline.
         deadline_s = timing.renew_deadline_s / 2
         client = client.apart(ClientSettings(qps=_QPS, burst=_BURST, deadline_s=deadline_s))
         self.elector = Elector(
@@ -65,12 +65,16 @@ class Membership:
         )
 
     def unknown(self) -> tuple[str, ...]:
-        """Why the other replicas are not known yet; no edge is served before. Empty once known."""
+        """Why this replica does not know the other replicas yet. "" when it knows them. The edge
+        server serves no edge before.
+        """
         unread = f"Lease: {self.elector.problem}" if self.elector.epoch == 0 else ""
         return tuple(problem for problem in (unread, self.roster.problem) if problem)
 
     def complaints(self) -> tuple[str, ...]:
-        """Further problems with the other replicas, despite which edges can be served."""
-        is_known = self.elector.epoch > 0  # otherwise `unknown` has the problem of the Lease
+        """Further problems with the other replicas. The edge server serves edges in spite of these
+        problems.
+        """
+        is_known = self.elector.epoch > 0  # otherwise `unknown` has the problem
         lease = f"Lease: {self.elector.problem}" if is_known and self.elector.problem else ""
         return tuple(filter(None, (lease, self.presence.problem, *self.roster.complaints)))

@@ -1,11 +1,11 @@
-"""Publishes for the other replicas that this replica lives, and which nodes it serves.
+"""Publishes for the other replicas that this replica is alive, and which nodes it serves.
 
 Run by app, once in each replica. Presence writes two objects into the system namespace: a Lease,
 which presence renews as a heartbeat, and a ConfigMap with the replica's claims. The Lease owns the
 ConfigMap. Presence writes the ConfigMap only after changes of the claims, and at most once a
-second. A replica deletes both objects when it stops. When a replica was killed, the leader deletes
-its Lease, and Kubernetes then deletes the ConfigMap. The roster of each other replica reads both
-objects.
+second. A replica deletes both objects when it stops. A replica that was killed cannot delete its
+Lease, so the leader deletes the Lease. Kubernetes then deletes the ConfigMap. The roster of each
+other replica reads both objects.
 """
 
 import asyncio
@@ -34,13 +34,14 @@ log = logs.get_logger(__name__)
 
 CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 CLAIMS_FIELD: Final = "claims"
-# Renewals within the duration of the Lease. So one renewal may fail and another may be late.
+# Number of renewals within the duration of the Lease. With three renewals, one renewal may fail and
+# another may be late.
 _RENEWALS: Final = 3
 _DELETE_S: Final = 2.0
 
 
 def object_name(process: str) -> str:
-    """Name of the Lease and of the ConfigMap of a replica's process."""
+    """The name of the Lease and of the ConfigMap of one process of a replica."""
     return f"{LEASE_NAME}-{process}"
 
 
@@ -83,17 +84,21 @@ class Presence:
 
     @property
     def problem(self) -> str:
-        """Why the Lease or the claims of this replica are not published; "" when they are."""
+        """Why the Lease or the claims of this replica are not published. "" when they are
+        published.
+        """
         return "; ".join(self._problems.values())
 
     def publish_again(self) -> None:
-        """Write Lease and ConfigMap again, because somebody deleted one of them."""
+        """Write the Lease and the ConfigMap again, because somebody deleted one of them."""
         self._published = ("", claims.encode({}))
         self._config_map = self._lease = None
         self._beat_now.set()
 
     async def run(self) -> None:
-        """Renew the Lease and publish the claims until cancelled; then delete both objects."""
+        """Renew the Lease and publish the claims until this task is cancelled. Then delete both
+        objects.
+        """
         try:
             async with TaskGroup() as tasks:
                 tasks.create_task(self._heartbeats(), name="presence heartbeat")
@@ -128,7 +133,7 @@ class Presence:
         else:
             self._lease = await self._client.replace(LEASES, {**lease, "spec": self._spec()})
         if known is None:
-            self._changed.set()  # the ConfigMap needs a Lease, which may be a new one
+            self._changed.set()  # the ConfigMap needs the Lease as owner, and the Lease may be new
 
     def _spec(self) -> Object:
         return {
@@ -155,7 +160,7 @@ class Presence:
             else:
                 self._problems.pop("sessions not published", None)
                 backoff.reset()
-                # Changes during this pause are published together.
+                # Changes during this pause go into one write.
                 await asyncio.sleep(self._publish_interval_s)
 
     async def _publish(self) -> None:
@@ -171,7 +176,7 @@ class Presence:
         }
         before = self._published
         written = await self._put(config_map)
-        if self._published is before:  # otherwise publish_again() was called during the write
+        if self._published is before:  # otherwise publish_again() ran during the write
             self._config_map, self._published = written, (owner["uid"], text)
         if claims.is_full(text) and len(claims.decode(text)) < len(own):
             log.error("more sessions than other replicas can be told of", sessions=len(own))
@@ -205,8 +210,8 @@ class Presence:
         self._problems[what] = text
 
     async def _delete_own(self) -> None:
-        """Delete both objects in bounded time. If this fails, the Lease expires and the leader
-        deletes it.
+        """Delete both objects within a limited time. If this fails, the Lease expires and the
+        leader deletes the Lease.
         """
         try:
             async with asyncio.timeout(_DELETE_S):

@@ -1,8 +1,8 @@
-"""Watches the other replicas: which replicas live, and which nodes each of them serves.
+"""Watches the other replicas: which replicas are alive, and which nodes each of them serves.
 
 Run by app, once in each replica. The roster reads the Leases and ConfigMaps that the other replicas
-publish (see presence), and passes the claims of living replicas to contacts. The roster of the
-leader also deletes the Leases of dead replicas; the roster writes nothing else.
+publish (see presence), and passes the claims of live replicas to contacts. The roster of the leader
+also deletes the Leases of dead replicas. The roster writes nothing else.
 """
 
 import asyncio
@@ -30,19 +30,20 @@ from globalmanager.kube.errors import NotFound
 
 log = logs.get_logger(__name__)
 
-# Fraction of the duration of a Lease without any renewal, after which the client dials anew. Every
-# replica renews its Lease at least after a third of the duration.
+# Fraction of the duration of a Lease. When no renewal arrives for this time, the client dials anew.
+# Every replica renews its Lease at least after a third of the duration.
 _SILENCE: Final = 0.4
 _REDIAL_DEADLINE_S: Final = 2.0
 _LOOKS: Final = 4  # checks for dead replicas within the duration of a Lease
-_DELETED_AFTER: Final = 4.0  # durations without a heartbeat, until the replica's Lease is deleted
+# the leader deletes a replica's Lease after this number of durations without a heartbeat
+_DELETED_AFTER: Final = 4.0
 
 
 class OtherReplica:
     """The newest known state of another replica."""
 
     def __init__(self, heard_at: float) -> None:
-        self.lease: Object | None = None  # None: only the ConfigMap was seen
+        self.lease: Object | None = None  # None when only the ConfigMap was seen
         self.heard_at = heard_at  # time of the last heartbeat, on the roster's clock
         self.is_alive = True
         self.claims: Claims = NO_CLAIMS  # the last published claims, also of a dead replica
@@ -53,15 +54,15 @@ class OtherReplica:
 
 
 class Roster:
-    """The other replicas, by the Leases and ConfigMaps that they publish.
+    """The other replicas, known from the Leases and ConfigMaps that they publish.
 
     Args:
         client: reads the Leases and ConfigMaps
         leading_client: deletes the Leases of dead replicas; sends writes only on the leader
         me: the process of this replica's identity
-        duration_s: seconds without a heartbeat after which a replica is dead, unless its Lease
-            names another duration
-        contacts: gets the claims of each other replica that lives
+        duration_s: seconds without a heartbeat after which a replica is dead. A Lease with a
+            duration of its own has priority
+        contacts: gets the claims of each other live replica
         on_leader_lease: called with the spec of the leader's Lease after each change
         on_own_deleted: called when somebody deleted the Lease or ConfigMap of this replica
         clock: seconds, monotonic
@@ -94,11 +95,11 @@ class Roster:
             lambda: client.redial(deadline_s=_REDIAL_DEADLINE_S),
             silence_s=_SILENCE * duration_s,
         )
-        self._others: dict[str, OtherReplica] = {}  # by process
-        # Until this time no news arrived at all, so the silence of a replica proves nothing.
+        self._others: dict[str, OtherReplica] = {}  # process -> replica
+        # Until this time no news arrived at all, so the silence of a single replica proves nothing.
         self._deaf_until = -math.inf
-        # Every replica renews its Lease, also this one. So a short silence of the watch of Leases
-        # already shows a fault.
+        # Every replica renews its Lease, this replica too. So a short silence of the watch of
+        # Leases already shows a fault.
         self._leases = Informer(
             client,
             _store(LEASES, self._on_lease),
@@ -115,7 +116,7 @@ class Roster:
         )
 
     async def run(self) -> None:
-        """Watch the other replicas, until cancelled."""
+        """Watch the other replicas until this task is cancelled."""
         async with TaskGroup() as tasks:
             for informer in (self._leases, self._config_maps):
                 tasks.create_task(informer.run(), name=f"informer {informer.type} of replicas")
@@ -125,7 +126,7 @@ class Roster:
 
     @property
     def problem(self) -> str:
-        """Why the other replicas are not known yet; "" once they are."""
+        """Why this replica does not know the other replicas yet. "" when it knows them."""
         for informer in (self._leases, self._config_maps):
             if not informer.synced:
                 problem = informer.problem or "not listed yet"
@@ -204,10 +205,10 @@ class Roster:
             await self.delete_dead()
 
     def mark_dead(self) -> None:
-        """Mark the replicas as dead that sent no heartbeat for the duration of their Leases.
+        """Mark each replica as dead that sent no heartbeat for the duration of its Lease.
 
-        While no news arrives at all, no replica is marked. Afterwards each replica has the whole
-        duration of its Lease again to send a heartbeat.
+        While no news arrives at all, the roster marks no replica. Afterwards each replica again has
+        the whole duration of its Lease to send a heartbeat.
         """
         now = self._clock()
         if self.is_deaf():
@@ -221,11 +222,11 @@ class Roster:
             log.warning("replica is silent", replica=name, sessions=len(other.claims))
             since = self._utcnow() - timedelta(seconds=silent_s)
             self._contacts.put_other(name, NO_CLAIMS, since=since)
-            if other.lease is None:  # no deletion of its Lease will remove the entry
+            if other.lease is None:  # there is no Lease whose deletion would remove the entry
                 self._forget(name)
 
     def is_deaf(self) -> bool:
-        """Whether no news of the replicas arrives. This replica itself renews its Lease three times
+        """Whether no news of the replicas arrives. This replica renews its own Lease three times
         within the duration, so half a duration without news shows a fault.
         """
         is_late = self._leases.silent_for_s() > self._duration_s / 2
@@ -238,7 +239,7 @@ class Roster:
     async def delete_dead(self) -> None:
         """Delete the Leases of dead replicas. Only the leader's client sends these requests.
 
-        Kubernetes then deletes the ConfigMaps of the dead replicas, which their Leases own.
+        Kubernetes then deletes the ConfigMaps of the dead replicas, because the Leases own them.
         """
         for other in tuple(self._others.values()):
             silent_s = self._clock() - max(other.heard_at, self._deaf_until)

@@ -29,8 +29,9 @@ from common.errors import EdgeAIError, Unavailable
 
 MAX_RETRY_AFTER_S: Final = 300.0
 _MAX_MESSAGE_CHARS: Final = 1000
-_RIGHT_MISSING: Final = " cannot "  # … "x" cannot list resource "pods" in API group ""
-_PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"  # the answer of Go's TLS servers to http://
+_RIGHT_MISSING: Final = " cannot "  # in … "x" cannot list resource "pods" in API group ""
+# Go's TLS servers answer this text to http://
+_PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"
 _GRANT_IT: Final = (
     "grant that right, as `kubectl apply -f deploy/base/globalmanager/rbac.yaml` does"
 )
@@ -135,7 +136,7 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
 
 
 class Details(msgspec.Struct, frozen=True):
-    """Which object a meta/v1 Status is about; `kind` is the plural, as in "configmaps"."""
+    """Which object a meta/v1 Status is about. `kind` has the plural, as in "configmaps"."""
 
     name: str = ""
     kind: str = ""
@@ -159,7 +160,7 @@ def from_answer(
     *,
     source: str = "the kubeconfig",
 ) -> ApiError:
-    """The error that a non-2xx HTTP answer stands for.
+    """The error for a non-2xx HTTP answer.
 
     Args:
         body: a JSON Status, or any bytes that a proxy sent instead
@@ -183,7 +184,7 @@ def from_answer(
 def from_status(
     verb: str, target: str, status: Status, *, retry_after_s: float = 0.0, remedy: str = ""
 ) -> ApiError:
-    """The error that a Status stands for; the Status of an answer or of a watch's ERROR event."""
+    """The error for a Status. The Status comes from an answer or from a watch's ERROR event."""
     return _class_of(status)(
         verb,
         target,
@@ -205,7 +206,7 @@ def _remedy(code: int, body: bytes, source: str) -> str:
 
 
 def _is_missing_right(status: Status) -> bool:
-    """Whether RBAC forbade the request, and not a quota or an admission plugin."""
+    """Whether RBAC forbade the request. A quota or an admission plugin also forbids requests."""
     return status.code == http.HTTPStatus.FORBIDDEN and _RIGHT_MISSING in status.message
 
 
@@ -218,12 +219,14 @@ def _class_of(status: Status) -> type[ApiError]:
 
 
 def _retry_after_s(code: int, header: str | None) -> float:
-    """Seconds to wait. One second when an overloaded server names no time, or names a date."""
+    """Seconds to wait. The result is one second when an overloaded server gives no time or gives a
+    date.
+    """
     if header is None and code != 429:
         return 0.0
     try:
         asked_s = float(header or "")
     except ValueError:
         return 1.0
-    # min and max also replace NaN and infinity by a bound.
+    # In this order min and max also replace NaN and infinity by a bound.
     return max(0.0, min(MAX_RETRY_AFTER_S, asked_s))

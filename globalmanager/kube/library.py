@@ -1,8 +1,9 @@
 """The parts of kubernetes_asyncio that `transport` uses: credentials, configuration, connections.
 
-Importing the package the usual way loads its typed API, dynamic client and 700 model classes, which
-nothing here uses: 36 MiB resident and a third of the start. So the packages around the used modules
-stay empty. Whoever needs more of the library in this process must import it before this module.
+The usual import of the package loads a typed API, a dynamic client and 700 model classes, which
+this process does not use. They cost 36 MiB of memory and a third of the start time. So this module
+leaves the packages around the used modules empty. Code in this process that needs more of the
+library must import the library before this module.
 """
 
 import importlib
@@ -25,14 +26,14 @@ _MODELS: Final = f"{_CLIENT}.models"
 def _load() -> None:
     for name in (_ROOT, _CLIENT, _MODELS):
         _add_without_running(name)
-    # What the rest of the library expects to find in the package `client`.
+    # The library's other modules expect these names in the package `client`.
     client = sys.modules[_CLIENT]
     for module, name in (("configuration", "Configuration"), ("api_client", "ApiClient")):
         setattr(client, name, getattr(importlib.import_module(f"{_CLIENT}.{module}"), name))
 
 
 def _add_without_running(name: str) -> None:
-    """A package whose modules can be imported, and whose __init__ never runs."""
+    """Add a package whose modules can be imported but whose __init__ never runs."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         raise ModuleNotFoundError(f"{name} is not installed", name=name)

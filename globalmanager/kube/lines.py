@@ -1,7 +1,7 @@
-"""Splits the bytes of a watch into lines, one JSON document each.
+"""Splits the bytes of a watch into lines. Each line is one JSON document.
 
-Called by `client`. The splitter holds at most one incomplete line, of bounded length. It cuts a
-longer line off and yields the beginning, which names the object, so that one huge object does not
+Called by `client`. The splitter holds at most one incomplete line, of limited length. The splitter
+cuts a longer line off and yields its beginning, which names the object. So one huge object does not
 end the watch.
 """
 
@@ -14,11 +14,13 @@ MAX_LINE_BYTES: Final = MAX_OBJECT_BYTES + 1024  # an object and the event that 
 
 
 class LineSplitter:
-    """Takes bytes and yields lines without line ends. Skips blank lines and cuts long ones off."""
+    """Takes bytes and yields lines without line ends. The splitter skips blank lines and cuts long
+    lines off.
+    """
 
     def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_line_bytes = max_line_bytes
-        self._parts: list[bytes] = []  # pieces of the line that is not complete yet
+        self._parts: list[bytes] = []  # pieces of the incomplete line
         self._pending_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:

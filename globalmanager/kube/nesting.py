@@ -1,17 +1,17 @@
 """Scans JSON documents of any depth without recursion.
 
-Called by `objects` for documents that the JSON library cannot decode: the library recurses, even
-over fields that the caller does not want. A scan takes about 100 ms for each MiB, so `objects`
-scans only when decoding has failed. The input should be JSON. For other input, and for a document
-that was cut off, the functions return the parts that they recognise.
+Called by `objects` for documents that the JSON library cannot decode. The library recurses, also
+over fields that the caller does not need. A scan takes about 100 ms for each MiB, so `objects`
+scans only after the library has failed. The input should be JSON. For other input, and for a
+document that was cut off, the functions return the parts that they recognise.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-# A bracket, or a string that is closed or cut off. The possessive quantifiers (*+) keep no memory
-# for backtracking.
+# Matches a bracket, or a string that is closed or cut off. The possessive quantifiers (*+) keep no
+# memory for backtracking.
 _TOKEN: Final = re.compile(
     rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]',
     re.DOTALL,
@@ -24,17 +24,17 @@ _MAX_KEY_CHARS: Final = 64
 
 
 def members(document: bytes) -> Iterator[tuple[str, bytes]]:
-    """(name, value) of each member of a JSON object; the value is its JSON text.
+    """(name, value) of each member of a JSON object. The value is the JSON text of the member.
 
     When the document was cut off, the last value is the part that is left.
     """
     depth = 0
-    name, start = "", -1  # the current member and where its value begins; -1: there is none
+    name, start = "", -1  # name and start of the current member; -1: no member
     for token in _TOKEN.finditer(document):
         first = document[token.start()]
         if first == _QUOTE:
             if depth != 1 or token.start() == start:
-                continue  # this string is the current value or a part of it
+                continue  # this string is the current value or a part of the value
             if start >= 0:
                 yield name, _trimmed(document[start : token.start()])
             colon = _COLON.match(document, token.end())
@@ -54,7 +54,7 @@ def members(document: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def elements(document: bytes) -> Iterator[bytes]:
-    """The JSON text of each object and array in a JSON array; other elements are left out."""
+    """The JSON text of each object and array in a JSON array. Other elements are left out."""
     depth, start = 0, 0
     for token in _TOKEN.finditer(document):
         first = document[token.start()]
@@ -73,13 +73,13 @@ def elements(document: bytes) -> Iterator[bytes]:
 
 
 def deeper_than(document: bytes, levels: int) -> str | None:
-    """Where a document is nested deeper than `levels`.
+    """The place where a document is nested deeper than `levels`.
 
-    Returns: the beginning of the field's path, of bounded length: "spec.template.x…"; None when the
-        document is not so deep
+    Returns: the beginning of the field's path, of limited length: "spec.template.x…"; None when no
+        field is so deep
     """
     depth = 0
-    path: list[str] = []  # the name at each outer level, at most _MAX_KEYS; "" within an array
+    path: list[str] = []  # name at each outer level, at most _MAX_KEYS; "" in an array
     for token in _TOKEN.finditer(document):
         first = document[token.start()]
         if first == _QUOTE:
@@ -103,5 +103,7 @@ def _trimmed(value: bytes) -> bytes:
 
 
 def _key(token: bytes) -> str:
-    """A member's name, cut to a bounded length because errors show it. Escapes are not decoded."""
+    """A member's name, cut to a limited length because errors show the name. Escapes are not
+    decoded.
+    """
     return token.strip(b'"').decode(errors="replace")[:_MAX_KEY_CHARS]

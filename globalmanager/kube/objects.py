@@ -1,8 +1,8 @@
-"""Reads each object of the API's answers separately, so that a bad object harms no other.
+"""Reads each object of the API's answers separately, so that a bad object does not harm the others.
 
-Called by `client`. A tenant may write a custom resource that cannot be decoded, or whose depth
-would break the code that walks it. Such an object becomes an Unreadable, with the parts of its name
-that can be found.
+Called by `client`. A tenant may write a custom resource that the library cannot decode. A tenant
+may also write a resource so deep that the code which walks it would fail. Such an object becomes an
+Unreadable, with the parts of its name that can be found.
 """
 
 import re
@@ -15,29 +15,31 @@ from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.kube import nesting
 
 MAX_DEPTH: Final = 100
-"""Levels of nesting in an object. A CRD's schema, the deepest object that people write, has about
-40. Python recurses to 1,000 levels, so code may walk, compare and encode an object of this depth
-safely, also as a part of another object."""
+"""Largest number of nesting levels in an object. A CRD's schema, the deepest object that people
+write, has about 40 levels. Python recurses to 1,000 levels, so code can safely walk, compare and
+encode an object of this depth, also as a part of another object."""
 MAX_OBJECT_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of an object as JSON. etcd takes 1.5 MiB; it stores built-in types in a shorter form."""
+"""Largest size of an object as JSON, in bytes. etcd accepts 1.5 MiB. etcd stores built-in types in
+a shorter form than JSON."""
 
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MAX_DETAIL_CHARS: Final = 200
-_SEARCHED_BYTES: Final = 64 * 1024  # are searched for the field that is too deep, in about 6 ms
+# the search for a too deep field covers these bytes, in about 6 ms
+_SEARCHED_BYTES: Final = 64 * 1024
 _EVENT_HEAD: Final = re.compile(rb'\s*{\s*"type"\s*:\s*"([A-Z]+)"\s*,\s*"object"\s*:')
 
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An object that cannot be read. A field whose value cannot be found is ""."""
+    """An object that cannot be read. A field is "" when its value cannot be found."""
 
     namespace: str
     name: str
     uid: str
     resource_version: str
     problem: str
-    """What is wrong with which field, and what to do."""
+    """Which field is wrong, what is wrong with it, and what to do."""
 
     def ref(self, type_: ResourceType) -> ObjectRef:
         return ObjectRef(type_, self.namespace, self.name)
@@ -54,11 +56,11 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class NotReadable(ValueError):
-    """A document cannot be read; the text becomes `Unreadable.problem`."""
+    """A document cannot be read. The text of the error becomes `Unreadable.problem`."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page of a list; the items are JSON texts."""
+    """One page of a list. The items are JSON texts."""
 
     resource_version: str
     continue_: str
@@ -66,7 +68,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch; the object is a JSON text."""
+    """One line of a watch. The object is a JSON text."""
 
     type: str
     object: bytes
@@ -76,7 +78,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 def decode(document: bytes) -> Object:
-    """A JSON object within the bounds of size and depth, without metadata.managedFields.
+    """A JSON object within the limits of size and depth, without metadata.managedFields.
 
     Raises: NotReadable
     """
@@ -92,14 +94,16 @@ def decode(document: bytes) -> Object:
         raise NotReadable(f"it cannot be decoded ({detail}): write it anew") from error
     metadata = object_.get("metadata")
     if isinstance(metadata, dict):
-        metadata.pop("managedFields", None)  # unused, and half of a pod's memory
+        # nothing reads this field, which is half of a pod's memory
+        metadata.pop("managedFields", None)
     if _is_too_deep(object_):
         raise NotReadable(_too_deep(document))
     return object_
 
 
 def read(document: bytes) -> Object | Unreadable:
-    """An object of a list or a watch, or Unreadable; metadata of an object have the right form."""
+    """An object of a list or a watch, or Unreadable. The metadata of an object have the right form.
+    """
     try:
         object_ = decode(document)
         _check_metadata(object_)
@@ -109,7 +113,9 @@ def read(document: bytes) -> Object | Unreadable:
 
 
 def _is_too_deep(object_: Object) -> bool:
-    """Whether the object has more than MAX_DEPTH levels; walks level by level, not recursively."""
+    """Whether the object has more than MAX_DEPTH levels. The function walks level by level, without
+    recursion.
+    """
     level: list[Any] = [object_]
     for _ in range(MAX_DEPTH):
         level = [
@@ -174,7 +180,9 @@ def _unreadable(document: bytes, problem: str) -> Unreadable:
 
 
 def _members(document: bytes, names: Iterable[str]) -> dict[str, bytes]:
-    """Name -> value of each wanted member that the object has. The scan stops after the last."""
+    """Name -> value of each wanted member of the object. The scan stops after the last wanted
+    member.
+    """
     missing = set(names)
     found: dict[str, bytes] = {}
     for name, value in nesting.members(document):
@@ -202,7 +210,8 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 
 
 class _Page(msgspec.Struct):
-    """A page with undecoded items, which decodes twenty times as fast as a page with objects."""
+    """A page with undecoded items. It decodes twenty times as fast as a page with decoded objects.
+    """
 
     items: list[msgspec.Raw] | None = None
     metadata: _ListMeta | None = None
@@ -220,7 +229,8 @@ _event_decoder: Final = msgspec.json.Decoder(_Event)
 
 
 def read_page(body: bytes) -> Page:
-    """A page of a list, when the JSON library can skip over every item. Raises: NotReadable"""
+    """A page of a list. The JSON library must be able to skip over every item. Raises: NotReadable
+    """
     try:
         page = _page_decoder.decode(body)
     except _UNDECODABLE as error:
@@ -231,7 +241,9 @@ def read_page(body: bytes) -> Page:
 
 
 def scan_page(body: bytes) -> Page:
-    """A page of a list with items of any depth; about 100 ms for each MiB. Raises: NotReadable"""
+    """A page of a list with items of any depth. The scan takes about 100 ms for each MiB. Raises:
+    NotReadable
+    """
     found = _members(body, ["metadata", "items"])
     try:
         metadata = _list_meta_decoder.decode(found["metadata"])
@@ -242,9 +254,9 @@ def scan_page(body: bytes) -> Page:
 
 
 def read_event(line: bytes) -> WatchEvent:
-    """The event in one line of a watch; its object may be unreadable.
+    """The event in one line of a watch. The object of the event may be unreadable.
 
-    Raises: NotReadable, when the line is no watch event
+    Raises: NotReadable when the line is not a watch event
     """
     try:
         event = _event_decoder.decode(line)

@@ -1,8 +1,8 @@
 """Asks the Kubernetes API whose token a node presented: TokenReviews, and the pods of tokens.
 
-`app` gives this to the edge's authenticator as its port Cluster. Every failure of the API becomes
-Unavailable, because only an answer of the API may reject a node. This module keeps and logs
-nothing.
+The edge's authenticator uses this module as its port Cluster. `app` connects the two. Every failure
+of the API becomes Unavailable, because only an answer of the API may reject a node. This module
+stores nothing and logs nothing.
 """
 
 from typing import Any, Final
@@ -28,13 +28,13 @@ class TokenReviews:
             answer = await self._client.create(TOKEN_REVIEWS, review)
         except Unavailable:
             raise
-        except ApiError as error:  # also a missing right, which is not the node's fault
+        except ApiError as error:  # a missing right is also not the node's fault
             raise Unavailable(str(error)) from error
         status: Any = answer.get("status")
         return status if isinstance(status, dict) else {}
 
     async def find_pod(self, namespace: str, name: str) -> Object | None:
-        """The pod, or None when there is none. Raises: Unavailable"""
+        """The pod, or None when the pod does not exist. Raises: Unavailable"""
         try:
             return await self._client.get(ObjectRef(PODS, namespace, name))
         except NotFound:

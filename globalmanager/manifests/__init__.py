@@ -1,1 +1,1 @@
-"""Writes the CRDs and the RBAC roles of deploy/ from the kinds."""
+"""Writes the CRDs and the RBAC roles of deploy/, generated from the kinds."""

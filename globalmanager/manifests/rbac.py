@@ -1,7 +1,8 @@
 """The GlobalManager's rights in the cluster (RBAC), generated from the kinds.
 
-`python -m globalmanager.manifests.rbac FILE` writes them. One test compares them with the file in
-deploy/. Another test proves with the API server's audit log that no right is missing or unused.
+`python -m globalmanager.manifests.rbac FILE` writes the rights. One test compares them with the
+file in deploy/. Another test proves with the API server's audit log that no right is missing or
+unused.
 """
 
 import sys
@@ -47,8 +48,8 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
 
 
 def _verbs(updates: Collection[UpdateRule]) -> tuple[str, ...]:
-    """The verbs for one type. Types that no kind owns are only read; only types with the update
-    rule REPLACE are updated.
+    """The verbs for one type. For a type that no kind owns, the verbs only read. Only a type with
+    the update rule REPLACE has the verb update.
     """
     if not updates:
         return _WATCHED
@@ -65,8 +66,8 @@ def _job_rules(kind: Kind) -> Iterator[Rule]:
             # admission plugin OwnerReferencesPermissionEnforcement.
             yield _rule([type_], ("update",), subresource="finalizers")
     for scaler in kind.scalers:
-        # The job adopts its scalers. Where a cluster checks owner references (see above), only a
-        # client that may delete an object may set its owner.
+        # The job adopts its scalers. In clusters with the admission plugin of the rule above, only
+        # a client that may delete an object may set the object's owner.
         yield _rule([scaler], ("patch", "delete"))
 
 
