@@ -67,7 +67,8 @@ class _Versioned(msgspec.Struct, rename="camel"):
 
 
 class _Bookmark(msgspec.Struct):
-    """The object of a BOOKMARK event. It has the version that the watch has reached, and no name.
+    """The object of a BOOKMARK event. It has the version that the watch has reached,
+    and no name.
     """
 
     metadata: _Versioned
@@ -121,7 +122,8 @@ class Informer:
 
     @property
     def settled(self) -> bool:
-        """Whether the store is complete: a list has filled the store, or the server lacks the type.
+        """Whether the store is complete: a list has filled the store, or the server
+        lacks the type.
         """
         return self.synced or self.absent
 

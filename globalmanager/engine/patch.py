@@ -1,4 +1,5 @@
-"""JSON merge patches (RFC 7386) of plain dicts. status uses the patches to write .status of jobs.
+"""JSON merge patches (RFC 7386) of plain dicts. status uses the patches to write
+.status of jobs.
 """
 
 from collections.abc import Mapping

@@ -131,7 +131,8 @@ class Elector:
         """Why the last read or renewal of the Lease failed; "" when it succeeded."""
 
     def subscribe(self, listener: LeadershipListener) -> None:
-        """Call `listener` when this replica begins to lead (True) and when the reign ends (False).
+        """Call `listener` when this replica begins to lead (True) and when the
+        reign ends (False).
         """
         self._listeners.append(listener)
 
@@ -140,7 +141,8 @@ class Elector:
         return str(self._seen.get("holderIdentity") or _NOBODY)
 
     def look_soon(self, spec: Object) -> None:
-        """Read the Lease at once when `spec` has a new holder or epoch. A watch delivered `spec`.
+        """Read the Lease at once when `spec` has a new holder or epoch. A
+        watch delivered `spec`.
         """
         watched = (spec.get("holderIdentity") or _NOBODY, _epoch_of(spec))
         if watched != (self.holder, self.epoch):

@@ -121,7 +121,8 @@ def accepted(note: str = "") -> Finding:
 
 
 def rejected(error: InvalidSpec) -> Finding:
-    """Condition Accepted for a wrong spec. The message names the field, the fault and the remedy.
+    """Condition Accepted for a wrong spec. The message names the field, the fault
+    and the remedy.
     """
     message = f"{error}. What runs already is left as it is."
     return Finding(ACCEPTED, Truth.FALSE, "InvalidSpec", message)

@@ -24,7 +24,8 @@ from globalmanager.settings import Settings
 
 
 class DoorConfiguration:
-    """The checked settings of the edge port. Raises: SettingsError that names the flag or the file
+    """The checked settings of the edge port. Raises: SettingsError that names the flag
+    or the file
     """
 
     def __init__(self, settings: Settings) -> None:

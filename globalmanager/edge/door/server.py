@@ -132,7 +132,8 @@ class EdgeServer:
         log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
 
     async def stop(self) -> None:
-        """Close all sessions with GOING_AWAY. Abort the connection of a peer that does not answer.
+        """Close all sessions with GOING_AWAY. Abort the connection of a peer that
+        does not answer.
         """
         if self._server is None:
             return

@@ -78,7 +78,8 @@ class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the authenticator remembers a bad token. A LocalController waits longer
     than this before it connects with a new token."""
     away_s: float = 1.0
-    """Seconds for which the authenticator remembers that the cluster gave no answer about a token.
+    """Seconds for which the authenticator remembers that the cluster gave no answer
+    about a token.
     """
     remembered: int = 20_000
     """Largest number of remembered tokens."""

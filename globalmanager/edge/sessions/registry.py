@@ -135,7 +135,8 @@ class Sessions:
         return (self._info(session) for session in self._open.values())
 
     def problem(self, node: NodeName) -> str:
-        """Why the last connection of `node` ended. "" while the node has a session at this replica.
+        """Why the last connection of `node` ended. "" while the node has a session
+        at this replica.
         """
         return self._problems.get(node, "")
 
