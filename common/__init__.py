@@ -1,4 +1,4 @@
-"""What GlobalManager and LocalController share: ids, errors, the wire, settings, logging.
+"""Code that GlobalManager and LocalController share: ids, errors, the wire, settings, logging.
 
-Imported by both managers, imports neither; does no I/O of its own.
+This package imports neither of the two. Only settings (a file) and logs (a stream) do I/O.
 """

@@ -1,7 +1,8 @@
-"""How long to wait before trying again: exponential, capped, with full jitter.
+"""Computes the delay before the next try: exponential, capped, with full jitter.
 
-Full jitter (a uniform draw up to the cap) spreads a fleet that lost its server at one instant;
-jitter around the cap would let it come back in waves.
+Full jitter draws each delay uniformly between the floor and the cap. So nodes that lost their
+server at the same instant come back at different times. Jitter around the cap would bring the nodes
+back in waves.
 """
 
 import random
@@ -9,12 +10,12 @@ from collections.abc import Callable
 
 
 class Backoff:
-    """Delays for one thing that fails in a row. Not thread-safe.
+    """The delays after failures in a row of one operation. Not thread-safe.
 
     Args:
         base_s: cap of the first delay, seconds
         max_s: cap of every delay, seconds
-        floor_s: least delay, seconds, so that a lucky draw is not a hot loop
+        floor_s: least delay, seconds; without a floor small draws would make a hot loop
         uniform: draws a float in [low, high]
     """
 
@@ -30,11 +31,11 @@ class Backoff:
             raise ValueError(f"need 0 <= floor {floor_s} <= base {base_s} <= max {max_s}")
         self._base_s, self._max_s, self._floor_s = base_s, max_s, floor_s
         self._uniform = uniform
-        self.failures = 0  # in a row
+        self.failures = 0  # failures in a row, since the last reset()
 
     def next_s(self, *, at_least_s: float = 0.0) -> float:
-        """Seconds to wait after one more failure; `at_least_s` honours a Retry-After."""
-        # 2**64 s is beyond any cap; unbounded exponents would overflow after days of failing.
+        """Count one more failure. Returns: seconds to wait, `at_least_s` (Retry-After) or more."""
+        # 2**64 s is beyond any cap. A larger exponent would overflow after days of failures.
         cap = min(self._max_s, self._base_s * 2.0 ** min(self.failures, 64))
         self.failures += 1
         return max(at_least_s, self._uniform(self._floor_s, cap))

@@ -1,8 +1,8 @@
-"""The GlobalManager's end of the channel to one LocalController. Sans-I/O.
+"""The GlobalManager's end of a session with one LocalController. It does no I/O (sans-I/O).
 
-The caller gives the desired set of the node as (key -> Desired), in any order and as often as it
-changes. The session sends the fewest frames that bring the edge to this set. Events: HelloReceived,
-EdgeSynced, TaskAcked, Reported, and Closed.
+The caller gives the session the desired set of the node as (key -> Desired), and then each change
+of this set. The session sends the fewest frames that bring the LocalController to this set. Events:
+HelloReceived, EdgeSynced, TaskAcked, Reported, and Closed.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,11 +16,11 @@ from common.ids import TaskKey, Uid
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
 
-MAX_UNACKNOWLEDGED_REPORTS: Final = 4 * WINDOW  # beyond it the peer ignores its window
+MAX_UNACKNOWLEDGED_REPORTS: Final = 4 * WINDOW  # a peer with more ignores its window
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """One task as the edge should hold it; `body` is an encoded wire.AssignmentBody."""
+    """A task that the LocalController must hold. `body` is an encoded wire.AssignmentBody."""
 
     uid: Uid
     version: int
@@ -28,14 +28,17 @@ class Desired(msgspec.Struct, frozen=True):
 
 
 class HelloReceived(msgspec.Struct, frozen=True):
-    """The edge introduced itself and speaks a common version: answer with `welcome`."""
+    """The LocalController sent Hello with a version that both sides speak. Call `welcome`."""
 
     instance: str
     held: Mapping[TaskKey, wire.Held]
 
 
 class TaskAcked(msgspec.Struct, frozen=True):
-    """The edge holds `key` durably at `version`, or not at all (None); or it `refused`."""
+    """The LocalController holds the task `key` durably at `version`; None: it dropped the task.
+
+    If `refused` is not "", the LocalController refused the frame, and `refused` says why.
+    """
 
     key: TaskKey
     uid: Uid
@@ -44,11 +47,11 @@ class TaskAcked(msgspec.Struct, frozen=True):
 
 
 class EdgeSynced(msgspec.Struct, frozen=True):
-    """The edge holds exactly the desired set of the moment when it was welcomed, or newer."""
+    """The LocalController holds the desired set of the time of `welcome`, or a newer one."""
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """A worker's latest state; acknowledge `report.seq` once it has taken effect."""
+    """A worker's latest state. Acknowledge `report.seq` after the report has taken effect."""
 
     report: wire.Report
 
@@ -56,15 +59,15 @@ class Reported(msgspec.Struct, frozen=True):
 class CloudSession(Session):
     def __init__(self, *, now: float, timing: Timing) -> None:
         super().__init__(now=now, timing=timing)
-        self.held: dict[TaskKey, wire.Held] = {}  # what the edge is known to hold
+        self.held: dict[TaskKey, wire.Held] = {}  # as the LocalController told it
         self._desired: dict[TaskKey, Desired] = {}
         self._window: SendWindow[TaskKey, wire.Assign | wire.Withdraw] = SendWindow(WINDOW)
-        self._synced: wire.Synced | None = None  # as it was sent
-        self._dropped: frozenset[TaskKey] = frozenset()  # held, but not named in it
+        self._synced: wire.Synced | None = None  # the Synced that was sent
+        self._dropped: frozenset[TaskKey] = frozenset()  # held tasks that Synced does not name
         self._unacknowledged_reports = 0
 
     def welcome(self, *, epoch: int, session: str, desired: Mapping[TaskKey, Desired]) -> None:
-        """Answer Hello and send what the edge lacks, then Synced."""
+        """Answer Hello, send the frames that the LocalController needs, then send Synced."""
         if self.closed is not None:
             return
         self.is_open = True
@@ -73,7 +76,7 @@ class CloudSession(Session):
             self.desire(key, task)
 
     def desire(self, key: TaskKey, task: Desired | None) -> None:
-        """Change the desired set. None: the edge must not hold the task."""
+        """Change the desired set. `task` None: the LocalController must not hold the task."""
         if task is None:
             self._desired.pop(key, None)
         else:
@@ -87,14 +90,14 @@ class CloudSession(Session):
     def _frame_towards(
         self, key: TaskKey, task: Desired | None
     ) -> wire.Assign | wire.Withdraw | None:
-        """What must be sent after what is in flight for `key` has arrived; None for nothing.
+        """The frame that `key` needs after the frame in flight has arrived; None: no frame.
 
-        seq 0 stands in until the window gives the frame its number.
+        The frame has seq 0 until the window gives it a number.
         """
         held = self._held_after_flight(key)
         if task is None:
             return None if held is None else wire.Withdraw(0, key, Uid(held.uid))
-        # The edge may hold a newer version than this replica knows. Never send it an older one.
+        # The LocalController may hold a newer version than this replica knows: send no older one.
         if held is not None and held.uid == task.uid and held.version >= task.version:
             return None
         return wire.Assign(0, key, task.uid, task.version, task.body)
@@ -152,14 +155,14 @@ class CloudSession(Session):
 
     def _on_synced_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         if self._synced is None or ack.seq != self._synced.seq:
-            return []  # a repeat
+            return []  # a repeated acknowledgement
         for key in self._dropped:
             self.held.pop(key, None)
         self._dropped = frozenset()
         return [EdgeSynced()]
 
     def _record_held(self, key: TaskKey, uid: Uid, version: int | None) -> None:
-        self._dropped -= {key}  # this acknowledgement is of a later frame than Synced
+        self._dropped -= {key}  # this frame decides about the task, not Synced
         if version is None:
             self.held.pop(key, None)
         else:
@@ -173,7 +176,7 @@ class CloudSession(Session):
 
 
 def _newest_common(offered: Collection[int]) -> int:
-    """Raises: ProtocolError that names both sides' versions and which one to upgrade"""
+    """Raises: ProtocolError, which names the versions of both sides and the side to upgrade"""
     common_versions = set(offered) & set(wire.VERSIONS)
     if common_versions:
         return max(common_versions)

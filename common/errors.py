@@ -5,16 +5,16 @@ EdgeAIError
 ├── SettingsError       a flag, environment variable or configuration key is wrong; exit code 2
 ├── StateError          the state directory cannot be used; exit code 3
 ├── ProtocolError       the peer broke the wire protocol; carries the WebSocket close code
-└── Unavailable         a dependency is away for now; retry
+└── Unavailable         a dependency does not answer now; try again later
     └── Overloaded      the dependency refuses more requests now; carries seconds until the retry
 
-A text names the object, the field, what is wrong and what to do. Exceptions carry fields; the
-text is derived from them.
+The text of an error names the object, the field, the problem and what to do. An error keeps these
+facts as attributes, too.
 """
 
 
 class EdgeAIError(Exception):
-    """Root of the errors that edgeai foresees. Code that catches this class hides no bug."""
+    """Base class of the errors that edgeai expects. Code that catches this class hides no bug."""
 
 
 class InvalidName(EdgeAIError):
@@ -24,7 +24,7 @@ class InvalidName(EdgeAIError):
 
 
 class SettingsError(EdgeAIError):
-    """`source` says where the value came from, e.g. "flag --edge-address"."""
+    """`source` says where the value is from, for example "flag --edge-address"."""
 
     def __init__(self, source: str, problem: str) -> None:
         self.source, self.problem = source, problem
@@ -38,7 +38,7 @@ class StateError(EdgeAIError):
 
 
 class ProtocolError(EdgeAIError):
-    """`code` is the WebSocket close code to end the session with (common.wire.Close)."""
+    """`code`: the WebSocket close code that ends the session (see common.wire.Close)."""
 
     def __init__(self, code: int, problem: str) -> None:
         self.code, self.problem = code, problem
@@ -46,7 +46,7 @@ class ProtocolError(EdgeAIError):
 
 
 class Unavailable(EdgeAIError):
-    """The other side cannot answer now; the same call may succeed later."""
+    """The called part cannot answer now. The same call may succeed later."""
 
 
 class Overloaded(Unavailable):

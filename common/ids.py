@@ -1,6 +1,7 @@
-"""Identifiers that cross module borders, and the shapes they have.
+"""The types of names and identifiers that several modules use, and checks of their form.
 
-A NewType costs nothing at run time and keeps a node's name from being passed as a worker's.
+A NewType costs nothing at run time. With NewTypes mypy finds code that passes a node's name in
+place of a worker's name.
 """
 
 import re
@@ -39,8 +40,8 @@ def is_subdomain(text: str) -> bool:
 def parse_task_key(key: str) -> TaskRef:
     """Split "<plural>.<group>/<namespace>/<name>".
 
-    Raises: InvalidName when a part is missing or is no RFC 1123 name, so that a key can never
-        carry a path ("..", "/", NUL) further.
+    Raises: InvalidName if a part is missing or is no RFC 1123 name; so no part of a valid key
+        contains "..", "/" or NUL
     """
     resource, _, rest = key.partition("/")
     namespace, _, name = rest.partition("/")

@@ -1,7 +1,8 @@
-"""The labels of pods that cloud and edge both read.
+"""The pod labels that both the GlobalManager and the LocalController read.
 
-The GlobalManager writes them on every object it creates; the LocalController selects the pods of
-its node by them. A label alone binds nothing: a pod counts only with a controller chain to the job.
+The GlobalManager writes these labels on every object that it creates. The LocalController uses them
+to find the pods of its node's workers. A label alone proves nothing: a pod counts for a job only if
+the pod's controller belongs to the job.
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
-"""Structured logging: one JSON object a line on stderr, with the context bound once.
+"""Structured logging: each line on stderr is one JSON object.
 
-Called by each process's `main`. Messages are constant, data goes into fields; fields whose name
-says that they are secret, and worker secrets inside URLs, are masked before they are written.
+The `main` of each process calls `configure`. The text of a log message is constant; its data is in
+fields. Before a line is written, `mask_secrets` masks fields with names such as "token", and the
+secrets of workers in URLs.
 """
 
 import logging
@@ -10,14 +11,14 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any, Final, Literal, TextIO
 
-# structlog loads rich where it is installed, 3 MiB, to draw tracebacks; JSON has no use for it.
+# structlog imports rich (3 MiB) where rich is installed, to draw tracebacks. JSON needs no rich.
 _without_rich = sys.modules.setdefault("rich", None) is None  # type: ignore[arg-type]
 import structlog  # noqa: E402
 
 if _without_rich:
     del sys.modules["rich"]
 
-bind = structlog.contextvars.bound_contextvars  # with bind(node=…): every line inside carries it
+bind = structlog.contextvars.bound_contextvars  # `with bind(node=…)` adds a field to log lines
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 MASK: Final = "***"
@@ -35,7 +36,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 def mask_secrets(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """structlog processor: no secret reaches a log, whoever logs it."""
+    """A structlog processor that replaces the secrets of a log line by MASK."""
     for field, value in event.items():
         if _SECRET_FIELD.search(field):
             event[field] = MASK
@@ -45,10 +46,10 @@ def mask_secrets(
 
 
 def configure(component: str, *, level: LogLevel = "info", stream: TextIO = sys.stderr) -> None:
-    """Send this process's logs, and those of its libraries (warnings up), to `stream`.
+    """Send the logs of this process, and the warnings and errors of its libraries, to `stream`.
 
     Args:
-        component: "globalmanager", "localcontroller", …; stands in every line
+        component: a field of every line, for example "globalmanager"
     """
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
@@ -83,6 +84,6 @@ def configure(component: str, *, level: LogLevel = "info", stream: TextIO = sys.
     root.handlers[:] = [handler]
     root.setLevel(threshold)
     for library in ("aiohttp", "websockets", "asyncio", "kubernetes_asyncio"):
-        # Below WARNING the Kubernetes client prints response bodies, Secrets among them.
+        # Below level WARNING the Kubernetes client logs response bodies, also those of Secrets.
         logging.getLogger(library).setLevel(max(threshold, logging.WARNING))
     structlog.contextvars.bind_contextvars(component=component)

@@ -1,8 +1,8 @@
-"""A token bucket: so many in the long run, so many at once; it can be told to hold still.
+"""A token bucket: limits the rate of requests in the long run, and the size of a burst.
 
-The GlobalManager's Kubernetes client and event recorder wait for their turn, its edge server
-turns away who would have to. Waits on the running loop's clock; the arithmetic takes the time as
-an argument.
+In the GlobalManager, the Kubernetes client and the event recorder wait until a request may pass.
+The edge server refuses a request that would have to wait. `acquire` and `hold_for` use the clock of
+the running event loop; `reserve` and `hold` take the time as an argument.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from common.errors import Overloaded
 
 
 class TokenBucket:
-    """Lets `qps` requests a second pass, after a burst of `burst`; first come, first served.
+    """Lets a burst of `burst` requests pass, then `qps` requests a second, in their order.
 
     Args:
-        max_wait_s: who would have to wait for longer gets Overloaded instead, so that a queue of
-            waiters is bounded in time, seconds
-        what: that is limited, for Overloaded
+        max_wait_s: longest wait of a request, seconds; a request that would wait longer raises
+            Overloaded
+        what: name of the limited part, for the text of Overloaded
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class TokenBucket:
             raise ValueError(f"need qps > 0 and burst >= 1, got {qps} and {burst}")
         self._qps, self._burst, self._max_wait_s = qps, burst, max_wait_s
         self._what = what
-        self._tokens = float(burst)  # negative: promised to those who wait
+        self._tokens = float(burst)  # below 0: waiting requests took these in advance
         self._filled_at = -math.inf
         self._held_until = -math.inf
 
     def reserve(self, now: float) -> float:
-        """Take one token; the seconds after which it may be used.
+        """Take one token. Returns: seconds to wait before the request may pass.
 
-        Raises: Overloaded, and takes none, when that is beyond `max_wait_s`.
+        Raises: Overloaded if the wait exceeds `max_wait_s`; then no token is taken
         """
         if self._tokens < self._burst:
             earned = (now - self._filled_at) * self._qps
@@ -53,11 +53,11 @@ class TokenBucket:
         return wait_s
 
     def hold(self, now: float, seconds: float) -> None:
-        """Let nothing pass for so long: the server said Retry-After."""
+        """Let no request pass for `seconds`, because the server answered with Retry-After."""
         self._held_until = max(self._held_until, now + seconds)
 
     async def acquire(self) -> None:
-        """Raises: Overloaded."""
+        """Wait until one request may pass. Raises: Overloaded"""
         wait_s = self.reserve(asyncio.get_running_loop().time())
         if wait_s > 0:
             await asyncio.sleep(wait_s)

@@ -1,9 +1,9 @@
-"""The part of a session that both ends share: framing, liveness, closing. Sans-I/O.
+"""The part of a session that both ends share: frames, liveness, closing.
 
-A session takes the messages of one WebSocket and the time, and gives back events and messages;
-it never touches a socket, a clock or a log. CloudSession and EdgeSession are its two ends.
-The driver passes every message to `receive`, calls `tick` no later than `next_tick`, sends what
-`data_to_send` returns, and ends the connection when an event is Closed.
+A session takes the messages of one WebSocket and the time, and returns events and messages. It uses
+no socket, no clock and no log (sans-I/O). CloudSession and EdgeSession are the two ends of a
+session. The caller passes every message to `receive`, calls `tick` at `next_tick` or earlier, sends
+the messages of `data_to_send`, and ends the connection after the event Closed.
 """
 
 import abc
@@ -14,41 +14,41 @@ import msgspec
 from common import wire
 from common.errors import ProtocolError
 
-WINDOW: Final = 64  # frames that one side may leave unacknowledged
+WINDOW: Final = 64  # most frames of one side that wait for their acknowledgement
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Deadlines of a session, seconds on a monotonic clock."""
 
     opening_s: float = 10.0
-    """From the connection to a complete Hello/Welcome; a peer that stalls is cut."""
+    """Longest time from the connection to the end of the handshake (Hello and Welcome)."""
     beat_s: float = 15.0
     """Longest time between two frames that this side sends. KubeEdge uses the same interval."""
     silence_s: float = 40.0
-    """A peer that sends nothing for so long is gone. Two lost beats on a bad line are no harm."""
+    """A peer that sends no frame for so long counts as gone. Two beats may be lost before that."""
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """The session is over; the driver closes the connection with `code`. The last event."""
+    """The last event of a session. The caller then closes the connection with `code`."""
 
     code: int
     reason: str
 
 
 class Session(abc.ABC):
-    """One end of one connection. `now` is monotonic seconds throughout."""
+    """One end of a session. Every `now` is in seconds of a monotonic clock."""
 
     def __init__(self, *, now: float, timing: Timing) -> None:
         self._timing = timing
         self._assembler = wire.Assembler()
         self._out: list[bytes] = []
         self._opened_at = self._last_received = self._last_sent = now
-        self.is_open = False  # Hello and Welcome were exchanged
-        self.version = 0  # protocol version agreed on; 0 before that
+        self.is_open = False  # the handshake (Hello and Welcome) is complete
+        self.version = 0  # protocol version of this session; 0: not known yet
         self.closed: Closed | None = None
 
     def receive(self, data: bytes, now: float) -> list[msgspec.Struct]:
-        """Events caused by one message. Never raises: a bad message closes the session."""
+        """Take one message. Returns: its events. A bad message only closes the session."""
         if self.closed is not None:
             return []
         self._last_received = now
@@ -59,7 +59,7 @@ class Session(abc.ABC):
             return [self.close(error.code, str(error))]
 
     def tick(self, now: float) -> list[msgspec.Struct]:
-        """Events of the time alone. A silent peer ends the session; an idle side sends a Beat."""
+        """Close the session of a silent peer; send a Beat if this side is idle. Returns: events"""
         if self.closed is not None:
             return []
         if not self.is_open and now >= self._opened_at + self._timing.opening_s:
@@ -71,14 +71,14 @@ class Session(abc.ABC):
         return []
 
     def next_tick(self) -> float:
-        """Latest time of the next call of `tick`."""
+        """The latest time at which the caller must call `tick` again."""
         silence = self._last_received + self._timing.silence_s
         if not self.is_open:
             return min(silence, self._opened_at + self._timing.opening_s)
         return min(silence, self._last_sent + self._timing.beat_s)
 
     def data_to_send(self, now: float) -> list[bytes]:
-        """Messages to write, oldest first; each is handed out once."""
+        """The messages to send now, oldest first. Each message is returned once."""
         self._flush()
         out, self._out = self._out, []
         if out:
@@ -86,14 +86,14 @@ class Session(abc.ABC):
         return out
 
     def close(self, code: int, reason: str) -> Closed:
-        """End the session from this side; idempotent, the first reason stays."""
+        """End the session from this side. Later calls return the result of the first call."""
         if self.closed is None:
             self.closed = Closed(code, reason)
             self._out.clear()
         return self.closed
 
     def acknowledge(self, seq: int, *, refused: str = "") -> None:
-        """Say that what the peer sent as `seq` is durable here, or why it never will be."""
+        """Tell the peer that this side holds frame `seq` durably, or why this side refuses it."""
         self._send(wire.Ack(seq, refused[:1024]))
 
     def _send(self, frame: wire.AnyFrame) -> None:
@@ -106,7 +106,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def _handle(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
-        """Events of one frame. Raises: ProtocolError"""
+        """Handle one frame. Returns: its events. Raises: ProtocolError"""
 
     @abc.abstractmethod
     def _flush(self) -> None:

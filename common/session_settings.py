@@ -1,4 +1,4 @@
-"""The settings of a session, the same on both ends; both settings structs inherit them."""
+"""The settings of a session, which GlobalManager and LocalController both have."""
 
 from typing import Annotated
 

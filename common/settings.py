@@ -1,12 +1,13 @@
 """Reads a component's settings: flags > environment > YAML file > default.
 
-A component declares one frozen msgspec.Struct; each field is Annotated with a Setting that gives
-its meaning, and its environment variable where that is not EDGEAI_<FIELD>. From that struct come
-the flags (`edge_address` → `--edge-address`), the YAML keys (`edgeAddress`), `--help`, and
-docs/configuration.md. Unknown flags and keys are errors that suggest the nearest known one.
+A component declares its settings as the fields of one frozen msgspec.Struct. Each field is
+Annotated with a Setting, which gives the meaning of the field, and the name of its environment
+variable if this name is not EDGEAI_<FIELD>. The struct defines the flags (`edge_address` →
+`--edge-address`), the YAML keys (`edgeAddress`), `--help` and docs/configuration.md. An unknown
+flag or key is an error that suggests the most similar known name.
 
-A value is given in a flag or variable as text: numbers and booleans as YAML writes them, lists
-as comma-separated items, maps as comma-separated `key=value`.
+A flag or variable has its value as text: numbers and booleans as in YAML, a list as comma-separated
+items, a map as comma-separated `key=value`.
 """
 
 import argparse
@@ -28,18 +29,18 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What a field of a settings struct means, in the words of --help; unit included."""
+    """The meaning of one setting. `help` is its text in --help, and includes the unit."""
 
     help: str
     env: str = ""
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One setting in all its spellings."""
+    """One setting, with its name as a field, a flag, a variable and a YAML key."""
 
-    name: str  # of the struct's field: edge_address
+    name: str  # name of the struct's field, for example edge_address
     type: Any
-    default: Any  # msgspec.NODEFAULT when it must be given
+    default: Any  # msgspec.NODEFAULT: the setting is required
     setting: Setting
 
     @property
@@ -60,7 +61,7 @@ class Field(msgspec.Struct, frozen=True):
         return self.default is msgspec.NODEFAULT
 
     def type_text(self) -> str:
-        """The type as people write it: "number", "list", "ws | wss"."""
+        """The type in words for people, for example "number", "list", "ws | wss"."""
         given = _without_none(self.type)
         if get_origin(given) is typing.Literal:
             return " | ".join(map(str, get_args(given)))
@@ -71,7 +72,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def _without_none(type_: Any) -> Any:
-    """Path of `Path | None`: None is a setting that was not given, and nobody writes it."""
+    """`Path` for `Path | None`. None means that the setting is not given; no user can write it."""
     if isinstance(type_, types.UnionType):
         (type_,) = (each for each in get_args(type_) if each is not types.NoneType)
     return type_
@@ -99,17 +100,17 @@ def load(
     env: Mapping[str, str],
     description: str = "",
 ) -> S:
-    """Settings of one process.
+    """Read the settings of one process.
 
-    Args: argv without the program's name; env usually os.environ
-    Raises: SettingsError naming flag, variable or key; SystemExit(0) for --help
+    Args: argv: without the program's name; env: usually os.environ
+    Raises: SettingsError, which names the flag, variable or key; SystemExit(0) for --help
     """
     fields = fields_of(type_)
     flags = _parse_flags(fields, prog, argv, description)
     config = flags.pop("config", None) or env.get("EDGEAI_CONFIG", "")
     values = _from_file(fields, Path(config)) if config else {}
     for field in fields:
-        # An empty variable is what a manifest leaves where it sets nothing.
+        # An empty variable counts as not set: some manifests set unused variables to "".
         if env.get(field.env):
             values[field.name] = _parse(field, env[field.env], f"environment {field.env}")
         if field.name in flags:
@@ -125,7 +126,7 @@ def load(
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and leaves the exit to the caller."""
+    """Raises SettingsError for a wrong command line, where argparse would end the process."""
 
     def error(self, message: str) -> NoReturn:
         raise SettingsError("command line", message)
@@ -159,7 +160,7 @@ def _suggest(word: str, known: Sequence[str]) -> str:
 
 
 def _from_file(fields: Sequence[Field], path: Path) -> dict[str, Any]:
-    import yaml  # only now, for a process without a file needs none of its 1 MiB
+    import yaml  # here, because yaml takes 1 MiB, and only a file needs it
 
     source = f"configuration file {path}"
     try:
@@ -210,7 +211,7 @@ def _decode_path(type_: type, value: Any) -> Any:
 
 
 def split_address(text: str, source: str) -> tuple[str, int]:
-    """ "host:port" or "[v6]:port" as (host, port). Raises: SettingsError naming `source`."""
+    """Split "host:port" or "[v6]:port" into (host, port). Raises: SettingsError naming `source`"""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isdecimal() and int(port) <= 65535):
         raise SettingsError(source, f"{text!r} is no HOST:PORT, port 0-65535")
@@ -218,7 +219,7 @@ def split_address(text: str, source: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host`, a name or an address, is this machine alone."""
+    """Whether `host`, a name or an IP address, is a loopback address of this machine."""
     if host == "localhost":
         return True
     try:

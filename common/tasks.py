@@ -1,10 +1,11 @@
-"""asyncio.TaskGroup without a defect that Python has before 3.13.
+"""A TaskGroup that works around a defect of asyncio.TaskGroup in Python before 3.13.
 
-Used in place of asyncio's class everywhere. When a task of a group fails while the group waits for
-its tasks, Python before 3.13 cancels the waiting task and never takes this cancellation back
-(`cancelling()` stays 1). With the asyncio.timeout of 3.11.0 to 3.11.3 (Debian 12 has 3.11.2) the
-next timeout of that task raises CancelledError instead of TimeoutError, and the task ends as if
-somebody had cancelled it. A real cancellation of the waiting task in that moment is lost.
+All modules use this class in place of asyncio's. The defect: if a task of a group fails while the
+group waits for its tasks, Python cancels the waiting task and never takes this cancellation back,
+so `cancelling()` of the waiting task stays 1. With asyncio.timeout of Python 3.11.0 to 3.11.3
+(Debian 12 has 3.11.2) the next timeout of the waiting task then raises CancelledError instead of
+TimeoutError, and the task ends as if it had been cancelled. A real cancellation of the waiting task
+at the same moment is lost.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ _TAKES_IT_BACK: Final = sys.version_info >= (3, 13)
 
 
 class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
-    """Like asyncio's. A cancellation from outside is never lost; the group's own is taken back."""
+    """Like asyncio.TaskGroup, but the group takes back its own cancellation and loses no other."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -40,7 +41,7 @@ class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
             raise
 
     def _take_back(self, *, in_body: bool) -> None:
-        """Raises: CancelledError when the group's own request was not the only one"""
+        """Take back the group's own cancellation. Raises: CancelledError if there was another"""
         assert self._task is not None
         if self._parent_cancel_requested and not in_body:  # type: ignore[attr-defined]
             self._task.uncancel()

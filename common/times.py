@@ -1,7 +1,7 @@
-"""Times as Kubernetes writes them: RFC 3339 in UTC.
+"""Writes and reads times as Kubernetes does: RFC 3339 in UTC.
 
-Used by every package that stamps, prints or reads a time. Components take `now` as a parameter, so
-that tests can pass a clock of their own.
+All packages write and read times with this module. Components take `now` as a parameter, so that
+tests can pass their own clock.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def utc_now() -> datetime:
 def rfc3339(
     moment: datetime, timespec: Literal["seconds", "milliseconds", "microseconds"] = "seconds"
 ) -> str:
-    """As in metadata.creationTimestamp: in UTC with `Z`; what is finer than `timespec` is cut off.
+    """The time as in metadata.creationTimestamp: UTC with `Z`, cut to the unit `timespec`.
 
     Args: moment: with a time zone
     """
@@ -26,19 +26,19 @@ def rfc3339(
 
 
 def micro_time(moment: datetime) -> str:
-    """As in the renewTime of a Lease: Kubernetes' MicroTime has always six digits."""
+    """The time as in renewTime of a Lease: a MicroTime of Kubernetes always has six digits."""
     return rfc3339(moment, "microseconds")
 
 
 def parse(text: str) -> datetime:
     """Read an RFC 3339 time, with or without a fraction. The result is in UTC.
 
-    Raises: ValueError where `text` is no time, or has no time zone, which RFC 3339 demands
+    Raises: ValueError if `text` is no time, or has no time zone, which RFC 3339 demands
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
     try:
         return moment.astimezone(UTC)
-    except OverflowError as error:  # the first or last hours of the calendar, in another zone
+    except OverflowError as error:  # year 1 or 9999: in UTC outside the calendar
         raise ValueError(f"{text!r} is out of range") from error

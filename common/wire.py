@@ -1,12 +1,13 @@
-"""The frames between GlobalManager and LocalController, and their bytes.
+"""The frames between GlobalManager (GM) and LocalController (LC), and their encoding.
 
-WebSocket subprotocol `edgeai.v1`; one frame is one binary message, a msgpack map whose "frame"
-names its type. A frame beyond MAX_FRAME_BYTES travels as Chunks. `body` is msgpack inside `bin`:
-a router of frames never decodes it. docs/protocol.md shows the frames in a conversation.
+The WebSocket subprotocol is `edgeai.v1`. One frame is one binary message: a msgpack map whose field
+"frame" names the type of the frame. A frame larger than MAX_FRAME_BYTES is sent as several Chunks.
+The field `body` is msgpack inside a `bin` value, so code that only forwards frames need not decode
+the body. docs/protocol.md shows the frames of an example conversation.
 
-Unknown fields are ignored, so a peer one version ahead can add some; everything else that is
-not exactly as declared here is a ProtocolError. Decoding is typed and single-pass, so a hostile
-frame builds no objects (docs/decisions/0001).
+The decoder ignores unknown fields, so a newer peer can add fields. Any other difference from the
+declarations in this module is a ProtocolError. Decoding is typed and takes one pass, so a hostile
+frame creates no other objects (docs/decisions/0001).
 """
 
 import enum
@@ -19,9 +20,9 @@ from common.errors import ProtocolError
 from common.ids import TaskKey, Uid, WorkerName
 
 SUBPROTOCOL: Final = "edgeai.v1"
-VERSIONS: Final = (1,)  # protocol versions this build speaks; docs/protocol.md: how to add one
+VERSIONS: Final = (1,)  # protocol versions of this build; docs/protocol.md says how to add one
 MAX_FRAME_BYTES: Final = 256 * 1024
-MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # of a chunked frame; Kubernetes caps objects at 1.5 MiB
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # of a chunked frame; Kubernetes objects have 1.5 MiB
 CHUNK_BYTES: Final = MAX_FRAME_BYTES - 1024  # leaves room for the Chunk's own fields
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
@@ -37,24 +38,24 @@ class Close(enum.IntEnum):
     TOO_BIG = 1009
     REPLACED = 4001  # a newer session of the same node took over
     PROTOCOL = 4002  # the peer broke the protocol
-    REVOKED = 4003  # the credential is no longer good
-    TIMEOUT = 4008  # the peer was silent, or did not read, beyond the deadline
-    STALE_EPOCH = 4009  # the GlobalManager has been succeeded by a newer one
+    REVOKED = 4003  # the credential is not valid any more
+    TIMEOUT = 4008  # the peer sent nothing, or read nothing, until the deadline
+    STALE_EPOCH = 4009  # another GlobalManager has a larger epoch
 
 
 class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower):
-    """Root of all frames."""
+    """Base class of all frames."""
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """What a LocalController holds of one task. A re-created object has another `uid`."""
+    """The version of a task that a LocalController holds. A re-created job has another `uid`."""
 
     uid: ShortText
     version: Count
 
 
 class Hello(Frame, frozen=True):
-    """LC → GM, first frame. `instance` is random and new once the node's ledger was lost."""
+    """LC → GM: the first frame. `instance` is the ledger's random id; a new ledger has a new id."""
 
     versions: Annotated[list[int], msgspec.Meta(min_length=1, max_length=16)]
     instance: ShortText
@@ -62,7 +63,7 @@ class Hello(Frame, frozen=True):
 
 
 class Welcome(Frame, frozen=True):
-    """GM → LC, the answer. `epoch` is the GM's fencing epoch: an LC refuses to go back."""
+    """GM → LC: the answer to Hello. The LC refuses an `epoch` smaller than one that it has seen."""
 
     version: int
     epoch: Count
@@ -70,7 +71,7 @@ class Welcome(Frame, frozen=True):
 
 
 class Assign(Frame, frozen=True):
-    """GM → LC: hold this version of a task."""
+    """GM → LC: the LC must hold this version of a task."""
 
     seq: Seq
     key: TaskKey
@@ -80,7 +81,7 @@ class Assign(Frame, frozen=True):
 
 
 class Withdraw(Frame, frozen=True):
-    """GM → LC: hold this task no longer."""
+    """GM → LC: the LC must drop this task."""
 
     seq: Seq
     key: TaskKey
@@ -88,14 +89,14 @@ class Withdraw(Frame, frozen=True):
 
 
 class Synced(Frame, frozen=True):
-    """GM → LC: `keys` is the whole desired set; what is held and not named is withdrawn."""
+    """GM → LC: `keys` is the whole desired set. The LC drops tasks that `keys` does not name."""
 
     seq: Seq
     keys: list[TaskKey]
 
 
 class Report(Frame, frozen=True):
-    """LC → GM: the latest state of a worker. `attempt` counts the worker's incarnations."""
+    """LC → GM: the latest state of a worker. `attempt` grows when the worker's process restarts."""
 
     seq: Seq
     uid: Uid
@@ -105,7 +106,7 @@ class Report(Frame, frozen=True):
 
 
 class Ack(Frame, frozen=True):
-    """Both ways: frame `seq` is durable on this side, or `refused` says why it never will be."""
+    """Both ways: this side holds frame `seq` durably, or refuses it; `refused` says why."""
 
     seq: Seq
     refused: ShortText = ""
@@ -116,7 +117,7 @@ class Beat(Frame, frozen=True):
 
 
 class Chunk(Frame, frozen=True):
-    """A piece of a frame that is too big for one message; pieces are never interleaved."""
+    """One piece of a frame that is too large for one message. No frame comes between two pieces."""
 
     data: bytes
     last: bool
@@ -129,9 +130,9 @@ _decoder: Final[msgspec.msgpack.Decoder[AnyFrame]] = msgspec.msgpack.Decoder(Any
 
 
 def encode(frame: AnyFrame) -> list[bytes]:
-    """The messages that carry `frame`: one, or several Chunks.
+    """Encode `frame` as one message, or as several Chunks.
 
-    Raises: ValueError when it is larger than MAX_MESSAGE_BYTES; the caller bounds its bodies.
+    Raises: ValueError if the frame is larger than MAX_MESSAGE_BYTES; callers limit their bodies
     """
     data = _encoder.encode(frame)
     if len(data) <= MAX_FRAME_BYTES:
@@ -147,9 +148,9 @@ def split(data: bytes, size: int) -> Iterator[Chunk]:
 
 
 def decode(data: bytes) -> AnyFrame:
-    """One message into one frame.
+    """Decode one message into one frame.
 
-    Raises: ProtocolError, with the path of the first wrong field
+    Raises: ProtocolError, which names the first wrong field
     """
     if len(data) > MAX_FRAME_BYTES:
         raise ProtocolError(Close.TOO_BIG, f"frame of {len(data)} bytes, limit {MAX_FRAME_BYTES}")
@@ -164,14 +165,14 @@ def _decode(data: bytes) -> AnyFrame:
 
 
 class Assembler:
-    """Joins Chunks; everything else passes through. Bounded by MAX_MESSAGE_BYTES."""
+    """Joins Chunks into frames of at most MAX_MESSAGE_BYTES. Returns all other frames unchanged."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._size_bytes = 0
 
     def feed(self, data: bytes) -> AnyFrame | None:
-        """The frame that `data` completes, or None while Chunks are missing.
+        """Take one message. Returns: the frame that is now complete; None: Chunks are missing.
 
         Raises: ProtocolError
         """
@@ -185,7 +186,7 @@ class Assembler:
     def _join(self, chunk: Chunk) -> AnyFrame | None:
         self._parts.append(chunk.data)
         self._size_bytes += len(chunk.data)
-        # An empty piece would grow the list without growing the size.
+        # Refuse empty pieces, which make the list of parts longer without adding to its size.
         if not chunk.data or self._size_bytes > MAX_MESSAGE_BYTES:
             raise ProtocolError(Close.TOO_BIG, f"chunks beyond {MAX_MESSAGE_BYTES} bytes, or empty")
         if not chunk.last:
@@ -199,12 +200,12 @@ class Assembler:
 
 
 def pack(body: Any) -> bytes:
-    """A body's bytes. Map order is kept, so equal bodies are equal bytes."""
+    """Encode a body. Maps keep their order, so equal bodies have equal bytes."""
     return _encoder.encode(body)
 
 
 def unpack(body: bytes, type_: type) -> Any:
-    """A body as `type_`. Raises: ProtocolError with the path of the first wrong field."""
+    """Decode a body as `type_`. Raises: ProtocolError, which names the first wrong field"""
     try:
         return msgspec.msgpack.decode(body, type=type_)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -215,9 +216,10 @@ def unpack(body: bytes, type_: type) -> Any:
 
 
 class WorkerGrant(msgspec.Struct, frozen=True, rename="camel"):
-    """Who may report as a worker: `secret_hash` = sha256 hex of the secret in its LC_SERVER.
+    """The right to report as a worker. The secret in the worker's LC_SERVER gives this right.
 
-    "" is the hash of no secret: only the LocalController itself reports as this worker.
+    `secret_hash` is the sha256 of the secret, in hex. If `secret_hash` is "", no secret gives the
+    right: only the LocalController itself reports as this worker.
     """
 
     secret_hash: str
@@ -227,10 +229,11 @@ THE_NODE_ITSELF: Final = WorkerGrant("")
 
 
 class AssignmentBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Body of Assign: what an edge must know of one task.
+    """Body of Assign: the facts about one task that the LC needs.
 
-    `spec` is the kind's own excerpt of the CR (no pod templates, no secrets); the LC looks into
-    it only in the hook of that kind, if there is one. `workers` may report from this node.
+    `spec` contains the fields of the job's spec that the kind selects, without pod templates and
+    secrets. In the LC only the hook of this kind, if there is one, reads `spec`. `workers` may
+    report from this node.
     """
 
     namespace: str
@@ -244,11 +247,11 @@ TERMINAL: Final = frozenset({"completed", "failed"})
 
 
 class ReportBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Body of Report: newest state of a worker, totals over all its incarnations.
+    """Body of Report: the newest state of a worker, with totals over all its attempts.
 
-    `phase` is what the worker does ("inference"), `status` how it is. The LC says "lost" of one
-    that fell silent or died without a report; `reason` says which of these. `task_info` is the
-    proposal's taskInfo: numbers by name; `details` any further text.
+    `phase` names the worker's current work, for example "inference". The LC sets `status` to "lost"
+    if the worker became silent, or died without a last message; `reason` says which. `task_info`
+    has numbers by name (taskInfo of the proposal). `details` has texts by name.
     """
 
     phase: str = ""
@@ -256,4 +259,4 @@ class ReportBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     reason: str = ""
     task_info: dict[str, float | int] = {}
     details: dict[str, str] = {}
-    observed_at: str = ""  # RFC 3339, node's clock; for people, never compared
+    observed_at: str = ""  # RFC 3339, the node's clock; for people only

@@ -18,7 +18,7 @@ DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the G
 
 
 def _import_aiohttp_without_cas() -> None:
-    """Import aiohttp while it cannot find the CAs of the system: it would load them twice, 2 MiB.
+    """Import aiohttp without the CAs of the system, because it would load them twice (2 MiB).
 
     The modules that use TLS load the CAs themselves.
     """

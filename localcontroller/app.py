@@ -1,7 +1,7 @@
 """Builds a LocalController from its settings, runs it, and stops its parts in order.
 
-Only this module starts and joins the long-running asyncio tasks of the process. `__main__` calls
-it, and so do tests that run a whole LocalController in their own event loop.
+Only this module starts and joins the long-running asyncio tasks of the process. `__main__` and
+tests that run a whole LocalController in their own event loop call `app`.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ async def run_until_signalled(settings: Settings) -> None:
 
 
 async def run(settings: Settings, stop: asyncio.Event, *, may_restart: bool = False) -> None:
-    """Run until `stop`.
+    """Run the LocalController until `stop` is set.
 
     Args: may_restart: raise RestartNeeded after a migration, before any part runs
     Raises: SettingsError, StateError, CredentialLost, RestartNeeded
@@ -191,7 +191,7 @@ def http_server(
 
 
 def _without_request(record: logging.LogRecord) -> bool:
-    """Remove the error of a malformed request from the log: it quotes the URL with the secret."""
+    """Remove a malformed request's error from the log: the error quotes the URL with its secret."""
     if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
         record.exc_info = None
     return True

@@ -10,7 +10,7 @@ COMMIT_BUCKETS_S: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
 
 class Metrics:
-    """The metrics in their own registry: two LocalControllers in one test must not share one."""
+    """The metrics in their own registry, because a test may run several LocalControllers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

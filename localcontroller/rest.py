@@ -1,8 +1,8 @@
-"""The read-only REST API of a LocalController, for people and probes on the node. Loopback only.
+"""The read-only REST API of a LocalController, for people and probes on the node.
 
-No answer contains a secret or the hash of a secret. `/healthz` answers 200 while the process needs
-no restart for a lost credential; `/readyz` answers 200 while the ledger works. Both work without
-the cloud.
+The API listens on loopback only. No answer contains a secret or the hash of a secret. `/healthz`
+answers 503 if the process needs a restart because its credential is lost, and else 200. `/readyz`
+answers 200 while the ledger works. Both probes work without the cloud.
 """
 
 from typing import Any

@@ -177,7 +177,7 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
     expected = " or ".join(f"{scheme}://HOST:PORT" for scheme in schemes)
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a property that raises
+        _ = parts.port  # raises ValueError for a wrong port
     except ValueError as error:
         raise _settings_error(name, f"{url!r} is no URL: {error}; expected {expected}") from error
     if parts.scheme not in schemes or not parts.hostname:

@@ -1,1 +1,1 @@
-"""Hooks: work that the LocalController itself does for the tasks of one kind, as for Datasets."""
+"""Hooks: work that the LocalController itself does for the tasks of one kind, such as Dataset."""

@@ -32,11 +32,11 @@ from localcontroller.hooks.sources import (
 )
 
 if TYPE_CHECKING:
-    from obstore import GetOptions  # obstore has these only for type checkers
+    from obstore import GetOptions  # obstore defines these types for type checkers only
     from obstore.store import S3Config
 
 RETRIES: Final = 2
-_BUCKET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # and older names
+_BUCKET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # older names, too
 _MAX_PROBLEM_CHARS: Final = 300
 
 
@@ -118,7 +118,7 @@ class BucketSource:
             if page is None:
                 break
             below = (each for each in page if each["path"] != self._path)
-            for each in below:  # ordered by key
+            for each in below:  # the page is ordered by key
                 # Some tools create an empty object "dir/" for a directory, and obstore removes its
                 # "/". Such an object does not count if the next object is below it.
                 is_in_empty = bool(empty) and each["path"].startswith(f"{empty}/")
@@ -130,7 +130,7 @@ class BucketSource:
 
 
 def _bucket_and_key(url: str) -> tuple[str, str]:
-    """Bucket, and key or prefix. Raises: SourceError"""
+    """Split the URL into the bucket, and the key or prefix. Raises: SourceError"""
     parts = urlsplit(url)
     bucket = parts.netloc.rpartition("@")[2]
     if not _BUCKET_NAME.fullmatch(bucket):

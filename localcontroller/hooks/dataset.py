@@ -1,9 +1,9 @@
 """The Dataset hook: counts the samples of each Dataset on this node, and reports the number.
 
 Started by `app`. The hook checks a Dataset when the GlobalManager assigns it, and then once in each
-period. A check reads only changed content, and only a changed result makes a new report. The report
-is that of a worker with the Dataset's name. The LocalController itself is this worker: no secret
-gives the right to report as it. If a source fails, the report names the problem. Neither a failed
+period. A check reads only changed content, and only a changed result makes a new report. The
+LocalController sends this report as a worker with the Dataset's name. No secret gives the right to
+report as this worker. If a source fails, the report names the problem. Neither a failed
 nor a slow source stops the checks of the other Datasets.
 """
 
@@ -122,7 +122,7 @@ def _check_node_path(url: str) -> None:
 class DatasetHook:
     """Watches all Datasets of this node.
 
-    Args: pause: waits for the given seconds: a period between checks, or timeouts.slot_s
+    Args: pause: sleeps for the given seconds: between two checks, or for timeouts.slot_s
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class DatasetHook:
         self._slow_slots = asyncio.Semaphore(MAX_CHECKS)  # for Datasets whose last check was slow
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         timeouts = self._timeouts
         threads = SourceThreads(MAX_CHECKS, timeouts)
         async with new_http_session(timeouts) as session, TaskGroup() as group:
@@ -150,7 +150,7 @@ class DatasetHook:
             await self._follow_ledger(group, factory)
 
     async def _follow_ledger(self, group: TaskGroup, factory: SourceFactory) -> None:
-        """Watch the Datasets that the ledger holds, and no others, whenever the ledger changes."""
+        """After each change of the ledger, watch exactly the Datasets that the ledger holds."""
         while True:
             view = self._ledger.view
             try:
@@ -200,10 +200,10 @@ class DatasetHook:
             dataset.is_slow = not check.done()
 
     async def _report(self, dataset: "HeldDataset") -> None:
-        """Record the result of the last check, until the ledger takes or refuses it.
+        """Try to record the result of the last check until the ledger takes or refuses the result.
 
-        Called after each check, also after one that changed nothing. The ledger writes only changed
-        results, and only the ledger knows whether the task has left the node and come back since.
+        The hook calls this after each check, even if the result has not changed. The ledger writes
+        only changed results, and only the ledger knows whether the task left the node and returned.
         """
         while True:
             try:
@@ -242,7 +242,7 @@ class HeldDataset:
             self._problem = error
         except Utf16Content as error:
             self._problem = SourceError("Unreadable", f"spec.url: {error}")
-        except Exception as error:  # one failed Dataset must not end the checks of the others
+        except Exception as error:  # one failed Dataset must not end the checks of other Datasets
             log.exception("dataset check failed", task=self.key)
             self._problem = SourceError("InternalError", type(error).__name__)
         self._log()
@@ -256,7 +256,7 @@ class HeldDataset:
         return self._factory.create(body.namespace, spec)
 
     def message(self) -> WorkerMessage:
-        """The result of the last check. The ledger ignores a change of updateTime alone."""
+        """The last check's result as a message. The ledger ignores a change of updateTime alone."""
         now = times.rfc3339(times.utc_now())
         details = {"generation": str(self._task.held.version), UPDATE_TIME: now}
         if self._problem is None:
@@ -269,7 +269,7 @@ class HeldDataset:
         )
 
     def _log(self) -> None:
-        """Log the result of a check, if it differs from the result before."""
+        """Log the result of a check if it differs from the last logged result."""
         outcome = self._samples if self._problem is None else self._problem.message
         if outcome == self._logged:
             return

@@ -1,11 +1,11 @@
 """A file or a directory of the node as the source of a Dataset.
 
-Reading runs in turns on a few threads, so that a huge file leaves threads for other Datasets. Only
-regular files are opened: reading a pipe or a device could block for ever.
+Reading runs in turns on a few threads, so that a huge file leaves threads for other Datasets. The
+source opens only regular files, because reading a pipe or a device could block for ever.
 
-Symbolic links are resolved as on the node, although this process may see the node's root in another
-directory. A person who replaces a link at the right moment can make the LocalController count
-another file, but learns only the number of its samples.
+This process may see the node's root in another directory. Even then a symbolic link leads to the
+same file as on the node. A person who replaces a link at the right moment can make the
+LocalController count another file, but learns only the number of its samples.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _PROBLEMS: Final[dict[type[OSError], tuple[str, str]]] = {
 
 
 class FileFingerprint(NamedTuple):
-    """Changes when somebody writes to the file or replaces it."""
+    """Facts about a file. They change if the file is written or replaced."""
 
     device: int
     inode: int
@@ -52,7 +52,7 @@ class FileContent(NamedTuple):
 
     samples: int
     fingerprint: FileFingerprint | None = None
-    """None: a directory; its files are counted in each check."""
+    """None: the content is a directory, and each check counts its files again."""
 
 
 class PathSource:
@@ -120,7 +120,7 @@ class PathSource:
     def _count_samples(self, path: Path) -> Generator[None, None, FileContent]:
         counter = file_sample_counter(self._format, self._url)
         with open_without_waiting(path) as file:
-            # Taken before reading: a write during the reading changes the fingerprint.
+            # Before reading, so that the next check notices a write during the reading.
             fingerprint = _fingerprint(os.fstat(file.fileno()))
             while chunk := file.read(CHUNK_BYTES):
                 counter.feed(chunk)
@@ -173,7 +173,7 @@ def count_files(root: Path) -> Generator[None, None, int]:
 
 
 def _directory_entries(directory: str) -> Iterator[os.DirEntry[str]]:
-    """The entries of a directory; none if the directory was deleted since it was listed."""
+    """The entries of a directory; no entry if the directory was deleted after it was found."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as found:
         yield from found
 

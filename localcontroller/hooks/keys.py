@@ -33,10 +33,10 @@ class BucketKeys(msgspec.Struct, frozen=True):
 class BucketKeyDirectory:
     """The keys of this node: files `<root>/<namespace>/<credentialName>/<file>`.
 
-    Or `<root>/<namespace>.<credentialName>.<file>`, because a mounted Secret has no directories.
-    This name is unique: neither a namespace nor `<file>` contains a dot.
+    A file `<root>/<namespace>.<credentialName>.<file>` comes first, because a mounted Secret has no
+    directories. This name is unique: neither a namespace nor `<file>` contains a dot.
 
-    Args: root: None: this node has no keys
+    Args: root: the directory of the keys; None: this node has no keys
     """
 
     def __init__(self, root: Path | None) -> None:
@@ -80,6 +80,6 @@ def _read_key(file: Path, *, is_optional: bool = False) -> str:
         problem = error.strerror
     except OSError as error:
         problem = error.strerror
-    except UnicodeDecodeError:  # not chained: the error quotes the content
+    except UnicodeDecodeError:  # no `from error`: the error quotes the content
         problem = "it is not ASCII"
     raise SourceError("NoCredential", f"spec.credentialName: {file} on this node: {problem}")

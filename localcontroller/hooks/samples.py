@@ -1,4 +1,4 @@
-"""Counts the samples in the content of a Dataset, by its format. Pure; memory does not grow.
+"""Counts the samples in the content of a Dataset, by its format. Pure, in constant memory.
 
 The sources of Datasets feed the content to a counter, chunk by chunk, on any thread. A sample is
 the same as for the readers of the worker libraries:
@@ -18,10 +18,11 @@ from common.errors import EdgeAIError
 CHUNK_BYTES: Final = 256 * 1024  # size of the chunks that sources read
 
 _BOM: Final = b"\xef\xbb\xbf"
-_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # UTF-8 text never begins with these
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # UTF-8 text never begins so
 _LINE_WITH_TEXT: Final = re.compile(rb"[^\s][^\n]*")
-# A quote that opens a field. Skips quoted fields without a comma or newline, as most are: they
-# cannot be taken for several fields, and skipping them is ten times as fast.
+# A quote that opens a field. The pattern skips a quoted field without a comma or newline, which
+# cannot look like several fields. Most quoted fields are such fields, and skipping them makes
+# counting ten times as fast.
 _OPENING_QUOTE: Final = re.compile(rb'[,\r\n]"(?![^",\r\n]*"[,\r\n])')
 
 
@@ -43,7 +44,7 @@ class SampleCounter(Protocol):
 
 
 class LineCounter:
-    """Counts lines, as bufio.ScanLines and str.readlines do: LF or the end ends a line."""
+    """Counts lines, as bufio.ScanLines and str.readlines do: LF or the end of the text ends one."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -56,11 +57,11 @@ class LineCounter:
 
 
 class TextLineCounter:
-    """Counts lines that are not only white space."""
+    """Counts the lines that have text, not only white space."""
 
     def __init__(self) -> None:
         self.samples = 0
-        self._has_text = False  # the last line has text and so was counted
+        self._has_text = False  # the last line has text and is already counted
 
     def feed(self, chunk: bytes) -> None:
         start = 0
@@ -86,7 +87,7 @@ class CsvRecordCounter:
     def __init__(self) -> None:
         self._records = TextLineCounter()
         self._is_quoted = False
-        self._may_open = True  # a quote as the next byte begins or continues a quoted field
+        self._may_open = True  # if the next byte is a quote, a quoted field begins or goes on
 
     @property
     def samples(self) -> int:
@@ -123,7 +124,7 @@ class SkipBom:
 
     def __init__(self, counter: SampleCounter) -> None:
         self._counter = counter
-        self._start: bytes | None = b""  # content that may be part of a BOM; None: after the start
+        self._start: bytes | None = b""  # first bytes, maybe part of a BOM; None: checked
 
     @property
     def samples(self) -> int:

@@ -28,24 +28,24 @@ T = TypeVar("T")
 DIRECTORY: Final = "dir"
 FORMATS: Final = (*COUNTERS, DIRECTORY)
 ENDINGS: Final = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-TURN_S: Final = 0.1  # work of one source on a thread before other sources get the thread
+TURN_S: Final = 0.1  # how long one source works on a thread before other sources get the thread
 
 
 class DatasetTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the waits of the Dataset hook, seconds."""
 
     connect_s: float = 10.0
-    """For a connection to the server of a Dataset."""
+    """Limit for connecting to the server of a Dataset."""
     silence_s: float = 60.0
     """A server that sends no byte for so long has failed."""
     total_s: float = 3600.0
-    """For one check of one source."""
+    """Limit for one check of one source."""
     bucket_retry_s: float = 30.0
-    """For all retries of one request to a bucket."""
+    """Limit for all retries of one request to a bucket."""
     slot_s: float = 10.0
     """A check that takes longer gives its slot to another check, and goes on without a slot."""
     ledger_retry_s: float = 5.0
-    """From a failed operation of the ledger to the next try."""
+    """Delay from a failed operation of the ledger to the next try."""
 
 
 DEFAULT_TIMEOUTS: Final = DatasetTimeouts()
@@ -60,7 +60,7 @@ class SourceError(EdgeAIError):
 
 
 class DatasetSource(Protocol):
-    """Where the samples of one Dataset are."""
+    """The source of one Dataset: it counts the samples."""
 
     async def count_if_changed(self) -> int | None:
         """Count the samples. None: the content has not changed since the last successful call.
@@ -73,8 +73,8 @@ class SourceThreads:
     """Runs the blocking work of the sources on threads, one call at a time for each URL.
 
     A call on storage that is gone blocks and cannot be ended. Such a call keeps its thread, but
-    gives back its slot after `slot_s`. The next call for the same URL waits for it. The process can
-    end while such a call blocks.
+    gives back its slot after `slot_s`. The next call for the same URL waits for the blocked
+    call. The process can end while such a call blocks.
 
     Args: slots: how many calls run at a time, not counting calls that gave back their slot
     """
@@ -85,7 +85,7 @@ class SourceThreads:
         self._url_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by URL
 
     async def run(self, url: str, work: Callable[[], T]) -> T:
-        """Run `work` on a thread. It goes on if the caller is cancelled. Returns: its result"""
+        """Run `work` on a thread. `work` goes on if the caller is cancelled. Returns: its result"""
         lock = self._url_locks.setdefault(url, asyncio.Lock())
         await lock.acquire()
         future: Future[T] = Future()
@@ -93,13 +93,13 @@ class SourceThreads:
         done = asyncio.wrap_future(future)
         try:
             async with self._slots:
-                # Not an Executor: the process would wait for its threads at the end.
+                # No Executor: the process would wait at its end for the threads of an Executor.
                 args = (future, work)
                 threading.Thread(target=_run_work, args=args, name="dataset", daemon=True).start()
                 await asyncio.wait({done}, timeout=self._timeouts.slot_s)
             return await done
         finally:
-            done.cancel()  # work that has not begun never begins; this releases the lock
+            done.cancel()  # `work` that has not begun never begins, and the lock is released
 
     async def in_turns(self, url: str, work: Generator[None, None, T]) -> T:
         """Run the generator `work` in turns of TURN_S. Returns: what `work` returns.
@@ -122,7 +122,7 @@ class SourceThreads:
 
 
 def _run_work(future: Future[T], work: Callable[[], T]) -> None:
-    """Runs on the thread."""
+    """Called on the thread."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -132,7 +132,7 @@ def _run_work(future: Future[T], work: Callable[[], T]) -> None:
 
 
 def _release_url_lock(lock: asyncio.Lock, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
-    """Runs on any thread."""
+    """Called on any thread."""
     with contextlib.suppress(RuntimeError):  # the event loop has ended
         loop.call_soon_threadsafe(lock.release)
 
@@ -157,7 +157,7 @@ def dataset_format(declared: str, url: str) -> str:
     name = declared.lower()
     if not name:
         parts = urlsplit(url)
-        path = parts.path if parts.scheme else url  # a file's name may have a "#" or "?"
+        path = parts.path if parts.scheme else url  # a file name may have a "#" or "?"
         return ENDINGS.get(posixpath.splitext(path)[1].lower(), "")
     if name not in FORMATS:
         raise SourceError(

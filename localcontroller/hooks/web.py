@@ -38,7 +38,7 @@ NO_FINGERPRINT: Final = HttpFingerprint("", "", "")
 
 
 def new_http_session(timeouts: DatasetTimeouts) -> aiohttp.ClientSession:
-    """The HTTP session of all WebSources."""
+    """Create the HTTP session that all WebSources share."""
     return aiohttp.ClientSession(
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(
@@ -83,7 +83,7 @@ class WebSource:
         except aiohttp.ClientPayloadError as error:
             raise SourceError("Unavailable", f"{where}: ended before its end") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # The texts of aiohttp quote the URL with its signature, so they are not used.
+            # Not the text of aiohttp's error, which quotes the URL with its signature.
             raise SourceError("Unavailable", f"{where}: {_problem_text(error)}") from error
 
     async def _get_if_changed(self, where: str) -> int | None:

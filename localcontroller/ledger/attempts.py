@@ -4,10 +4,10 @@ The ledger calls `after_message` and `after_observation` inside its transactions
 no I/O and reads no clock. Both functions return the same object if nothing changed; then the ledger
 writes nothing.
 
-A worker is one pod's part in a task. Its processes come and go; each process is one attempt. A
-count is a total of one process, so the total of the worker is the sum over its processes. Any other
-number is the value of the newest process. The message says which names are counts; a name that was
-a count once stays a count.
+A worker is one pod's part in a task. After a restart the worker has a new process; each process is
+one attempt. A count is a total of one process, so the total of the worker is the sum over its
+processes. Any other number is the value of the newest process. The message says which names are
+counts; a name that was a count once stays a count.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from common.wire import TERMINAL, ReportBody, WorkerStatus
 
 MAX_WORKER_PROCESSES: Final = 16  # kept for each worker; counts of older processes are merged
 MAX_COUNTS: Final = 32  # different names of counts, over all processes of a worker
-UPDATE_TIME: Final = "updateTime"  # differs in each message, so it alone is no change
+UPDATE_TIME: Final = "updateTime"  # changes in each message; this change alone makes no report
 
 Counts = Mapping[str, int]
 Number = int | float
@@ -37,7 +37,7 @@ class TooManyCounts(EdgeAIError):
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process of a worker says. `counts` are totals since the process started."""
+    """One message of a worker's process. `counts` are totals since the process started."""
 
     instance: str = ""
     """Identifies the process among the processes of its worker; "": the process has no name."""
@@ -46,11 +46,11 @@ class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = ""
     """The worker's own word for its current work, for example "training"."""
     status: WorkerStatus = "running"
-    """Where the process is in its life cycle."""
+    """The state of the process in its life cycle."""
     reason: str = ""
-    """Why the status is so. Only messages of the LocalController itself have a reason."""
+    """The reason for the status. Only messages of the LocalController itself have a reason."""
     heartbeat_s: float = 0.0
-    """The process promises a message at least so often, seconds; 0: no promise."""
+    """The process promises a message in each such period, seconds; 0: no promise."""
     counts: dict[str, int] = {}
     numbers: dict[str, Number] = {}
     details: dict[str, str] = {}
@@ -65,7 +65,7 @@ class WorkerProcess(msgspec.Struct, frozen=True):
 
 
 class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the LocalController knows of one worker of one task."""
+    """Everything that the LocalController knows about one worker of one task."""
 
     attempt: int = 0
     instance: str | None = None
@@ -131,12 +131,12 @@ def after_message(worker: WorkerState, message: WorkerMessage) -> WorkerState:
 
 
 def after_observation(worker: WorkerState, status: WorkerStatus, reason: str) -> WorkerState:
-    """The state of the worker after somebody else saw it: silent, dead, or running again."""
+    """The state of the worker after a watch saw the worker silent, dead, or running again."""
     if worker.is_finished or (worker.status, worker.reason) == (status, reason):
         return worker
     if status == "running" and (worker.status != "lost" or worker.heartbeat_s):
-        # A worker that is not lost needs no correction, and a worker with heartbeats must itself
-        # say that it is back.
+        # A worker that is not lost needs no correction. A worker with heartbeats must itself
+        # report that it runs again.
         return worker
     return msgspec.structs.replace(
         worker, attempt=max(worker.attempt, 1), status=status, reason=reason
@@ -161,7 +161,7 @@ def _with_new_process(worker: WorkerState, message: WorkerMessage) -> WorkerStat
 
 
 def _disproves_end(worker: WorkerState, message: WorkerMessage) -> bool:
-    """Whether `message` shows that the process still runs, though it was observed to have ended.
+    """Whether `message` shows that the process still runs, although a watch saw its end.
 
     A message without a heartbeat promise proves nothing: the process may have ended after it.
     """
@@ -208,15 +208,16 @@ def _is_stale(process: WorkerProcess, message: WorkerMessage) -> bool:
 
 
 def _is_unnamed_successor(worker: WorkerState, message: WorkerMessage) -> bool:
-    """Whether `message` is from a new process that has no name, as the process before it.
+    """Whether `message` is from a new process, where neither the new nor the old one has a name.
 
-    The message shows it by coming after the end of the process before, or by smaller counts.
+    The process is new if the message comes after the end of the old process, or if the message has
+    smaller counts.
     """
     if message.instance:
         return False
     if worker.is_finished and worker.reason:
         return True
-    if message.sequence is not None:  # smaller counts may be of a message that came late
+    if message.sequence is not None:  # a message that came late may have smaller counts, too
         return False
     is_restarted = worker.is_finished and message.status == "running"
     return is_restarted or _counts_fell(worker.processes[message.instance].counts, message.counts)

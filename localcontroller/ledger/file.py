@@ -1,9 +1,9 @@
 """The ledger's file: opens it, locks it, replaces it when damaged, and keeps a disk reserve.
 
-Only the writer's thread uses a LedgerFile; before, `Ledger.open` opens it on a thread. A commit is
-durable: WAL with synchronous=FULL is asserted, and the directory is synced when the file is new.
-One process owns the directory (flock), so the connection keeps its lock on the file and needs no
-shared memory file. The directory contains:
+`Ledger.open` opens a LedgerFile on a thread; after that only the writer's thread uses the
+LedgerFile. A commit is durable: the module checks that SQLite uses WAL with synchronous=FULL, and
+syncs the directory after it opens the file. One process owns the directory (flock), so the
+connection keeps its lock on the file and needs no shared memory file. The directory contains:
 
     lock             flock of the LocalController that uses the directory
     ledger.db, -wal  the ledger and its write-ahead log
@@ -31,7 +31,7 @@ T = TypeVar("T")
 LedgerOperation = Callable[[LedgerTables], Any]
 
 LEDGER: Final = "ledger.db"
-MAX_DAMAGED: Final = 3  # damaged ledgers that are kept: the newest
+MAX_DAMAGED: Final = 3  # so many damaged ledgers are kept, the newest
 WAL_PAGES: Final = 256  # pages between checkpoints; keeps the log near WAL_BYTES
 WAL_BYTES: Final = 1024 * 1024
 
@@ -57,7 +57,7 @@ def _sqlite_code(error: BaseException) -> int:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the disk has no space. For a full quota SQLite says IOERR_WRITE instead of FULL."""
+    """Whether the disk has no space. For a full quota SQLite has IOERR_WRITE instead of FULL."""
     code = _sqlite_code(error)
     return code & _SQLITE_PRIMARY == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
 
@@ -80,7 +80,7 @@ class LedgerFile:
         self._reserve = DiskReserve(directory / "reserve", reserve_bytes)
         self._lock_fd = _lock_state_dir(directory)
         self._db: sqlite3.Connection | None = None
-        self.was_updated = False  # a migration ran, for which sqlite-utils was loaded
+        self.was_updated = False  # opening ran a migration, which loads sqlite-utils
         try:
             self._open_or_replace()
         except BaseException:
@@ -199,7 +199,7 @@ class LedgerFile:
 
     def _close_database(self) -> None:
         if self._db is not None:
-            with contextlib.suppress(sqlite3.Error):  # the checkpoint on closing may hit the damage
+            with contextlib.suppress(sqlite3.Error):  # the closing checkpoint may fail
                 self._db.close()
             self._db = None
 
@@ -218,7 +218,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _result_or_error(operation: LedgerOperation, tables: LedgerTables) -> Any:
-    """An operation raises EdgeAIError only before its first write, so the batch can go on."""
+    """Run one operation. An EdgeAIError comes before its first write, so the batch can go on."""
     try:
         return operation(tables)
     except EdgeAIError as error:
@@ -226,7 +226,7 @@ def _result_or_error(operation: LedgerOperation, tables: LedgerTables) -> Any:
 
 
 def _inodes(path: Path) -> tuple[int | None, ...]:
-    """Inodes of ledger and log. They change when somebody removes or replaces a file."""
+    """The inodes of ledger and log. They change if one of these files is removed or replaced."""
     return tuple(_inode(file) for file in (path, path.with_name(f"{path.name}-wal")))
 
 
@@ -298,7 +298,7 @@ def _lock_state_dir(directory: Path) -> int:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Sync the directory: a new file survives a power cut only if its directory entry does."""
+    """Sync the directory: a new file survives a power cut only with its directory entry."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -307,7 +307,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename the ledger and its log to a new number; delete the oldest beyond MAX_DAMAGED."""
+    """Give the damaged ledger and its log new names. Keep the newest MAX_DAMAGED such ledgers."""
     taken = sorted(
         int(suffix)
         for file in path.parent.glob(f"{path.name}.damaged-*")

@@ -40,10 +40,10 @@ class RecordedMessage(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """Made by `open`. A ledger belongs to the event loop on which it was opened."""
+    """Create a ledger with `open`. It belongs to the event loop in which it was opened."""
 
     def __init__(self, file: LedgerFile, view: LedgerView, *, now: times.Clock) -> None:
-        self.view = view  # as of the newest commit
+        self.view = view  # the state after the newest commit
         self.on_commit: Callable[[LedgerCommit], None] | None = None  # set by `app`, for metrics
         self._file = file
         self._now = now
@@ -74,7 +74,7 @@ class Ledger:
 
     @property
     def was_updated(self) -> bool:
-        """Whether a migration ran, for which a large library was loaded."""
+        """Whether opening the ledger ran a migration, which loads a large library."""
         return self._file.was_updated
 
     @property
@@ -93,7 +93,7 @@ class Ledger:
     async def apply(self, frames: Sequence[CloudFrame]) -> list[str]:
         """Apply frames of the GlobalManager, in order, in one commit.
 
-        Returns: for each frame why the ledger refuses it for good; "" for an applied frame
+        Returns: for each frame the reason for refusing the frame; "": the frame was applied
         """
         return await self._writer.submit(partial(_apply, frames))
 
@@ -109,7 +109,7 @@ class Ledger:
     # ---- for the worker API and the watches -----------------------------------------------------
 
     def grant(self, secret_hash: str) -> Grant | None:
-        """The grant of a secret; None: no task has it. Args: sha256 of it, lower-case hex"""
+        """The grant of a secret; None: there is none. Args: sha256 of the secret, lower-case hex"""
         return self.view.grants.get(secret_hash)
 
     async def record(
@@ -148,7 +148,7 @@ class Ledger:
         return await self._writer.submit(lambda tables: tables.tasks(plural), is_read=True)
 
     async def workers(self) -> list[WorkerRow]:
-        """All workers of tasks that this node holds, by task and name."""
+        """All workers of the tasks that this node holds, ordered by task and name."""
         return await self._writer.submit(lambda tables: list(tables.workers()), is_read=True)
 
     async def count_unacked(self) -> int:

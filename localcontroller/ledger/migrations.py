@@ -1,4 +1,4 @@
-"""The migration steps of the ledger's schema. A released step is never changed; add a new step.
+"""The migration steps of the ledger's schema. Never change a released step: add a new one.
 
 `schema` imports this module when it opens a ledger that misses a step. Each step is one transaction
 together with its record. All tables are STRICT: SQLite refuses a value of a wrong type.
@@ -27,7 +27,7 @@ def apply(connection: sqlite3.Connection) -> None:
 
 
 def require(db: Database, schema: int) -> None:
-    """Make builds that know fewer than `schema` steps refuse the file from this step on."""
+    """From this step on, builds that know fewer than `schema` steps refuse the file."""
     db.execute(f"PRAGMA user_version = {schema}")
 
 

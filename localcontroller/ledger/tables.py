@@ -1,9 +1,9 @@
 """The rows of the ledger and the rules by which rows change. Runs inside one transaction.
 
-The ledger's operations call this module on the thread that owns the connection. It never commits.
-The SQL is written by hand because this is the hot path: the upsert of sqlite-utils takes twice the
-time, and the library 5 MiB of memory. Each statement names its columns, because a newer release may
-have added columns (see migrations).
+The ledger's operations call this module on the thread that owns the connection. The module never
+commits. It has its own SQL because it runs for every message: the upsert of sqlite-utils takes
+twice the time, and the library takes 5 MiB of memory. Each statement names its columns, because a
+newer release may have added columns (see migrations).
 """
 
 import sqlite3
@@ -53,16 +53,16 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class LedgerView(msgspec.Struct, frozen=True):
-    """The part of the ledger that is kept in memory, as of one commit."""
+    """The part of the ledger that is also in memory, in its state after one commit."""
 
     ledger_id: str
-    """Random; a new ledger has a new one. Column `meta.instance`, and `instance` in Hello."""
+    """Random id; a new ledger has a new id. Column `meta.instance`, and `instance` in Hello."""
     epoch: int
     revision: int
-    """Of the newest report; grows with each change of a worker's state."""
+    """Revision of the newest report. It grows with each change of a worker's state."""
     held: dict[TaskKey, wire.Held]
     grants: dict[str, Grant]
-    """By sha256 of the secret, lower-case hex. Workers without a secret are in no grant."""
+    """Grants by the sha256 of the secret, lower-case hex. Workers without a secret have none."""
 
 
 class TaskRow(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class LedgerTables:
         self._db = db
         self._max_bytes = max_bytes
         self._page_bytes = self._scalar("PRAGMA page_size")
-        self._tasks_changed = True  # since the last call of view()
+        self._tasks_changed = True  # whether tasks changed since the last call of view()
 
     # ---- meta -----------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class LedgerTables:
     # ---- tasks ----------------------------------------------------------------------------------
 
     def apply(self, frame: wire.Assign | wire.Withdraw | wire.Synced) -> str:
-        """Apply a frame. Returns: why the ledger refuses it for good; "" for an applied frame."""
+        """Apply a frame. Returns: why the ledger refuses the frame; "": the frame was applied."""
         match frame:
             case wire.Assign():
                 return self._assign_task(frame)
@@ -365,7 +365,7 @@ class LedgerTables:
             settled=_decode(settled, dict[str, int]),
             processes=dict(self._worker_processes(uid, name)),
         )
-        # A report mixes totals and numbers; only the names of the counts tell them apart.
+        # A report mixes totals and other numbers. The names of the counts show which are totals.
         count_names = worker.count_names
         numbers = {k: v for k, v in report.task_info.items() if k not in count_names}
         return msgspec.structs.replace(worker, numbers=numbers)

@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 MAX_WAITING: Final = 1024  # operations
 MAX_BATCH: Final = 256
-RETRY_AFTER_S: Final = 1.0  # delay that a caller gets with Overloaded while the queue is full
+RETRY_AFTER_S: Final = 1.0  # delay in the Overloaded that a caller gets while the queue is full
 
 
 class DefectiveOperation(EdgeAIError):
-    """The operation fails however often it is tried: a bug of this program, not a bad disk."""
+    """The operation fails at every try. The cause is a bug in this program, not the disk."""
 
 
 class PendingOperation(msgspec.Struct, eq=False):
@@ -63,7 +63,7 @@ class LedgerWriter:
         self._view = view  # as of the last commit; used on the thread only
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
-        # None ends the thread.
+        # The item None ends the thread.
         self._waiting: queue.Queue[PendingOperation | None] = queue.Queue(MAX_WAITING)
         context = contextvars.copy_context()  # log lines of the thread name the node, too
         self._thread = threading.Thread(
@@ -127,7 +127,7 @@ class LedgerWriter:
         return batch
 
     def _commit_allowed(self, batch: list[PendingOperation]) -> None:
-        """Refuse ordinary writes while the disk reserve is released: they would use it up."""
+        """Refuse ordinary writes while the disk reserve is released: they would fill its space."""
         if all(pending.is_read for pending in batch) or self._file.ensure_reserve():
             self._commit(batch)
             return
@@ -152,7 +152,7 @@ class LedgerWriter:
         self._call_loop(self._deliver, commit, batch, results)
 
     def _on_failure(self, batch: list[PendingOperation], error: Exception) -> None:
-        """None of `batch` took effect. Retry what can succeed, and fail the other operations."""
+        """No operation of `batch` took effect. Retry operations that can succeed; fail the rest."""
         if is_damage(error):
             self._replace_damaged(batch, str(error))
         elif len(batch) > 1:

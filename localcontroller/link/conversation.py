@@ -1,9 +1,9 @@
 """One connection to the GlobalManager: socket, session and ledger, joined.
 
-Built by `link` for each connection. It moves frames between the socket, the session (the protocol)
-and the ledger (the durable state), and makes no decision about tasks or workers. A frame is
-acknowledged after its commit. While the ledger cannot commit, the frames wait in their order, the
-commit is tried again, and the GlobalManager waits for the acknowledgement.
+The link creates a Conversation for each connection. A Conversation moves frames between the socket,
+the session (the protocol) and the ledger (the durable state). It makes no decision about tasks or
+workers, and acknowledges a frame after its commit. While the ledger cannot commit, the frames wait
+in their order, the commit is tried again, and the GlobalManager waits for the acknowledgement.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Conversation:
     """One connection from its handshake to its end: the loops around one session.
 
     Args:
-        send_s: limit for sending one message; a peer that stopped reading exceeds it
+        send_s: limit for sending one message; a peer that does not read exceeds this limit
         retry_commit_s: delay from a failed commit to the next try
     """
 
@@ -85,10 +85,10 @@ class Conversation:
         )
         self._inbox: asyncio.Queue[CloudFrame] = asyncio.Queue(MAX_INBOX)
         self._outgoing = asyncio.Event()  # the session may have something to send
-        self._offered = 0  # the newest revision that the session got
+        self._offered = 0  # revision of the newest report that the session got
 
     async def run(self) -> NoReturn:
-        """Run until either side ends it. Raises: SessionEnded, ProtocolError, Unavailable, …"""
+        """Run until one side ends it. Raises: SessionEnded, ProtocolError, Unavailable, …"""
         try:
             async with TaskGroup() as group:
                 group.create_task(self._receive(), name="link-receive")
@@ -100,7 +100,7 @@ class Conversation:
         raise AssertionError("unreachable: every loop ends by an exception")
 
     async def close(self) -> None:
-        """Close the connection in bounded time, whatever the peer does."""
+        """Close the connection, and wait at most 2 * CLOSE_S for the peer."""
         closed = self._session.close(wire.Close.GOING_AWAY, "LocalController goes away")
         reason = closed.reason.encode()[:MAX_CLOSE_REASON_BYTES].decode(errors="ignore")
         with contextlib.suppress(TimeoutError, WebSocketException, OSError):
@@ -152,7 +152,7 @@ class Conversation:
             self._acknowledge(frames, refusals)
 
     async def _apply(self, frames: list[CloudFrame]) -> list[str]:
-        """Try until `frames` are durable. Returns: for each frame why it was refused, or ""."""
+        """Commit `frames`, with retries. Returns: for each frame a refusal; "": applied."""
         while True:
             try:
                 return await self._ledger.apply(frames)

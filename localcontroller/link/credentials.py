@@ -1,8 +1,8 @@
 """Reads the files that authenticate this node and the GlobalManager: token, certificate, key, CA.
 
 The link reads the files at each dial, because tokens and certificates are rotated. The newest
-usable content stays in memory: a restarted edgecore may remove the mounted files of a running
-container. `problem` says what is wrong with the files now.
+usable content stays in memory, because a restarted edgecore may remove the mounted files of a
+running container. `problem` says what is wrong with the files now.
 """
 
 import base64
@@ -83,7 +83,7 @@ class Credentials:
     def newest(self, *, is_secure: bool) -> Presented:
         """Read the files; if they cannot be used, return their last usable content.
 
-        Raises: CredentialError if they never could be used
+        Raises: CredentialError if the files were never usable
         """
         try:
             return self.load(is_secure=is_secure)
@@ -154,7 +154,7 @@ def read_token(file: Path) -> str:
         token = file.read_text(encoding="ascii").strip()
     except OSError as error:
         raise CredentialError(f"token file {file}: {error.strerror}") from error
-    except UnicodeDecodeError:  # not chained: the error quotes the content of the file
+    except UnicodeDecodeError:  # no `from error`: the error quotes the content
         token = ""
     if not TOKEN.fullmatch(token):
         raise CredentialError(f"token file {file}: it is not one word of printable ASCII")
@@ -162,7 +162,7 @@ def read_token(file: Path) -> str:
 
 
 def _expiry(token: str) -> datetime | None:
-    """When a JSON Web Token expires. None: another form of token, or one that never expires."""
+    """When a JSON Web Token expires. None: the token never expires, or has another form."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -170,7 +170,7 @@ def _expiry(token: str) -> datetime | None:
         claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         end_s = msgspec.json.decode(claims, type=_Claims).exp
         return None if end_s is None else datetime.fromtimestamp(end_s, UTC)
-    except (ValueError, OverflowError, OSError, RecursionError):  # msgspec's are ValueErrors
+    except (ValueError, OverflowError, OSError, RecursionError):  # msgspec raises ValueErrors
         return None
 
 

@@ -1,10 +1,10 @@
-"""Keeps one WebSocket to the GlobalManager, for as long as the process lives.
+"""Keeps one WebSocket to the GlobalManager while the process runs.
 
-Started by `app`. It dials, runs a Conversation, and dials again with full jitter. After every
-failure it waits and tries again; nothing else on the node stops when the cloud is lost. When the
-credential on disk is replaced, a new session begins before the old credential expires. The link,
-and with it the process, ends in one case only: the credential files are lost for good while the
-GlobalManager can be reached.
+`app` starts the link. The link dials the GlobalManager, runs a Conversation, and dials again. Each
+delay before a dial has full jitter. While the cloud cannot be reached, all other parts of the
+LocalController go on. If the credential on disk is replaced, a new session begins before the old
+credential expires. The link and the process end in one case only: the credential files stay lost
+although the GlobalManager can be reached.
 """
 
 import asyncio
@@ -95,8 +95,8 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 
     usual: Backoff
     replaced: Backoff
-    """After another LocalController with this node's name took over. Long, so that the two do not
-    replace each other again and again."""
+    """Delay after another LocalController with this node's name took over. The delay is long, so
+    that the two LocalControllers do not replace each other again and again."""
     credential_s: float
     """Least delay after a rejected credential, unless the files have changed since."""
 
@@ -113,7 +113,7 @@ class Link:
     """
     Args:
         credential_check_s: period of the checks of the credential files. After a change, a new
-            session follows within one more period, at a random time, so that edges that were
+            session follows within one more period, at a random time, so that nodes that
             started together do not reconnect together
         credential_lost_s: the link ends when the files have been unusable for so long
         send_s, retry_commit_s: see Conversation
@@ -150,11 +150,11 @@ class Link:
         self._presented_digest = b""  # digest of the credential that the last dial presented
         self._is_rejected = False  # the credential was rejected, and no session opened since
         self._is_in_reach = False  # the last dial ended with a session or a rejection
-        self.lost = ""  # why the credential is lost for good; "": the credential is not lost
+        self.lost = ""  # why the credential is lost; "": the credential is not lost
         self.state = LinkState(connected=False, since=times.rfc3339(self._now()))
 
     async def run(self) -> None:
-        """Dial, run the session, wait, and again. Raises: CredentialLost"""
+        """Dial, run the session, wait, and repeat. Raises: CredentialLost"""
         try:
             async with TaskGroup() as group:
                 group.create_task(self._stay_connected(), name="link-connect")
@@ -175,7 +175,7 @@ class Link:
             log.info("session ended to open a new one", reason=str(error))
             self._set_disconnected()
             return 0.0
-        except Exception as error:  # an unexpected error must not end the link for good
+        except Exception as error:  # an unexpected error must not end the link
             if not isinstance(error, EdgeAIError | OSError | WebSocketException):
                 log.exception("link failed")
             delay_s = self._delay_s(error)
@@ -222,8 +222,8 @@ class Link:
     async def _watch_files(self) -> NoReturn:
         """Raises: CredentialLost, once the files are unusable for too long and a restart can help.
 
-        Without an answer of the GlobalManager the process goes on: the network may be down. Then a
-        stopped container could not start again, and the workers could report to nobody.
+        Without an answer of the GlobalManager the process goes on, because the network may be down.
+        Without network a stopped container could not start again, and the workers could not report.
         """
         loop = asyncio.get_running_loop()
         since_s: float | None = None
@@ -300,7 +300,7 @@ class Link:
         return ws
 
     def _newest_credential(self) -> Presented:
-        """Read the files again for each connection: they are rotated. Raises: DialFailed"""
+        """Read the files again, because they may have been replaced. Raises: DialFailed"""
         self._presented_digest = self._endpoint.credentials.digest()
         try:
             return self._endpoint.credentials.newest(is_secure=self._is_secure)
@@ -332,7 +332,7 @@ class Link:
         )
 
     def _ended_without_answer(self, error: InvalidMessage | ConnectionError) -> DialFailed:
-        """A TLS 1.3 server that does not accept the client's certificate ends the connection so."""
+        """A TLS 1.3 server refuses a certificate by ending the connection without an answer."""
         url, certificate = self._endpoint.url, self._endpoint.credentials.client_certificate
         if certificate is None or not isinstance(error, InvalidMessage | ConnectionResetError):
             return DialFailed(f"{url}: {error}")
@@ -364,7 +364,7 @@ class Link:
         )
 
     def on_synced(self) -> None:
-        # Only now: a GlobalManager that crashes at each Hello must see growing delays.
+        # Not before Synced: if the GlobalManager crashes at each Hello, the delays must grow.
         self._delays.usual.reset()
 
     def on_report_settled(self, report: ReportAcked) -> None:
@@ -403,7 +403,7 @@ class Link:
 
 
 def _tls_problem(url: str, error: ssl.SSLError) -> str:
-    """Which side does not accept the other, and why."""
+    """The text of a TLS error: which side refuses the other side, and why."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"this node does not accept the certificate of {url}: {error.verify_message}; check "

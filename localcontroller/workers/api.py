@@ -1,8 +1,8 @@
 """The HTTP API on the node that workers report to.
 
 A worker's base URL carries a secret in its path. The assigned task holds the secret's hash and the
-workers that the secret may report for. The reply 200 follows the commit. The API is write-only: a
-reply tells a worker whether its message was accepted and nothing else.
+workers that the secret may report for. The API replies 200 after the commit. The API is write-only:
+a reply tells a worker whether its message was accepted and nothing else.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class WorkerApi:
 
     Args:
         read_s: limit for the arrival of a whole body
-        max_requests: at a time; further requests get 503 and Retry-After
+        max_requests: most requests at a time; further requests get 503 and Retry-After
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class WorkerApi:
         self._read_s = read_s
         self._max_requests = max_requests
         self._intake = Intake(ledger)
-        self._active = 0  # requests
+        self._active = 0  # requests in progress
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._answer])
@@ -96,7 +96,7 @@ class WorkerApi:
         return web.json_response({"Status": 200, "Message": "OK"})
 
     def _authorise(self, request: web.Request) -> tuple[Grant, WorkerName]:
-        """Raises: NotGranted, the same for an unknown secret and for a worker of another task."""
+        """Raises: NotGranted, with one text for an unknown secret and for another task's worker"""
         worker = WorkerName(request.match_info["worker"])
         # The time of a lookup by hash reveals no secret: a caller cannot choose the hash.
         digest = hashlib.sha256(request.match_info["secret"].encode()).hexdigest()

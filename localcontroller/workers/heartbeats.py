@@ -28,19 +28,19 @@ MAX_SLEEP_S: Final = 3600.0
 
 
 class Deadline(msgspec.Struct, frozen=True):
-    """When the next message of a worker is due. The worker promised one each `period_s`."""
+    """When the next message of a worker is due. The worker promised a message each `period_s`."""
 
     period_s: float
     due_s: float
-    """On the monotonic clock."""
+    """Seconds on the monotonic clock."""
     status: WorkerStatus = "lost"
     """Status that the worker gets when the deadline passes."""
     reason: str = ""
-    """Reason of that status; "": the worker's silence."""
+    """Reason for `status`; "": the worker's silence."""
 
 
 class Heartbeats:
-    """Deadlines by worker. `now` is monotonic seconds."""
+    """Deadlines by worker. `now` returns seconds of a monotonic clock."""
 
     def __init__(self, *, silence_factor: float, now: Callable[[], float]) -> None:
         self.silence_factor = silence_factor
@@ -66,7 +66,7 @@ class Heartbeats:
         self._deadlines.pop((uid, worker), None)
 
     def suspect(self, uid: Uid, worker: WorkerName, status: WorkerStatus, reason: str) -> bool:
-        """Give the worker this status once its deadline passes. Its next message undoes that.
+        """Give the worker this status when its deadline passes. A message before that cancels this.
 
         Returns: False if the worker has no deadline
         """

@@ -1,4 +1,4 @@
-"""Checks the bodies that workers send and turns each into a Message. Pure.
+"""Checks the bodies that workers send and turns each into a WorkerMessage. Pure.
 
 There are two dialects: edgeai's WorkerMessage, and the body that Sedna's worker library posts.
 Unknown fields are ignored. A field of a wrong type or range raises an InvalidMessage that names the
@@ -14,13 +14,13 @@ from common import wire
 from common.errors import EdgeAIError
 from localcontroller.ledger.attempts import MAX_COUNTS, Number, WorkerMessage
 
-MAX_REPORT_BYTES: Final = 56 * 1024  # a frame has 64 KiB; the report adds totals and a reason
-MAX_RESULTS_CHARS: Final = 1024  # people read the results; a training history has no bound
+MAX_REPORT_BYTES: Final = 56 * 1024  # a report has 64 KiB at most, also with totals and reason
+MAX_RESULTS_CHARS: Final = 1024  # for people; a training history may have any length
 MAX_HEARTBEAT_S: Final = 3600
 MAX_EXACT: Final = 2**53  # larger whole numbers lose digits in JSON
 
 Name = Annotated[str, msgspec.Meta(max_length=253)]
-CountName = Annotated[str, msgspec.Meta(max_length=63)]  # MAX_REPORT_BYTES does not cover totals
+CountName = Annotated[str, msgspec.Meta(max_length=63)]  # short: MAX_REPORT_BYTES omits totals
 Exact = Annotated[int, msgspec.Meta(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
@@ -63,7 +63,7 @@ class _SednaBody(msgspec.Struct, frozen=True, rename="camel"):
 _edgeai_decoder: Final = msgspec.json.Decoder(_EdgeaiBody)
 _sedna_decoder: Final = msgspec.json.Decoder(_SednaBody)
 
-# Counts of old worker images, which send no list of counts. Only joint inference has such images.
+# The counts of workers whose library is too old to send the list. All do joint inference.
 _DEFAULT_COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 # Sedna uploads every hard example and nothing else, so one field gives two counts.
 _SEDNA_COUNTS: Final = {

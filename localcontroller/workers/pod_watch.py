@@ -1,12 +1,12 @@
-"""Watches the pods of this node, where a cluster API or KubeEdge's MetaServer is configured.
+"""Watches the pods of this node, if a cluster API or KubeEdge's MetaServer is configured.
 
 Started by `app`. It reports a worker whose pod ended without a last message of the worker. Only a
 pod's state is evidence. An API that cannot be reached, or lists no pod at all, proves nothing about
-any worker. Plain HTTP, because the Kubernetes client would triple the memory of this process.
+any worker. The watch uses plain HTTP: the Kubernetes client would triple this process's memory.
 
 A pod counts for a worker only if it is on this node, in the namespace of the worker's job, and its
-controller belongs to the job. The messages that a worker sends with its secret win over any pod:
-everybody who may create pods in the namespace can create a pod that looks like the worker's.
+controller belongs to the job. The messages that a worker sends with its secret count more than any
+pod, because every user who may create pods in the namespace can imitate the worker's pod.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from localcontroller.workers.pods import (
 log = get_logger(__name__)
 
 _WORKERS: Final = {"labelSelector": f"{LABEL_UID},{LABEL_WORKER}"}
-WATCH_S: Final = 300  # then list all pods again, which finds what the watch missed
+WATCH_S: Final = 300  # duration of a watch; the next list finds what the watch missed
 MIN_ROUND_S: Final = 5.0
 CONNECT_S: Final = 10.0
 LIST_S: Final = 30.0
@@ -101,13 +101,13 @@ class PodWatch:
         self._namespaces: dict[Uid, str] = {}  # namespace of each job that this node holds
 
     async def run(self) -> None:
-        """List and watch, again and again. Only cancellation ends it."""
+        """List and watch the pods again and again, until cancelled."""
         while True:
             delay_s = await self._round()
             await asyncio.sleep(delay_s)
 
     async def _round(self) -> float:
-        """List once and watch until the watch ends. Returns: seconds to wait before the next."""
+        """List once and watch until the watch ends. Returns: seconds until the next round."""
         began_s = asyncio.get_running_loop().time()
         try:
             await self._list_and_watch()
@@ -115,7 +115,7 @@ class PodWatch:
             return max(0.0, began_s + self._min_round_s - asyncio.get_running_loop().time())
         except (aiohttp.ClientError, OSError, EdgeAIError, msgspec.MsgspecError) as error:
             problem = str(error) or type(error).__name__
-        except Exception as error:  # an unexpected error must not end the watch for good
+        except Exception as error:  # an unexpected error must not end the task
             log.exception("pod watch failed")
             problem = repr(error)
         delay_s = self._backoff.next_s()
@@ -129,7 +129,7 @@ class PodWatch:
             async for event in self._watch(s, resource_version):
                 await self._on_event(event)
 
-    # ---- what is seen ---------------------------------------------------------------------------
+    # ---- pods and verdicts ----------------------------------------------------------------------
 
     async def _on_event(self, event: _WatchEvent) -> None:
         if event.type == "BOOKMARK":
@@ -152,7 +152,7 @@ class PodWatch:
             await self._observe(key, Verdict("lost", f"pod {pod.metadata.name} was deleted"))
 
     async def _judge(self, pods: Iterable[Pod]) -> None:
-        """Note what the newest pod of each worker of `pods` shows."""
+        """Record for each worker of `pods` the verdict on its newest pod."""
         for key in {self._worker_of(pod) for pod in pods} - {None}:
             assert key is not None
             newest = self._newest(key)
@@ -161,7 +161,7 @@ class PodWatch:
                 await self._observe(key, verdict)
 
     def _newest(self, key: WorkerKey) -> Pod | None:
-        """The worker's youngest pod: there are two while a worker's pod is replaced."""
+        """The worker's youngest pod. A worker has two pods while one pod replaces the other."""
         pods = [pod for pod in self._pods.values() if self._worker_of(pod) == key]
         return max(pods, key=age, default=None)
 
@@ -193,14 +193,14 @@ class PodWatch:
         try:
             worker = await self._ledger.observe(*key, status, verdict.reason)
         except NotGranted:
-            return  # not assigned (yet); the next list brings the pod again
+            return  # this node has no such worker (yet); the next list shows the pod again
         if is_dead and worker.reason == verdict.reason:
             log.warning("worker seen dead", uid=key.uid, worker=key.worker, reason=verdict.reason)
 
     # ---- the API --------------------------------------------------------------------------------
 
     async def _list(self, session: aiohttp.ClientSession) -> str:
-        """Replace the known pods by the listed ones. Returns: the resourceVersion to watch from."""
+        """List the pods, and judge them. Returns: the resourceVersion from which to watch."""
         self._params = {**_WORKERS, "fieldSelector": f"spec.nodeName={self._source.node}"}
         pods, version = await self._read_all(session)
         if not pods and self._ledger.view.grants:
@@ -220,7 +220,7 @@ class PodWatch:
         return version
 
     async def _read_all(self, session: aiohttp.ClientSession) -> tuple[dict[str, Pod], str]:
-        """This node's pods by uid, and the resourceVersion to watch from."""
+        """This node's pods by uid, and the resourceVersion from which to watch."""
         pods: dict[str, Pod] = {}
         page = _ListMetadata()
         while True:
@@ -315,7 +315,7 @@ def _tls(source: PodsSource) -> ssl.SSLContext | bool:
 
 
 def _headers(source: PodsSource) -> dict[str, str]:
-    """Reads the token again for each list, because the token is rotated. Raises: Unavailable"""
+    """Read the token again for each list: it may have been replaced. Raises: Unavailable"""
     headers = {"Accept": "application/json"}
     if source.token_file is not None:
         headers["Authorization"] = f"Bearer {_read_token(source.token_file)}"

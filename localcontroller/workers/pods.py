@@ -13,7 +13,7 @@ from common.labels import LABEL_UID, LABEL_WORKER
 from common.wire import WorkerStatus
 
 APPS: Final = "apps"
-POD_OWNERS: Final = frozenset({"ReplicaSet", "Deployment"})  # Deployment: in the local cluster
+POD_OWNERS: Final = frozenset({"ReplicaSet", "Deployment"})  # Deployment: local cluster only
 
 
 class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
@@ -73,7 +73,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def worker_key(self) -> "WorkerKey | None":
-        """The worker that the labels name. Anybody can set labels, so they prove nothing."""
+        """The worker that the labels name. Any user can set labels, so labels prove nothing."""
         labels = self.metadata.labels or {}
         if LABEL_UID not in labels or LABEL_WORKER not in labels:
             return None
@@ -105,10 +105,11 @@ class Verdict(NamedTuple):
 
 
 def judge(pod: Pod) -> Verdict | None:
-    """The state of a worker that sends nothing itself; None: `pod` does not show it (yet).
+    """The state of a worker, judged by its pod; None: the pod does not show the state (yet).
 
     A pod that failed or succeeded never runs again, so the verdict is final. The kubelet may
-    restart a container that ended, so then the verdict is "lost", which is not final.
+    restart a container that ended, so the verdict on such a container is "lost", which is not
+    final.
     """
     name, status = pod.metadata.name, pod.status
     containers = status.container_statuses or []
