@@ -1,1 +1,1 @@
-"""Objects: resources, defaults, validation, patches, selectors, and the store."""
+"""The objects of the cluster: their resources, defaults, checks and patches, and the store."""

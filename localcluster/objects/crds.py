@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions: the resources that they define, their validation, their status.
+"""CustomResourceDefinitions (CRDs): their resources, their validation, their status.
 
-Pure. Used by `registry`, which serves those resources, and by `strategy`.
+Pure. `registry` uses this module to find the resources of a CRD. `strategy` uses it to check a CRD.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,10 @@ CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
 def resources(crd: Object) -> list[tuple[Resource, bool]]:
-    """The resources of a valid CRD, each with whether it is the storage version."""
+    """The resources that a valid CRD defines, one for each served version.
+
+    Returns: pairs of a resource and whether its version is the storage version
+    """
     spec = crd["spec"]
     return [
         (_resource(spec, version), bool(version.get("storage")))
@@ -66,7 +69,11 @@ def _column(column: Object) -> Column:
 
 
 def check(crd: Object, known: Iterable[Resource]) -> list[FieldError]:
-    """All reasons to refuse a CRD, given the resources that are served already."""
+    """All reasons to refuse a CRD.
+
+    Args:
+        known: the resources that the API serves already
+    """
     spec = crd.get("spec")
     if not isinstance(spec, dict):
         return [errors.required("spec")]
@@ -100,7 +107,7 @@ def _check_names(spec: Object) -> list[FieldError]:
 
 
 def _check_conflicts(spec: Object, known: Iterable[Resource]) -> list[FieldError]:
-    """Within one group no two resources share a plural, singular, short name or kind."""
+    """Check that no other resource of the CRD's group has the same plural, short name or kind."""
     group, names = spec["group"], spec["names"]
     others = [
         resource
@@ -171,7 +178,7 @@ def _check_scale(version: Object, path: str) -> list[FieldError]:
 
 
 def with_defaults(spec: Object) -> Object:
-    """The spec with default names and conversion; it passed `check` before."""
+    """A copy of a CRD's spec with default names and conversion. `check` has accepted the spec."""
     names = spec["names"]
     kind = names["kind"]
     filled = {"singular": kind.lower(), "listKind": f"{kind}List"} | names
@@ -179,7 +186,7 @@ def with_defaults(spec: Object) -> Object:
 
 
 def status(crd: Object, now: datetime) -> Object:
-    """The status of an accepted CRD. It is served as soon as it is stored."""
+    """The status of an accepted CRD. The API serves the CRD's resources as soon as it is stored."""
     spec = crd["spec"]
     previous = crd.get("status") or {}
     storage = next(version["name"] for version in spec["versions"] if version.get("storage"))

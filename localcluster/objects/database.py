@@ -1,7 +1,8 @@
 """The SQLite file of the store: one transaction per change.
 
-Used by `store.Store` only. Handles keys, uids and encoded objects, and never decodes one. Raises
-errors of the API (OutOfSpace, InternalError), or StateError when the file cannot be used at all.
+Only `store.Store` uses this module. The module handles keys, uids and encoded objects, and never
+decodes an object. It raises errors of the API (OutOfSpace, InternalError). It raises StateError
+when it cannot use the file at all.
 """
 
 import sqlite3
@@ -40,7 +41,10 @@ _COLUMNS = "group_resource, namespace, name, objects.uid, body"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One stored object; `namespace` is "" for cluster-scoped ones, `body` its JSON."""
+    """One stored object.
+
+    `namespace` is "" for a cluster-scoped object. `body` is the JSON of the object.
+    """
 
     group_resource: str
     namespace: str
@@ -50,9 +54,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Database:
-    """Owns the connection, and locks the file for this process.
+    """Owns the connection to the SQLite file, and locks the file for this process.
 
-    Raises: StateError
+    Raises: StateError if the file cannot be used
     """
 
     def __init__(self, path: Path, *, max_bytes: int) -> None:
@@ -79,7 +83,7 @@ class Database:
             self._connection.executescript(_SCHEMA)
         elif version != _SCHEMA_VERSION:
             raise StateError(f"it has format {version}, this program reads {_SCHEMA_VERSION}")
-        # This write takes the lock, and fails now if the file cannot be written.
+        # This write takes the lock. If the file is read-only, the write fails now and not later.
         run("UPDATE latest SET resource_version = resource_version")
 
     def close(self) -> None:
@@ -99,7 +103,12 @@ class Database:
     def rows(
         self, group_resource: str, namespace: str = "", *, after: tuple[str, str] = ("", "")
     ) -> Iterator[Row]:
-        """Rows ordered by (namespace, name), later than `after`; namespace "" is all."""
+        """The rows of one resource, ordered by (namespace, name).
+
+        Args:
+            namespace: "" means all namespaces
+            after: only rows whose (namespace, name) comes later
+        """
         where, values = _range(group_resource, namespace, after)
         query = f"SELECT {_COLUMNS} FROM objects WHERE {where} ORDER BY namespace, name"
         return (Row(*row) for row in self._connection.execute(query, values))
@@ -120,9 +129,9 @@ class Database:
         return [Row(*row) for row in self._connection.execute(query, (owner_uid,))]
 
     def write(self, row: Row, owner_uids: Iterable[str], resource_version: int) -> None:
-        """Insert or replace one object and its owner index.
+        """Insert or replace one object and its entries in the table of owners.
 
-        Raises: errors.OutOfSpace, errors.InternalError; nothing is changed then
+        Raises: errors.OutOfSpace, errors.InternalError; the file then stays unchanged
         """
         with self._transaction() as connection:
             connection.execute(
@@ -138,7 +147,10 @@ class Database:
             connection.execute("UPDATE latest SET resource_version = ?", (resource_version,))
 
     def remove(self, row: Row, resource_version: int) -> None:
-        """Raises: errors.OutOfSpace, errors.InternalError; nothing is changed then."""
+        """Delete one object.
+
+        Raises: errors.OutOfSpace, errors.InternalError; the file then stays unchanged
+        """
         with self._transaction() as connection:
             connection.execute("DELETE FROM objects WHERE uid = ?", (row.uid,))
             connection.execute("UPDATE latest SET resource_version = ?", (resource_version,))
@@ -158,7 +170,7 @@ class Database:
             raise errors.InternalError(f"the cluster's state cannot be written: {error}") from error
 
     def _roll_back(self) -> None:
-        """SQLite may have rolled back already, e.g. after a full disk."""
+        """Undo the open transaction, unless SQLite has done so already (after a full disk)."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 

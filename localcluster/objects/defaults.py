@@ -1,6 +1,6 @@
-"""Defaults of built-in kinds, as far as controllers, kubelet and clients rely on them.
+"""Defaults of built-in kinds. Pure; `strategy` applies the defaults before `validation`.
 
-Pure; `strategy` applies them before `validation`.
+The module has only the defaults that the controllers, the kubelet and the clients need.
 """
 
 import base64
@@ -44,7 +44,7 @@ _SPEC_DEFAULTS: dict[str, Object] = {
 
 
 def with_defaults(resource: Resource, object_: Object) -> Object:
-    """A copy with defaults. Values of a wrong type stay, and `validation` reports them."""
+    """A copy of an object with defaults. Values of a wrong type stay. `validation` reports them."""
     if resource is SECRETS:
         return _secret(object_)
     spec = object_.get("spec")
@@ -61,7 +61,7 @@ def with_defaults(resource: Resource, object_: Object) -> Object:
 
 
 def _secret(object_: Object) -> Object:
-    """stringData is write-only: it becomes data, in base64."""
+    """A Secret with defaults. The write-only field stringData becomes a part of data, in base64."""
     secret: Object = {"type": "Opaque"} | object_
     texts = secret.pop("stringData", None)
     if isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values()):
@@ -122,7 +122,7 @@ def _with(defaults: Object, item: Any) -> Any:
 
 
 def keep_allocations(resource: Resource, current: Object, updated: Object) -> None:
-    """Keep a Service's address when a manifest without one is applied again."""
+    """Keep a Service's address when a client applies a manifest without an address again."""
     if resource is not SERVICES or not isinstance(updated.get("spec"), dict):
         return
     allocated = {

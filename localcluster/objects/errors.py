@@ -1,4 +1,4 @@
-"""Errors of the API. Reasons and texts are those of Kubernetes.
+"""Errors of the API. The reasons and the texts are the same as in Kubernetes.
 
     APIError                     becomes a `Status` object with its code and reason
     ├── BadRequest               400
@@ -16,7 +16,7 @@
     ├── InternalError            500
     └── OutOfSpace               507, the state directory is full
 
-Raised by the store and by the API's handlers; `api.server` alone translates them to HTTP.
+The store and the API's handlers raise these errors. Only `api.server` translates them to HTTP.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Forbidden(APIError):
 
 
 class NotFound(APIError):
-    """No such path; use `NotFound.named` for an object."""
+    """The API has no such path. For a missing object use `NotFound.named`."""
 
     code, reason = 404, "NotFound"
 
@@ -114,7 +114,10 @@ class UnsupportedMediaType(APIError):
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One fault of one field; `reason` is a cause of the API, `detail` its text."""
+    """One fault of one field of an object.
+
+    `reason` is a cause that the API defines. `detail` is the text for the user.
+    """
 
     field: str
     reason: str
@@ -147,19 +150,19 @@ def unsupported(field: str, value: object, allowed: Sequence[object]) -> FieldEr
 
 
 def quoted(value: object) -> str:
-    """A value as JSON, at most 200 characters of it."""
+    """The first 200 characters of a value's JSON."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 200 else text[:200] + "…"
 
 
 class Unprocessable(APIError):
-    """A patch that cannot be applied to its object."""
+    """The API cannot apply a patch to the patch's object."""
 
     code, reason = 422, "Invalid"
 
 
 class Invalid(APIError):
-    """The object can be decoded, but values of fields are wrong."""
+    """The API can decode an object, but some fields of the object have wrong values."""
 
     code, reason = 422, "Invalid"
 
@@ -177,7 +180,11 @@ class Invalid(APIError):
 
 
 def invalid_options(verb: str, fault: FieldError) -> Invalid:
-    """A fault of a request's options; `verb` is Create, Update, Patch or Delete."""
+    """The error for a fault in a request's options.
+
+    Args:
+        verb: Create, Update, Patch or Delete
+    """
     kind = f"{verb}Options"
     options = Resource(group="meta.k8s.io", version="v1", plural=kind.lower(), kind=kind)
     return Invalid(options, "", [fault])
@@ -192,6 +199,6 @@ class OutOfSpace(APIError):
 
 
 def details(resource: Resource, name: str) -> Object:
-    """The `details` of a Status: name, kind and group of its object."""
+    """The `details` of a Status: name, kind and group of the object that the Status is about."""
     named: Object = {"name": name, "kind": resource.plural}
     return named | {"group": resource.group} if resource.group else named

@@ -1,8 +1,8 @@
 """The recent changes of one resource, and watches over them.
 
-A watch is a position in a bounded list of records and has no queue of its own, so slow watchers
-cost no memory. A watch that falls behind the oldest record is told to list again (410).
-Used by `store` only.
+A watch is a position in a list of records that has a fixed limit. A watch has no queue of its own,
+so slow watchers cost no memory. A watch that falls behind the oldest record must list again (410).
+Only `store` uses this module.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One change of one object, as a watcher sees it. The object is a copy for the receiver."""
+    """One change of one object, as a watcher sees this change. The watcher gets a copy."""
 
     type: EventType
     object: Object
@@ -38,7 +38,10 @@ class Record(msgspec.Struct, frozen=True):
     before: Selectable | None
 
     def event_type(self, selector: Selector) -> EventType | None:
-        """The event for a watcher with this selector; None: the watcher sees nothing of it."""
+        """The event that a watcher with this selector gets for the change.
+
+        Returns: None if the watcher gets no event
+        """
         matched = self.before is not None and selector.matches(self.before)
         matches = self.type != "DELETED" and selector.matches(self.after)
         if matches:
@@ -47,18 +50,18 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class History:
-    """The last `limit` records of one resource."""
+    """The newest records of one resource, at most `limit` records."""
 
     def __init__(self, limit: int, resource_version: int) -> None:
         self._records: deque[Record] = deque()
         self._limit = limit
-        self._first = 0  # sequence number of the leftmost record
+        self._first = 0  # sequence number of the oldest record
         self._forgotten = resource_version  # resource version of the newest dropped record
         self._watches: set[Watch] = set()
 
     @property
     def end(self) -> int:
-        """Sequence number of the next record."""
+        """The sequence number that the next record will get."""
         return self._first + len(self._records)
 
     def append(self, record: Record) -> None:
@@ -70,15 +73,15 @@ class History:
             watch.wake()
 
     def record(self, sequence: int) -> Record:
-        """Raises: errors.Gone when that record was dropped."""
+        """The record with this sequence number. Raises: errors.Gone when the record was dropped"""
         if sequence < self._first:
             raise errors.Gone("too old resource version: the watch is too slow; list again")
         return self._records[sequence - self._first]
 
     def after(self, resource_version: int) -> int:
-        """Sequence number of the first record later than a resource version.
+        """The sequence number of the first record after a resource version.
 
-        Raises: errors.Gone when a later record was dropped already.
+        Raises: errors.Gone when a record after this version was dropped
         """
         self.check(resource_version)
         sequence = self.end
@@ -89,7 +92,10 @@ class History:
         return sequence
 
     def check(self, resource_version: int) -> None:
-        """Raises: errors.Gone when a change since that version was dropped."""
+        """Check that the history has all changes since a resource version.
+
+        Raises: errors.Gone when a change since this version was dropped
+        """
         if resource_version < self._forgotten:
             raise errors.Gone(
                 f"too old resource version: {resource_version} ({self._forgotten}); list again"
@@ -107,9 +113,11 @@ class History:
 
 
 class Watch:
-    """Async iterator of events. Ends when closed; raises errors.Gone when it fell behind.
+    """Async iterator over the events of one watcher.
 
-    `async with` or `close()` releases it. Cancelling a pending `anext` loses no event.
+    The iterator ends when the watch is closed. It raises errors.Gone when the watch falls behind
+    the oldest record. `async with` or `close()` releases the watch. When a caller cancels a pending
+    `anext`, no event is lost.
     """
 
     def __init__(
@@ -125,7 +133,7 @@ class Watch:
     ) -> None:
         self._history = history
         self._cursor = cursor
-        self._resource = resource  # in the version that the watcher asked for
+        self._resource = resource  # the version that the watcher asked for
         self._namespace = namespace
         self._selector = selector
         self._initial = deque(initial)
@@ -136,12 +144,12 @@ class Watch:
 
     @property
     def is_caught_up(self) -> bool:
-        """Every change so far was delivered."""
+        """Whether the watcher has got every change so far."""
         return not self._initial and self._cursor >= self._history.end
 
     @property
     def resource_version(self) -> int:
-        """Where a new watch can resume, if this one is caught up."""
+        """The resource version from which a new watch can continue, if this watch is caught up."""
         return self._version()
 
     def wake(self) -> None:
@@ -153,7 +161,7 @@ class Watch:
         self._wake.set()
 
     def poll(self) -> Event | None:
-        """The next event, without waiting; None: there is none.
+        """The next event; None if there is no event now. Does not wait.
 
         Raises: errors.Gone
         """

@@ -1,7 +1,7 @@
 """Validation of metadata: names, labels, finalizers and owner references.
 
-Pure; used by `strategy`. Names become parts of paths in the kubelet, so these checks are as strict
-as those of Kubernetes.
+Pure; `strategy` calls this module. The kubelet uses names as parts of paths. So these checks are
+the same as in Kubernetes.
 """
 
 import re
@@ -47,7 +47,7 @@ def generated_name(prefix: str) -> str:
 
 
 def updated(current: Object, given: Object) -> Object:
-    """The given metadata; fields that only the API sets are those of `current`."""
+    """The given metadata, with the values of `current` in the fields that only the API sets."""
     kept = {field: current[field] for field in _SET_BY_THE_API if field in current}
     return {k: v for k, v in given.items() if k not in _SET_BY_THE_API} | kept
 
@@ -59,7 +59,10 @@ def add_finalizer(metadata: Object, name: str) -> None:
 
 
 def check(resource: Resource, object_: Object) -> None:
-    """Raises: errors.BadRequest for values of a wrong type; errors.Invalid for other faults"""
+    """Check the metadata of an object.
+
+    Raises: errors.BadRequest for values of a wrong type; errors.Invalid for other faults
+    """
     metadata = object_["metadata"]
     for field, what, fits in _FORMS:
         if field in metadata and not fits(metadata[field]):
@@ -99,7 +102,7 @@ def _is_list_of_owners(value: Any) -> bool:
 
 
 _OWNER_FIELDS = {"apiVersion": "version", "kind": "kind", "name": "name", "uid": "uid"}
-"""Field -> its name in messages."""
+"""Field of an ownerReference -> the field's name in messages."""
 _TEXT, _TEXTS = "a string", "a map of strings to strings"
 _FORMS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("name", _TEXT, _is_text),
@@ -157,7 +160,7 @@ def _check_keys(field: str, texts: dict[str, str]) -> list[FieldError]:
 
 
 def _name_fault(name: str) -> str:
-    """Why a key or finalizer is no qualified name; "": it is one."""
+    """Why a key or a finalizer is no qualified name; "" for a qualified name."""
     prefix, slash, part = name.rpartition("/")
     if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
         return "prefix part must be a lowercase RFC 1123 subdomain"
@@ -170,7 +173,10 @@ def _name_fault(name: str) -> str:
 
 
 def _check_finalizers(resource: Resource, names: list[str]) -> list[FieldError]:
-    """For built-in kinds except CRDs: qualified names, or names known to Kubernetes."""
+    """Check that each finalizer is a qualified name.
+
+    In built-in kinds except CRDs, a name without "/" must be a standard finalizer of Kubernetes.
+    """
     is_free = resource.custom or resource is CUSTOMRESOURCEDEFINITIONS
     faults = [
         errors.invalid("metadata.finalizers", name, why)

@@ -1,6 +1,6 @@
 """Pages of a list, and the continue tokens that lead from one page to the next.
 
-Pure; used by `store`.
+Pure; `store` calls this module.
 """
 
 import base64
@@ -18,13 +18,14 @@ class ListPage(msgspec.Struct, frozen=True):
     items: list[Object]
     resource_version: int
     continue_token: str = ""
-    """"": this is the last page."""
+    """Token for the next page; "" on the last page."""
     remaining: int | None = None
-    """Number of objects on later pages; None: unknown, because of a selector."""
+    """Number of objects on later pages; None for a list with a selector, because this number is
+    unknown."""
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ends: the version of the list, and the last object of the page."""
+    """The end of a page: the resource version of the list, and the last object of the page."""
 
     resource_version: int
     namespace: str = ""
@@ -39,7 +40,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def parse(cls, token: str) -> Self:
-        """Raises: errors.BadRequest"""
+        """The position that a continue token contains. Raises: errors.BadRequest"""
         try:
             return msgspec.json.decode(base64.urlsafe_b64decode(token), type=cls)
         except (ValueError, msgspec.DecodeError) as error:

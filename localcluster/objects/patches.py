@@ -1,8 +1,8 @@
 """The patch formats of the API, as pure functions from object and patch to object.
 
-JSON patch (RFC 6902), JSON merge patch (RFC 7386) and, for built-in objects, strategic merge
-patch. Server-side apply is a strategic merge (built-in) or a merge patch (custom resources). There
-are no field owners, so a field that a later apply leaves out stays.
+The formats are JSON patch (RFC 6902), JSON merge patch (RFC 7386) and, for built-in objects only,
+strategic merge patch. Server-side apply is a strategic merge for built-in objects, and a merge
+patch for custom resources. Fields have no owners, so a field that a later apply leaves out stays.
 """
 
 import copy
@@ -31,14 +31,11 @@ MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Name of a list -> the field that identifies its items."""
+"""Name of a list -> the field that identifies the items of the list."""
 
 _PRIMITIVE_SETS = frozenset({"finalizers"})
-_ADDRESS_KEYS = (
-    "containerPort",
-    "port",
-    "type",
-)  # of containers' ports, Services' ports, addresses
+# The merge keys of a container's ports, of a Service's ports and of a Node's addresses.
+_ADDRESS_KEYS = ("containerPort", "port", "type")
 
 
 class PatchType(StrEnum):
@@ -51,12 +48,12 @@ class PatchType(StrEnum):
 
 
 def apply(patch_type: PatchType, object_: Object, patch: Any, *, custom: bool = False) -> Object:
-    """The patched object; neither argument is changed.
+    """The patched object. The function changes neither the object nor the patch.
 
     Args:
         custom: the object is a custom resource, so a server-side apply is a merge patch
-    Raises: errors.BadRequest for a malformed patch; errors.Unprocessable for one that cannot
-        be applied to the object
+    Raises: errors.BadRequest for a malformed patch; errors.Unprocessable for a patch that does
+        not fit the object
     """
     if patch_type is PatchType.JSON:
         return apply_json_patch(object_, patch)
@@ -72,7 +69,7 @@ def apply(patch_type: PatchType, object_: Object, patch: Any, *, custom: bool = 
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """JSON merge patch: maps merge, null removes, everything else replaces."""
+    """Apply a JSON merge patch: maps merge, null removes a field, any other value replaces one."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(target) if isinstance(target, dict) else {}
@@ -85,10 +82,11 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def merge_strategically(target: Object, patch: Object) -> Object:
-    """Like `merge`, but lists that have a merge key are merged item by item.
+    """Like `merge`, but merges a list that has a merge key item by item.
 
-    Understands `$patch: delete|replace`, `$retainKeys` and `$deleteFromPrimitiveList/<field>`;
-    `$setElementOrder/<field>` is ignored: items keep their order, new ones go last.
+    The function understands `$patch: delete|replace`, `$retainKeys` and
+    `$deleteFromPrimitiveList/<field>`. It ignores `$setElementOrder/<field>`: items keep their
+    order, and new items go to the end.
     """
     if patch.get("$patch") == "replace":
         return {key: copy.deepcopy(value) for key, value in patch.items() if key != "$patch"}
@@ -128,7 +126,10 @@ def _merge_value(key: str, current: Any, value: Any) -> Any:
 
 
 def _merge_key(field: str, items: list[Any]) -> str | None:
-    """The merge key of a list. That of `ports` and `addresses` depends on their items."""
+    """The merge key of a list; None if the list has no merge key.
+
+    The merge key of `ports` and `addresses` depends on the items of the list.
+    """
     if field in ("ports", "addresses"):
         entries = [item for item in items if isinstance(item, dict) and "$patch" not in item]
         return next(
@@ -163,9 +164,10 @@ def _index_of(items: list[Any], merge_key: str, value: Any) -> int:
 
 
 def apply_json_patch(object_: Object, operations: Any) -> Object:
-    """RFC 6902, all of its six operations.
+    """Apply a JSON patch (RFC 6902) with any of the six operations.
 
-    Raises: errors.BadRequest; errors.Unprocessable naming the operation that cannot be done
+    Raises: errors.BadRequest for a malformed patch; errors.Unprocessable, whose text names the
+        operation that does not fit the object
     """
     if not isinstance(operations, list):
         raise errors.BadRequest("a JSON patch is a list of operations")

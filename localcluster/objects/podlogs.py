@@ -1,7 +1,8 @@
-"""The interface between the API's pods/log and the kubelet, which has the logs.
+"""The interface between pods/log of the API and the kubelet, which has the logs.
 
-The kubelet implements `LogSource`; cluster registers it with the server. The server looks up pod
-and container first, so a source is asked only about containers of the pod's spec.
+The kubelet implements `LogSource`. `cluster` gives the log source to the API server. The server
+checks the pod and the container first. So the server asks a log source only for containers of the
+pod's spec.
 """
 
 from collections.abc import AsyncIterator
@@ -14,38 +15,40 @@ from localcluster.objects.resources import Object
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A container, and which lines of its log."""
+    """Names a container, and the lines that a client wants of the container's log."""
 
     namespace: str
     pod: str
     uid: str
-    """Of the pod; a new pod of the same name has other logs."""
+    """uid of the pod. A new pod of the same name has other logs."""
     container: str
     follow: bool = False
     """Stream new lines until the run ends."""
     previous: bool = False
-    """The log of the run before the last restart."""
+    """Read the log of the run before the last restart."""
     tail_lines: int | None = None
     since_s: float | None = None
-    """Only lines of the last `since_s` seconds."""
+    """Yield only lines of the last `since_s` seconds."""
     timestamps: bool = False
-    """Begin each line with its time, RFC 3339."""
+    """Begin each line with its time (RFC 3339)."""
 
 
 class LogSource(Protocol):
-    """Yields pieces of text, not necessarily whole lines.
+    """Yields the text of a log. A piece of text may end in the middle of a line.
 
-    Before its first piece it may raise errors.NotFound, or errors.BadRequest for a container that
-    has not started. The server closes it early when the client disconnects.
+    Before the first piece, the source may raise errors.NotFound, or errors.BadRequest for a
+    container that has not started. The server closes the iterator when the client disconnects.
     """
 
     def __call__(self, query: LogQuery) -> AsyncIterator[bytes]: ...
 
 
 def container_name(pod: Object, asked: str) -> str:
-    """The container that a request means.
+    """The name of the container that a request for a log means.
 
-    Raises: errors.BadRequest for an unknown name, or none where the pod has several containers
+    Args:
+        asked: name in the request; "" means the only container of the pod
+    Raises: errors.BadRequest for an unknown name, and for "" if the pod has several containers
     """
     spec, name = pod["spec"], pod["metadata"]["name"]
     containers = [container["name"] for container in spec["containers"]]

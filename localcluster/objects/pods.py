@@ -1,24 +1,24 @@
-"""Predicates of pods: is it ready, has it ended, does a Service select it.
+"""Predicates of a pod: is the pod ready, has the pod ended, does a Service select the pod.
 
-Pure; used by the controllers, the kubelet and the service proxy.
+Pure; the controllers, the kubelet and the service proxy use this module.
 """
 
 from localcluster.objects.resources import Object
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether its condition Ready is True."""
+    """Whether the pod's condition Ready is True."""
     conditions = pod.get("status", {}).get("conditions") or []
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def is_ended(pod: Object) -> bool:
-    """Whether its phase is final: no container of it will run again."""
+    """Whether the pod has ended, so that none of its containers will run again."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_selected(pod: Object, service: Object) -> bool:
-    """Whether a Service's selector matches a pod; a Service without selector selects no pod."""
+    """Whether a Service's selector matches a pod. A Service without selector selects no pod."""
     selector = service["spec"].get("selector") or {}
     if not selector or service["metadata"]["namespace"] != pod["metadata"]["namespace"]:
         return False

@@ -1,6 +1,7 @@
-"""The resources that are served now: the built-in ones and those that CRDs define.
+"""The resources that the API serves now: built-in resources, and resources that CRDs define.
 
-One per store. Only the store changes it, when a CustomResourceDefinition is written or deleted.
+Each store has one registry. Only the store changes its registry: when a client writes or deletes a
+CustomResourceDefinition.
 """
 
 from collections.abc import Iterator
@@ -25,15 +26,15 @@ class Registry:
         return self._served.get((group, version, plural))
 
     def stored(self, group_resource: str) -> Resource | None:
-        """The resource in its storage version."""
+        """The storage version of the resource; None if the API does not serve the resource."""
         return self._stored.get(group_resource)
 
     def all_stored(self) -> tuple[Resource, ...]:
-        """Each resource once, in its storage version."""
+        """All resources. Each resource occurs once, in its storage version."""
         return tuple(self._stored.values())
 
     def define(self, crd: Object) -> None:
-        """Serve the versions of a CRD, and no longer those of its previous definition."""
+        """Serve the versions of a CRD. Stop serving the versions of its previous definition."""
         self.withdraw(crd)
         for resource, is_storage in crds.resources(crd):
             self._add(resource, is_storage=is_storage)

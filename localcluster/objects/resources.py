@@ -1,6 +1,7 @@
-"""`Resource`, one per group, version and plural, and the constants of the built-in resources.
+"""The type `Resource`, and one constant for each built-in resource.
 
-The whole package uses these constants. `registry.Registry` also knows the custom resources.
+A `Resource` has one group, version and plural. The whole package uses the constants.
+`registry.Registry` also has the custom resources.
 """
 
 from typing import Any, Literal
@@ -44,7 +45,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class ScalePaths(msgspec.Struct, frozen=True):
-    """Dotted paths of the fields that the /scale subresource shows."""
+    """Dotted paths of the fields that the subresource /scale shows."""
 
     replicas: str = "spec.replicas"
     status_replicas: str = "status.replicas"
@@ -52,7 +53,10 @@ class ScalePaths(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One served resource. Objects of all versions of a group and plural are stored together."""
+    """One version of a resource that the API serves.
+
+    The store keeps the objects of all versions of a resource together.
+    """
 
     version: str
     plural: str
@@ -63,29 +67,29 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     status: bool = False
-    """Only requests to /status write the status."""
+    """Whether only requests to /status write the status."""
     scale: ScalePaths | None = None
     extra_subresources: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     """Selectable fields besides metadata.name and metadata.namespace."""
     columns: tuple[Column, ...] = ()
     schema: dict[str, Any] | None = None
-    """Structural schema of a custom resource; None for a built-in resource."""
+    """The structural schema of a custom resource; None for a built-in resource."""
     custom: bool = False
 
     @property
     def group_resource(self) -> str:
-        """`pods`, `deployments.apps`: the resource without its version."""
+        """The name of the resource without its version, like `pods` or `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def group_version(self) -> str:
-        """The apiVersion of its objects."""
+        """The apiVersion of the resource's objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def has_generation(self) -> bool:
-        """Whether metadata.generation counts the changes of its objects."""
+        """Whether metadata.generation counts the changes of the resource's objects."""
         return self.custom or self.group in _GROUPS_WITH_GENERATION
 
     @property
@@ -202,7 +206,7 @@ CUSTOMRESOURCEDEFINITIONS = Resource(
 
 
 class _Inert(msgspec.Struct, frozen=True):
-    """A resource that is only stored, so that manifests with it can be applied."""
+    """A resource whose objects have no effect. Clients can apply manifests of such objects."""
 
     group: str
     plural: str

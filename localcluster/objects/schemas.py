@@ -1,7 +1,8 @@
-"""Objects against a structural schema: prune, default, validate.
+"""Prunes, defaults and validates an object by a structural schema.
 
-Pure. Used by `strategy` for custom resources. The texts are those of Kubernetes' API server, since
-people search the web for them. CEL rules are not evaluated. Decision 0014 tells why no library.
+Pure. `strategy` uses this module for custom resources. The error texts are the same as in
+Kubernetes, because users search the web for these texts. The module ignores CEL rules. Decision
+0014 tells why no library does this work.
 """
 
 import base64
@@ -27,10 +28,12 @@ _EMBEDDED = "x-kubernetes-embedded-resource"
 
 
 def prune(schema: Object, value: Any, *, root: bool = False) -> tuple[Any, list[str]]:
-    """A copy without unknown fields, and their paths, like `spec.workers[0].nam`.
+    """A copy of a value without its unknown fields, and the paths of these unknown fields.
+
+    A path looks like `spec.workers[0].nam`.
 
     Args:
-        root: `value` is a whole object, whose apiVersion, kind and metadata always stay
+        root: `value` is a whole object; its apiVersion, kind and metadata always stay
     """
     unknown: list[str] = []
     return _prune(schema, value, "", unknown, root), unknown
@@ -62,7 +65,7 @@ def _prune(schema: Object, value: Any, path: str, unknown: list[str], root: bool
 
 
 def default(schema: Object, value: Any) -> Any:
-    """A copy with defaults. A null value that is not nullable is dropped and defaulted."""
+    """A copy of a value with defaults. A null in a field that is not nullable counts as missing."""
     if isinstance(value, list):
         items = schema.get("items")
         return [default(items, item) for item in value] if isinstance(items, dict) else value
@@ -84,7 +87,7 @@ def default(schema: Object, value: Any) -> Any:
 
 
 def validate(schema: Object, value: Any, path: str = "") -> list[FieldError]:
-    """All faults of a pruned and defaulted value."""
+    """All faults of a value that was pruned and defaulted before."""
     if value is None and schema.get("nullable"):
         return []
     wrong_type = _check_type(schema, value, path)
@@ -162,7 +165,10 @@ def _check_array(schema: Object, value: list[Any], path: str) -> Iterable[FieldE
 
 
 def _identity(schema: Object, item: Any) -> bytes | None:
-    """The identity of an item in a list of type set or map; None in other lists."""
+    """The identity of an item in a list of type set or map.
+
+    Returns: None in other lists, because their items have no identity
+    """
     kind = schema.get("x-kubernetes-list-type")
     if kind == "map" and isinstance(item, dict):
         keys = schema.get("x-kubernetes-list-map-keys") or ()
@@ -244,7 +250,7 @@ def _fitting(branches: list[Object], value: Any, path: str) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def pattern(text: str) -> re.Pattern[str] | None:
-    """The compiled pattern; None: it is no regular expression."""
+    """The compiled pattern; None if the text is no regular expression."""
     try:
         return re.compile(text)
     except (re.error, TypeError):

@@ -1,6 +1,6 @@
 """Label and field selectors: parsing, and matching objects.
 
-Used by lists and watches. Pure.
+Pure; lists and watches use this module.
 """
 
 import re
@@ -25,14 +25,18 @@ _REQUIREMENT = re.compile(
 
 
 class Selectable(msgspec.Struct, frozen=True):
-    """The parts of an object that selectors look at."""
+    """The labels and the fields of an object that a selector compares."""
 
     labels: Mapping[str, str]
     fields: Mapping[str, str]
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """The value of `key` is in `values`, or `key` is present if `values` is None; or not so."""
+    """One requirement of a selector: the value of `key` is one of `values`.
+
+    If `values` is None, the requirement is that `key` is present. `negated` turns the requirement
+    into its opposite.
+    """
 
     key: str
     values: frozenset[str] | None = None
@@ -45,7 +49,10 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """Requirements on labels and fields; all must match. An empty selector matches everything."""
+    """Requirements on labels and fields. An object must meet all requirements.
+
+    An empty selector matches every object.
+    """
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -60,12 +67,15 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 def parse(resource: Resource, label_selector: str, field_selector: str) -> Selector:
-    """Raises: errors.BadRequest for a malformed selector or an unknown field"""
+    """Parse the label selector and the field selector of a request.
+
+    Raises: errors.BadRequest for a malformed selector or an unknown field
+    """
     return Selector(parse_labels(label_selector), _parse_fields(resource, field_selector))
 
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
-    """`a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+    """Parse a label selector like `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
 
     Raises: errors.BadRequest
     """
@@ -116,7 +126,7 @@ def _split_term(term: str) -> tuple[str, str, str]:
 
 
 def selectable(resource: Resource, object_: Object) -> Selectable:
-    """The labels and selectable fields of an object; a field that is not set is empty."""
+    """The labels and the selectable fields of an object. A missing field has the value ""."""
     labels = object_["metadata"].get("labels") or {}
     fields = {path: _field(object_, path) for path in resource.selectable_fields}
     return Selectable(labels, fields)

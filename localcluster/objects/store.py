@@ -1,11 +1,12 @@
 """The objects of the cluster: one SQLite file, versioned writes, watches.
 
-Called by the API server, the controllers and the kubelet, all on the event loop's thread; every
-method is synchronous and short. `strategy` decides what a write makes of an object; the store gives
-the result a resource version, writes it and tells the watchers.
+The API server, the controllers and the kubelet call the store, always on the thread of the event
+loop. Every method is synchronous and short. For each write, `strategy` computes the object to
+store. The store gives this object a resource version, writes the object and tells the watchers.
 
-Every returned object is a copy for the caller. A write is atomic and in the file when the method
-returns. With synchronous=NORMAL it survives a crash of the process, but perhaps not a power cut.
+Every returned object is a copy for the caller. A write is atomic, and the file has the write when
+the method returns. With synchronous=NORMAL a write survives a crash of the process, but a power cut
+may lose the write.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +33,10 @@ INITIAL_NAMESPACES = ("default", "kube-system", "edgeai-system")
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One committed change, for listeners. All listeners share the objects: never change them."""
+    """One committed change, for listeners.
+
+    All listeners share the objects of a change, so a listener must not change an object.
+    """
 
     type: EventType
     resource: Resource
@@ -45,10 +49,11 @@ class Store:
 
     Args:
         path: the SQLite file; its directory must exist
-        now: UTC, stamped on objects
-        history: number of changes kept per resource, over which a watch can resume
-        max_bytes: limit of the file's size; a write beyond it raises errors.OutOfSpace
-    Raises: StateError when the file cannot be used.
+        now: UTC clock, for the times in objects
+        history: number of changes that the store keeps for each resource; a watch can resume
+            within these changes
+        max_bytes: limit of the file's size; a write beyond this limit raises errors.OutOfSpace
+    Raises: StateError when the store cannot use the file
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Store:
 
     @property
     def resource_version(self) -> int:
-        """Of the latest change. It grows for ever, also across restarts."""
+        """The resource version of the latest change. It only grows, also after a restart."""
         return self._version
 
     def close(self) -> None:
@@ -88,10 +93,10 @@ class Store:
             history.close()
         self._database.close()
 
-    # Reading
+    # Methods that read objects
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        """One object; `namespace` is "" for cluster-scoped ones.
+        """Read one object. `namespace` is "" for a cluster-scoped object.
 
         Raises: errors.NotFound
         """
@@ -110,11 +115,14 @@ class Store:
         limit: int = 0,
         continue_token: str = "",
     ) -> ListPage:
-        """Objects ordered by namespace and name; `namespace` "" is all, `limit` 0 no limit.
+        """Read a page of objects, ordered by namespace and name.
 
-        A later page shows its objects as they are when it is read, with the version of the first
-        page. A watch from that version delivers every change since then.
+        A later page shows the objects as they are when the page is read, but has the resource
+        version of the first page. A watch from this version delivers every change since then.
 
+        Args:
+            namespace: "" means all namespaces
+            limit: largest number of objects on the page; 0 means no limit
         Raises: errors.BadRequest for a bad selector or token; errors.Gone for an expired token.
         """
         selector = selectors.parse(resource, label_selector, field_selector)
@@ -137,7 +145,7 @@ class Store:
         return self._database.count(resource.group_resource, "", after=("", ""))
 
     def dependents(self, uid: str) -> Iterator[tuple[Resource, Object]]:
-        """Objects with an ownerReference of that uid."""
+        """The objects that have an ownerReference with this uid."""
         for row in self._database.dependents(uid):
             if resource := self.registry.stored(row.group_resource):
                 yield resource, _decode(row.body)
@@ -147,10 +155,10 @@ class Store:
         resource = self.registry.stored(row.group_resource) if row else None
         return (resource, _decode(row.body)) if row and resource else None
 
-    # Writing
+    # Methods that write objects
 
     def create(self, resource: Resource, object_: Object, *, dry_run: bool = False) -> Object:
-        """A new object, in the namespace that its metadata names.
+        """Create an object in the namespace that the object's metadata names.
 
         Raises: errors.AlreadyExists, errors.Invalid, errors.BadRequest; errors.NotFound or
             errors.Forbidden for a missing or terminating namespace; errors.OutOfSpace
@@ -166,14 +174,14 @@ class Store:
     def update(
         self, resource: Resource, object_: Object, *, subresource: str = "", dry_run: bool = False
     ) -> Object:
-        """Replace an object, or with `subresource="status"` its status alone.
+        """Replace an object. With `subresource="status"` replace only the object's status.
 
-        The generation, where a kind has one, grows when anything but metadata and status changed.
-        A write that changes nothing keeps the resource version and makes no event. An object that
-        is being deleted is removed when its last finalizer is.
+        If the kind has a generation, the generation grows when a field outside metadata and status
+        changes. A write that changes nothing keeps the resource version and makes no event. When an
+        update removes the last finalizer of an object in deletion, the store deletes the object.
 
-        Raises: errors.NotFound; errors.Conflict when metadata.resourceVersion or uid is given and
-            is not the stored one; errors.Invalid, errors.OutOfSpace
+        Raises: errors.NotFound; errors.Conflict when the given object has another uid or
+            resourceVersion than the stored object; errors.Invalid, errors.OutOfSpace
         """
         namespace, name = strategy.key(object_)
         current = self._find(resource, namespace, name)
@@ -199,9 +207,9 @@ class Store:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """Apply a patch (by default a JSON merge patch) to what is stored, then `update`.
+        """Apply a patch (by default a JSON merge patch) to the stored object, then call `update`.
 
-        Raises: what `update` raises; errors.BadRequest or errors.Invalid for a bad patch
+        Raises: the errors of `update`; errors.BadRequest or errors.Invalid for a bad patch
         """
         current = self.get(resource, namespace, name)
         patched = patches.apply(patch_type, current, patch)
@@ -220,14 +228,14 @@ class Store:
         grace_period_s: int | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete, or mark for deletion what has finalizers or runs on a node.
+        """Delete an object. If it has finalizers or runs on a node, only mark it for deletion.
 
-        A pod that is bound to a node and has not ended is marked (deletionTimestamp,
-        deletionGracePeriodSeconds) until somebody deletes it with `grace_period_s=0`, as the
-        kubelet does when its processes have ended. `propagation` is Background, Foreground or
-        Orphan; the garbage collector acts on it.
+        The store marks a pod that is bound to a node and has not ended (deletionTimestamp,
+        deletionGracePeriodSeconds). When the processes of the pod have ended, the kubelet deletes
+        the pod with `grace_period_s=0`. `propagation` is Background, Foreground or Orphan. The
+        garbage collector acts on the propagation.
 
-        Returns: the object in its last state.
+        Returns: the object in its last state
         Raises: errors.NotFound; errors.Conflict for another uid or resource version
         """
         current = self._find(resource, namespace, name)
@@ -243,7 +251,7 @@ class Store:
             return _served(resource, current)
         return self._commit("MODIFIED", resource, marked, current, dry_run=dry_run)
 
-    # Watching
+    # Methods that follow changes
 
     def watch(
         self,
@@ -254,10 +262,12 @@ class Store:
         label_selector: str = "",
         field_selector: str = "",
     ) -> Watch:
-        """Changes after the version `since`; without it first every object as ADDED.
+        """Watch the changes after the resource version `since`.
 
-        Raises: errors.Gone when the history does not reach back to `since`, or this cluster has
-            not reached `since`; errors.BadRequest for a bad selector
+        Without `since`, the watch first delivers every existing object as ADDED.
+
+        Raises: errors.Gone when the history does not have all changes since `since`, or when this
+            cluster has not reached `since`; errors.BadRequest for a bad selector
         """
         selector = selectors.parse(resource, label_selector, field_selector)
         history = self._history(resource.group_resource)
@@ -288,17 +298,17 @@ class Store:
         )
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `listener` after every commit, within the write. It must not write itself.
+        """Call `listener` after every commit, during the write. The listener must not write.
 
         Returns: a function that removes the listener
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    # Internals
+    # Parts of the methods above
 
     def _find(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        """The stored object in the version of `resource`; None: there is none."""
+        """The stored object in the version of `resource`; None if the store has no such object."""
         body = self._database.body(resource.group_resource, namespace, name)
         return None if body is None else _served(resource, _decode(body))
 
@@ -313,7 +323,11 @@ class Store:
             )
 
     def _start(self, resource: Resource, token: str) -> Position:
-        """Where a page begins: at the first object, or after the last one of the page before."""
+        """The position where a page begins.
+
+        The first page begins at the first object. A later page begins after the last object of the
+        previous page.
+        """
         if not token:
             return Position(self._version)
         start = Position.parse(token)
@@ -344,7 +358,7 @@ class Store:
         *,
         dry_run: bool,
     ) -> Object:
-        """Write one change, then tell watchers and listeners."""
+        """Write one change. Then tell the watchers and the listeners."""
         if dry_run:
             return object_
         version = self._version + 1
@@ -385,7 +399,7 @@ class Store:
 
 
 def _served(resource: Resource, object_: Object) -> Object:
-    """The object in the version of `resource`: versions differ in apiVersion only."""
+    """The object in the version of `resource`. Two versions differ only in apiVersion."""
     if object_.get("apiVersion") == resource.group_version:
         return object_
     return {**object_, "apiVersion": resource.group_version}

@@ -1,8 +1,8 @@
-"""What an object becomes when it is created, replaced or deleted.
+"""Computes the object to store when a client creates, replaces or deletes an object.
 
-Pure: from the old object, the new one and the time to the object to store. Called by `store` only.
-Has the rules of metadata (uid, generation, finalizers, deletion) and of the status subresource;
-`defaults`, `validation` and `schemas` have those of the content.
+Pure: the result depends on the old object, the new object and the time. Only `store` calls this
+module. The module has the rules for metadata (uid, generation, finalizers, deletion) and for the
+status subresource. `defaults`, `validation` and `schemas` have the rules for the content.
 """
 
 import uuid
@@ -36,11 +36,11 @@ _NO_VERSION = FieldError(
     "FieldValueInvalid",
     "Invalid value: 0x0: must be specified for an update",
 )
-_STATUS_AT_CREATION = (NODES,)  # a kubelet creates its Node with a status
+_STATUS_AT_CREATION = (NODES,)  # the cluster creates its Nodes with a status
 
 
 def key(object_: Object) -> tuple[str, str]:
-    """Namespace ("" for cluster scope) and name.
+    """The namespace and the name of an object. A cluster-scoped object has the namespace "".
 
     Raises: errors.BadRequest when the object has no metadata or no name
     """
@@ -53,7 +53,7 @@ def key(object_: Object) -> tuple[str, str]:
 def prepare_create(
     resource: Resource, object_: Object, now: datetime, known: Iterable[Resource]
 ) -> Object:
-    """The object to store; only its resource version is missing.
+    """The new object to store, without its resource version.
 
     Raises: errors.BadRequest, errors.Invalid
     """
@@ -86,7 +86,7 @@ def prepare_update(
     now: datetime,
     known: Iterable[Resource],
 ) -> Object:
-    """The object that replaces `current`; equal to it when nothing changes.
+    """The object that replaces `current`; equal to `current` when nothing changes.
 
     Raises: errors.BadRequest, errors.Conflict, errors.Invalid
     """
@@ -124,8 +124,9 @@ def prepare_update(
 def as_update(resource: Resource, current: Object, patched: Object, subresource: str) -> Object:
     """The patched object in a form that `prepare_update` takes.
 
-    In an update another uid is a failed precondition (409). In a patch it is an attempt to change
-    the uid: invalid (422), and ignored in a patch of a custom resource's status.
+    An update with another uid is a conflict (409). A patch with another uid is invalid (422),
+    because a patch must not change the uid. A patch of a custom resource's status may have another
+    uid, which is ignored.
 
     Raises: errors.Invalid
     """
@@ -146,7 +147,7 @@ def prepare_delete(
     grace_period_s: int | None,
     now: datetime,
 ) -> Object:
-    """The object marked for deletion; `is_released` says whether it may go at once.
+    """The object with the marks of a deletion. `is_released` says whether to delete it at once.
 
     Raises: errors.Invalid for an unknown propagation policy
     """
@@ -171,7 +172,7 @@ def prepare_delete(
 
 
 def is_released(resource: Resource, object_: Object) -> bool:
-    """Whether an object that is being deleted has no grace period and no finalizer left."""
+    """Whether an object is being deleted and has neither a grace period nor a finalizer."""
     metadata = object_["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
         return False
@@ -183,7 +184,10 @@ def is_released(resource: Resource, object_: Object) -> bool:
 def check_preconditions(
     resource: Resource, current: Object, uid: str, resource_version: str
 ) -> None:
-    """Raises: errors.Conflict when `current` has another uid or resource version."""
+    """Check the uid and the resource version that a request names. "" matches any object.
+
+    Raises: errors.Conflict when `current` has another uid or resource version
+    """
     metadata = current["metadata"]
     if uid and uid != metadata["uid"]:
         why = f"the uid in the precondition is {uid}, that of the object {metadata['uid']}"
@@ -197,9 +201,9 @@ def check_preconditions(
 
 
 def _identified(resource: Resource, object_: Any) -> Object:
-    """A shallow copy with apiVersion and kind of the resource.
+    """A shallow copy of an object, with the apiVersion and the kind of the resource.
 
-    Raises: errors.BadRequest when it is no map, or has another apiVersion or kind
+    Raises: errors.BadRequest when the object is no map or has another apiVersion or kind
     """
     if not isinstance(object_, dict) or not isinstance(object_.get("metadata", {}), dict):
         raise errors.BadRequest("the body must be an object with metadata")
@@ -224,18 +228,19 @@ def _defaulted_and_checked(
     *,
     tolerated: Object | None = None,
 ) -> Object:
-    """Pruned, defaulted and checked.
+    """A pruned and defaulted copy of an object, after all checks.
 
     Args:
-        tolerated: the stored object. Its faults are accepted again; otherwise a CRD that became
-            stricter would block writes of the status and the end of a deletion
+        tolerated: the stored object. The new object may keep the faults of the stored object.
+            Otherwise a CRD that became stricter would block writes of the status and the end
+            of a deletion.
     Raises: errors.Invalid, errors.BadRequest
     """
     try:
         object_ = _with_defaults(resource, object_)
         faults = _check(resource, object_, known)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # Built-in objects are not decoded into types, so a value of a wrong type shows only here.
+        # A built-in object is not decoded into types. A value of a wrong type is found only here.
         named = f'{resource.kind} in version "{resource.version}"'
         raise errors.BadRequest(
             f"{named} cannot be handled as a {resource.kind}: {error}"
@@ -268,13 +273,13 @@ def _check(resource: Resource, object_: Object, known: Iterable[Resource]) -> li
 
 
 def _properties(schema: Object) -> Object:
-    """All properties except metadata, which `metadata.check` checks."""
+    """All properties of a schema except metadata, because `metadata.check` checks metadata."""
     properties = schema.get("properties") or {}
     return {name: inner for name, inner in properties.items() if name != "metadata"}
 
 
 def _stamp(resource: Resource, created: Object, now: datetime) -> None:
-    """Fields that the API writes into new objects of some built-in kinds."""
+    """Set the fields that the API writes into new objects of some built-in kinds."""
     if resource is NAMESPACES:
         created["spec"] = {"finalizers": ["kubernetes"]}
         created["status"] = {"phase": "Active"}
@@ -286,7 +291,7 @@ def _stamp(resource: Resource, created: Object, now: datetime) -> None:
 
 
 def _propagate(metadata: Object, finalizer: str) -> None:
-    """Set the finalizer of a propagation policy; it replaces that of an earlier request."""
+    """Set the finalizer of a propagation policy. It replaces an earlier policy's finalizer."""
     if not finalizer:
         return
     present = metadata.get("finalizers") or []
@@ -300,15 +305,17 @@ def _count_change(resource: Resource, metadata: Object) -> None:
 
 
 def _content(resource: Resource, object_: Object) -> Object:
-    """The fields whose changes the generation counts."""
+    """The fields of an object whose changes increase the generation."""
     apart = ("metadata", "status") if resource.status else ("metadata",)
     return {name: value for name, value in object_.items() if name not in apart}
 
 
 def _grace_period_s(resource: Resource, current: Object, asked_s: int | None) -> int:
-    """Grace period of a pod on a node, in seconds, at least 1 if negative; 0 for other objects.
+    """The grace period of a pod on a node, in seconds; 0 for other objects.
 
-    Source: Kubernetes since 1.22; its API accepts negative numbers, too.
+    A negative grace period counts as 1 second.
+
+    Source: Kubernetes since 1.22, whose API accepts negative numbers, too.
     """
     if resource is not PODS or not current["spec"].get("nodeName"):
         return 0

@@ -1,7 +1,8 @@
-"""Checks whether a CRD's schema is structural, as pruning, defaults and validation need it.
+"""Checks whether a CRD's schema is structural. `schemas` works only with structural schemas.
 
-Pure; used by `crds` when a CustomResourceDefinition is written. The rules are those of the
-Kubernetes documentation of structural schemas; CEL rules are accepted and never evaluated.
+Pure. `crds` calls this module when a client writes a CustomResourceDefinition. Kubernetes'
+documentation of structural schemas has the same rules. The check accepts CEL rules, but the cluster
+never evaluates them.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ _JUNCTORS = ("allOf", "anyOf", "oneOf")
 
 
 def check(schema: Object, path: str) -> list[FieldError]:
-    """The reasons why a version's schema is not structural; empty: it is."""
+    """The reasons why a schema is not structural; an empty list for a structural schema."""
     if schema.get("type") != "object":
         return [errors.invalid(f"{path}.type", schema.get("type"), "must be object at the root")]
     return _check_node(schema, path)
@@ -76,7 +77,7 @@ def _check_keywords(schema: Object, path: str) -> list[FieldError]:
 
 
 def _check_junctors(schema: Object, path: str) -> list[FieldError]:
-    """Branches of allOf, anyOf, oneOf and not may hold only rules for the value."""
+    """Check that the branches of allOf, anyOf, oneOf and not have only rules for the value."""
     branches = [
         (branch, f"{path}.{junctor}[{index}]")
         for junctor in _JUNCTORS

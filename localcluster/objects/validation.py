@@ -1,7 +1,7 @@
 """Validation of built-in kinds.
 
-Pure; `strategy` calls it after `defaults`. It checks only fields on which the controllers, the
-kubelet and the clients of this project rely. Unknown fields are kept.
+Pure; `strategy` calls this module after `defaults`. The module checks only the fields that the
+controllers, the kubelet and the clients of this project need. It keeps unknown fields.
 """
 
 import base64
@@ -41,7 +41,7 @@ def check(resource: Resource, object_: Object) -> list[FieldError]:
 
 
 def check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
-    """The fields that an update changes and must not."""
+    """The faults of an update: fields that the update changes but must not change."""
     old, new = current.get("spec") or {}, updated.get("spec") or {}
     if resource is DEPLOYMENTS and old.get("selector") != new.get("selector"):
         return [errors.invalid("spec.selector", new.get("selector"), "field is immutable")]
@@ -68,12 +68,12 @@ def _check_data_change(resource: Resource, current: Object, updated: Object) -> 
 
 
 def _binding(old: Object) -> Object:
-    """The binding of a pod to a node is no forbidden change."""
+    """The nodeName of an unbound pod. An update of an unbound pod may set nodeName."""
     return {"nodeName": old.get("nodeName")} if not old.get("nodeName") else {}
 
 
 def _fixed(spec: Object) -> Object:
-    """The part of a pod's spec that must not change."""
+    """The fields of a pod's spec that an update must not change."""
     changeable = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations")
     fixed = {k: v for k, v in spec.items() if k not in changeable and v is not None}
     for field in ("initContainers", "containers"):
@@ -82,7 +82,7 @@ def _fixed(spec: Object) -> Object:
     return fixed
 
 
-# Pods
+# Checks of pods
 
 
 def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
@@ -110,7 +110,7 @@ def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
 
 
 def _require_type(spec: Object, field: str, type_: type, what: str, path: str) -> None:
-    """Raises: TypeError"""
+    """Check the type of one field. Raises: TypeError"""
     value = spec.get(field)
     if value is not None and (not isinstance(value, type_) or isinstance(value, bool)):
         raise TypeError(f"{path}.{field} must be {what}")
@@ -125,7 +125,11 @@ def _check_volumes(volumes: list[Object], path: str) -> list[FieldError]:
 
 
 def _check_containers(containers: list[Object], mountable: set[Any], path: str) -> list[FieldError]:
-    """Args: mountable: names of the pod's volumes"""
+    """Check the containers of a pod.
+
+    Args:
+        mountable: names of the pod's volumes
+    """
     faults: list[FieldError] = []
     names: set[Any] = set()
     for index, container in enumerate(containers):
@@ -151,7 +155,8 @@ def _check_container_name(name: Any, taken: set[Any], path: str) -> list[FieldEr
 
 
 def _check_parts(container: Object, mountable: set[Any], path: str) -> list[FieldError]:
-    """A mount needs a volume of the pod, a port its number, a variable its name."""
+    """Check that each mount names a volume of the pod, each port has a number, and each
+    environment variable has a name."""
     faults = [
         FieldError(
             f"{path}.volumeMounts[{index}].name",
@@ -170,7 +175,7 @@ def _check_parts(container: Object, mountable: set[Any], path: str) -> list[Fiel
     return faults
 
 
-# Deployments
+# Checks of Deployments
 
 
 def _check_deployment(spec: Any) -> list[FieldError]:
@@ -200,7 +205,7 @@ def _check_selector(spec: Object) -> list[FieldError]:
     return faults
 
 
-# Other kinds
+# Checks of other kinds
 
 
 def _check_service(spec: Any) -> list[FieldError]:
@@ -235,7 +240,7 @@ def _check_secret(secret: Object) -> list[FieldError]:
 
 
 def _require_base64(field: str, data: Object) -> None:
-    """Raises: ValueError, TypeError"""
+    """Check that all values are base64. Raises: ValueError, TypeError"""
     for key, value in data.items():
         try:
             base64.b64decode(value, validate=True)
