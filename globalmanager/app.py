@@ -222,7 +222,7 @@ async def end(task: asyncio.Task[None]) -> None:
 
 
 def client_settings(settings: Settings) -> ClientSettings:
-    """Raises: SettingsError"""
+    """The settings of the Kubernetes client. Raises: SettingsError"""
     is_positive = 0 < settings.qps < math.inf and min(settings.burst, settings.plan_requests) >= 1
     if not is_positive:
         raise SettingsError(

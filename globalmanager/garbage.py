@@ -1,9 +1,9 @@
 """Moves Python's full garbage collections into seconds in which the GlobalManager has little to do.
 
-A full collection looks at every object of the process, and nothing else runs meanwhile: 0.1 s with
-500 sessions and 500 jobs. Python starts a full collection after a number of new objects, so when
-the GlobalManager is busiest; then assignments and heartbeats wait. Objects in no cycle, as nearly
-all of a cache's are, need no collection.
+A full collection looks at every object of the process, and nothing else runs meanwhile. With 500
+sessions and 500 jobs it takes 0.1 s. Python starts a full collection after a number of new objects,
+so it starts one when the GlobalManager is busiest. Then assignments and heartbeats wait. Only
+objects in reference cycles need a collection. Nearly all objects of a cache are in no cycle.
 """
 
 import asyncio
@@ -23,13 +23,14 @@ async def collect_when_quiet(
     quiet_share: float = 0.1,
     cpu_s: Callable[[], float] = time.process_time,
 ) -> None:
-    """Until cancelled; then Python collects by itself again.
+    """Run full collections until this task is cancelled. Then Python collects by itself again.
 
     Args:
-        every_s: least seconds between two full collections
-        latest_s: most seconds between two full collections, however busy the process is
-        quiet_share: part of one processor that the process uses at most in a quiet second
-        cpu_s: processor time that the process has used
+        every_s: shortest time between two full collections, in seconds
+        latest_s: longest time between two full collections, in seconds, also when the process is
+            busy
+        quiet_share: largest part of one processor that the process uses in a quiet second
+        cpu_s: returns the processor time that the process has used, in seconds
     """
     clock = asyncio.get_running_loop().time
     before = gc.get_threshold()

@@ -1,11 +1,12 @@
-"""The engine: turns every change into a key, and every key into observe, plan, apply.
+"""The engine turns every change into a key, and for every key it observes, plans and applies.
 
-Every replica has one. Each says what nodes must hold, on a path of its own (assign) that waits for
-no plan; only the leader's plans.
+Every replica has one engine. The engine of every replica computes the assignments of nodes. It does
+so on a path of its own (assign) that waits for no plan. Only the leader's engine plans.
 
-Built by app; the edge server and REST ask it for objects and write status through it. One
-Engine serves all kinds. It keeps nothing that it could not see again after a restart, and no
-resource's fault reaches another: whatever a kind or the API raises ends in that key's backoff.
+Built by app. The edge server and REST ask the engine for objects, and the edge server writes
+.status through the engine. One Engine serves all kinds. The engine keeps no state that it could not
+read again after a restart. A fault of one resource does not affect other resources: an exception of
+a kind or of the API leads only to a backoff of this resource's key.
 """
 
 import asyncio
@@ -65,19 +66,21 @@ STARTING: Final = "starting"
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's slice of the settings."""
+    """The settings of the engine."""
 
     namespace: str = ""
-    """Watch this namespace only; "": all."""
+    """The engine watches only this namespace; "" means all namespaces."""
     groups: tuple[str, ...] | None = None
-    """API groups to serve; None: all of the kinds'."""
+    """API groups to serve; None means all groups of the kinds."""
     reconcilers: int = 16
-    """Resources reconciled at the same time; each waits for one request at a time."""
+    """Number of resources that are reconciled at the same time. Each of them has at most one stage
+    of actions under way."""
     rest_s: float = 0.2
-    """Least seconds between two plans of one resource: the writes of a plan, what controllers do
-    about them and an edge's reports change a resource many times in a row."""
+    """Shortest pause between two plans of one resource, in seconds. The writes of a plan, the
+    reactions of controllers and the reports of an edge change a resource many times within a short
+    time."""
     stale_after_s: float = 60.0
-    """An informer without contact for so long makes the process not ready."""
+    """Seconds without contact after which an informer makes the process not ready."""
     informer: InformerSettings = InformerSettings()
 
 
@@ -85,11 +88,12 @@ class Engine:
     """Reconciles all resources of `kinds`.
 
     Args:
-        sink: told what each node must hold
+        sink: gets the assignments of each node
         contacts: knows which nodes have a session
-        worker_settings: handed to the kinds; the root key comes with `run`
-        fence: open while this replica leads; None: it is the only one, and always does
-        metrics: made with the registry that is served
+        worker_settings: settings that the kinds get. `run` adds the root key
+        fence: open while this replica leads. None means that there is one replica, which always
+            leads
+        metrics: the metrics in the registry that /metrics serves
         now: UTC
     """
 
@@ -109,13 +113,13 @@ class Engine:
         self._settings = settings or EngineSettings()
         self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
-        self._waits_for = STARTING  # until `run`: why this engine has not begun
+        self._waits_for = STARTING  # why the engine has not begun; "" after `run`
         self._now = now
         self._kinds = served_types(kinds, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
         self._turn = asyncio.Lock()
-        self._parked: set[ObjectRef] = set()  # wait for an informer to settle
-        self._refused: dict[ObjectRef, str] = {}  # job -> what the log said why it is not done
+        self._parked: set[ObjectRef] = set()  # jobs that wait for an informer to settle
+        self._refused: dict[ObjectRef, str] = {}  # job -> the problem in the last log line
         self._informers = Informers(
             client,
             namespace=self._settings.namespace,
@@ -141,15 +145,17 @@ class Engine:
             metrics=self._metrics,
         )
         self.initially_assigned = self._assigner.initially_assigned
-        """Set once the sink has the assignments of every job that was there at the start. Before
-        that the GlobalManager does not know what a node must hold, so it admits no session."""
+        """Set when the sink has the assignments of every job resource that existed at the start.
+        Before, the edge server must admit no session, because it does not know what a node must
+        hold."""
         plans = client.on_share(Share.PLANS)
         leading = plans if fence is None else plans.guarded(fence)
         self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
         """Records Events about job resources and nodes."""
         reports = client.on_share(Share.REPORTS)
         self.status_writer = StatusWriter(reports, self._informers.all_of)
-        """Writes .status by merge patch, of exactly one uid; what edges report, on any replica."""
+        """Writes .status by merge patch to exactly one uid. On any replica, it writes the reports
+        of edges."""
         self._owners = Owners(Live(leading, self._informers.all_of), now)
         self._applier = Applier(
             Live(leading, self._written_to),
@@ -162,11 +168,16 @@ class Engine:
         contacts.subscribe(contact=self.contact_changed, clash=self._tell_clash)
 
     def waits_for_api(self, problem: str) -> None:
-        """The API does not give the root key, so `run` was not called yet; for `health`."""
+        """Note for `health` why the API does not deliver the root key. `run` can begin only with
+        the key.
+        """
         self._waits_for = f"{STARTING}: waiting for the Kubernetes API: {problem}"
 
     async def run(self, root_key: bytes) -> None:
-        """Until cancelled. Args: root_key: 32 bytes, see `rootkey`"""
+        """Run the engine until this task is cancelled.
+
+        Args: root_key: 32 bytes, see `rootkey`
+        """
         settings = msgspec.structs.replace(self._observer.settings, root_key=root_key)
         self._observer.settings = settings
         self._waits_for = ""
@@ -183,7 +194,7 @@ class Engine:
 
     @property
     def types(self) -> Collection[ResourceType]:
-        """The job resources' types that are served."""
+        """The types of the job resources that this engine serves."""
         return self._kinds.keys()
 
     @property
@@ -196,7 +207,9 @@ class Engine:
         return self._fence is None or self._fence.is_open
 
     def leadership_changed(self, leads: bool) -> None:
-        """This replica begins to lead, so it plans for every job resource; or leads no longer."""
+        """When this replica begins to lead, queue every job resource for a plan. When the reign
+        ends, do nothing.
+        """
         if not leads:
             return
         for type_ in self._kinds:
@@ -206,15 +219,17 @@ class Engine:
             for unreadable in informer.set_aside:
                 self._tell_set_aside(informer.type, unreadable)
 
-    # ---- asked by others ------------------------------------------------------------------------
+    # ---- questions and news from other parts ----------------------------------------------------
 
     def contact_changed(self, node: NodeName) -> None:
-        """`node` has got a session, or lost it: look again at all that is assigned to it."""
+        """Queue all jobs with an assignment for `node`, because the node got a session or lost its
+        session.
+        """
         for ref in self._assigner.jobs_on(node):
             self._queue.add(ref)
 
     def find(self, key: TaskKey) -> Served | None:
-        """The job resource of a task key, as the cache has it."""
+        """The job resource of a task key, from the cache."""
         resource, _, rest = key.partition("/")
         namespace, _, name = rest.partition("/")
         for type_, kind in self._kinds.items():
@@ -224,7 +239,7 @@ class Engine:
         return None
 
     def get(self, ref: ObjectRef) -> Object | None:
-        """A job resource as the cache has it."""
+        """A job resource from the cache."""
         return self._store(ref.type).get(ref)
 
     def by_uid(self, uid: Uid) -> Served | None:
@@ -246,7 +261,7 @@ class Engine:
         return self._informers.all_of(NODES).list()
 
     def health(self) -> Health:
-        """Answer of /readyz; before `run` it says what the start waits for."""
+        """The answer of /readyz. Before `run`, the answer says what the start waits for."""
         if self._waits_for:
             return Health(ready=False, reasons=(self._waits_for,))
         health = health_of(
@@ -257,7 +272,7 @@ class Engine:
         )
         return Health(health.ready, (*health.reasons, *self.status_writer.complaints()))
 
-    # ---- what happens becomes keys --------------------------------------------------------------
+    # ---- from changes to keys -------------------------------------------------------------------
 
     def _open_informers(self) -> None:
         for type_, kind in self._kinds.items():
@@ -287,7 +302,7 @@ class Engine:
             self._owners.lost_child(owner["uid"])
 
     def _concerned(self, scope: Scope, old: Object | None, new: Object | None) -> set[ObjectRef]:
-        """The jobs to look at."""
+        """The jobs that a change of an object concerns."""
         states = [object_ for object_ in (old, new) if object_ is not None]
         if scope.label_selector != ALL:
             owners = (self._observer.controllers(each) or self._namesake(each) for each in states)
@@ -297,7 +312,9 @@ class Engine:
         return itself | self._observer.referrers(ref) | self._observer.scaled(ref, new)
 
     def _namesake(self, object_: Object) -> set[ObjectRef]:
-        """The job that the labels name. It may wait until this object frees a name."""
+        """The job that the labels of `object_` name. This job may wait until `object_` frees a
+        name.
+        """
         kind, name = label_of(object_, LABEL_KIND), label_of(object_, LABEL_NAME)
         namespace = object_["metadata"].get("namespace", "")
         served = self.find(TaskKey(f"{kind}/{namespace}/{name}"))
@@ -309,7 +326,7 @@ class Engine:
         self._parked.clear()
         self._assigner.settled()
 
-    # ---- keys become effects --------------------------------------------------------------------
+    # ---- from keys to actions -------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:
@@ -324,13 +341,15 @@ class Engine:
                 self._queue.done(ref)
 
     async def _wait_for_turn(self) -> None:
-        """One plan is computed in each turn of the event loop. Without this the reconcilers compute
-        a plan each in one turn, and an assignment or a session waits for all of them."""
+        """Wait so that each turn of the event loop computes one plan only. Without this wait, all
+        reconcilers could compute a plan in the same turn, and an assignment or a session would wait
+        for all plans.
+        """
         async with self._turn:
             await asyncio.sleep(0)
 
     async def _process(self, ref: ObjectRef) -> None:
-        """Reconcile one key, and see to it that it comes again when it must."""
+        """Reconcile one key. After a failure, queue the key again."""
         kind = self._kinds[ref.type].name
         with logs.bind(task=task_key(ref)), self._metrics.duration.labels(kind).time():
             result, retry_after_s = await self._outcome(ref)
@@ -340,13 +359,13 @@ class Engine:
             self._queue.retry(ref, at_least_s=retry_after_s)
 
     async def _outcome(self, ref: ObjectRef) -> tuple[str, float | None]:
-        """(result for metrics, least seconds until it must be tried again; None: no need)."""
+        """The result for metrics, and the least seconds until the next try; None for no try."""
         try:
             requeue_after_s = await self._reconcile(ref)
         except Conflict:
-            return "conflict", 0.0  # somebody else wrote; the store is about to show it
+            return "conflict", 0.0  # another client wrote; the store will soon show the change
         except NotLeading:
-            return "deposed", None  # the leader plans; should that be this one again, so does it
+            return "deposed", None  # the leader plans; a new reign of this replica queues every job
         except EdgeAIError as error:
             self._log_refusal(ref, error)
             retry_after_s = getattr(error, "retry_after_s", 0.0)
@@ -361,7 +380,9 @@ class Engine:
         return "ok", None
 
     def _log_refusal(self, ref: ObjectRef, error: EdgeAIError) -> None:
-        """One line for an outage, and one for each new refusal; not one for each try."""
+        """Log one line for an outage, and one line for each new refusal, but not one line for each
+        try.
+        """
         problem = str(error)
         kind = "unavailable" if isinstance(error, Unavailable) else problem
         if self._refused.get(ref) != kind:
@@ -369,10 +390,11 @@ class Engine:
         self._refused[ref] = kind
 
     async def _reconcile(self, ref: ObjectRef) -> float | None:
-        """Returns: after how many seconds to come again, though nothing may have changed."""
+        """Plan and apply one job. Returns: seconds after which the job must be planned again"""
         kind = self._kinds[ref.type]
-        # Of an object that was readable once, what runs and what the nodes hold stays, but nothing
-        # new is done: it may be terminating, and each child made then is one more to delete.
+        # An object that was readable once keeps its workers and its assignments. The engine makes
+        # no new child for the object, because the object may be terminating and Kubernetes would
+        # have to delete each new child.
         if not self.leads or ref in self._informers.get(ref.type).set_aside:
             return None
         if not self._can_observe(kind):
@@ -389,12 +411,15 @@ class Engine:
             return await self._applier.apply(observed, plan)
         except EdgeAIError as error:
             if self.by_uid(observed.uid) is None:
-                return None  # deleted meanwhile; the store's change has queued the key
+                return None  # the job was deleted meanwhile; the store's change has queued the key
             await self._tell_refusal(kind, observed, error)
             raise
 
     def _tell_set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
-        """A follower's Events are dropped, so it makes none; should it lead, it tells then."""
+        """Record an Event about an object that is set aside. A follower records no Event, because
+        only the leader can send Events. A new leader records the Events of all objects that are set
+        aside.
+        """
         if self.leads and object_.name and object_.uid:
             message = (
                 f"{object_.problem}; until then the GlobalManager does nothing for this object"
@@ -403,7 +428,8 @@ class Engine:
             self.recorder.record(object_.stub(type_), event)
 
     def _tell_clash(self, node: NodeName) -> None:
-        """Two LocalControllers use one name: the leader tells the user who looks at the Node.
+        """Record an Event about two LocalControllers that use one name, for users who look at the
+        Node.
 
         Contacts tells each replica of each clash, so a follower has nothing to do.
         """
@@ -417,26 +443,30 @@ class Engine:
                 self.recorder.record(about, Event(Severity.WARNING, "DuplicateNode", message))
 
     async def _tell_refusal(self, kind: Kind, observed: Observed, error: EdgeAIError) -> None:
-        """Trying again alone will not help, so the user must hear of it."""
+        """Write a refusal into the job's status, because only the user can correct the fault."""
         refusal = refusal_of(error)
         if refusal is not None:
             refused = msgspec.structs.replace(observed, refusal=refusal)
             await self._applier.tell(refused, kind.plan(refused, self._now()))
 
     def _can_observe(self, kind: Kind) -> bool:
-        """Whether what the kind owns is known; a child that is not seen would be made twice. And
-        whether its scalers are: a job without them has another size."""
+        """Whether the stores of the kind's children and scalers are complete. If a store lacked a
+        child, the engine would create the child a second time. If a store lacked a scaler, the job
+        would get another size.
+        """
         owned = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
         scalers = (self._informers.get(type_) for type_ in kind.scalers)
         return all(informer.settled for informer in (*owned, *scalers))
 
     def _can_plan(self, ref: ObjectRef) -> bool:
-        """Whether what the resource refers to is known, be it present or not."""
+        """Whether the stores of all types that the resource refers to are complete. The referred
+        objects themselves may be missing.
+        """
         types = {reference.type for reference in self._observer.references(ref)}
         return all(self._informers.get(type_).settled for type_ in types)
 
     def _written_to(self, type_: ResourceType) -> Store:
-        """The store that takes in what the API answers to a write of a plan."""
+        """The store for the API's answers to the writes of a plan."""
         is_whole = type_ in self._kinds or any(type_ in k.scalers for k in self._kinds.values())
         return self._store(type_) if is_whole else self._informers.managed(type_)
 
@@ -445,7 +475,7 @@ class Engine:
 
 
 def _is_same_link(old: Object | None, new: Object | None) -> bool:
-    """Whether an object still leads from the same pods to the same controller."""
+    """Whether an object still connects the same pods with the same controller."""
     return old is not None and new is not None and controller_of(old) == controller_of(new)
 
 

@@ -1,8 +1,9 @@
-"""Keyed work queue: a key is worked on by one worker at a time and forgets how often it was added.
+"""A queue of keys. One worker at a time works on a key. The queue does not count how often a key
+was added.
 
-The engine adds keys on every change and takes them in N workers. Semantics of client-go's rate
-limiting queue. Holds keys only; bounded by the number of distinct keys. One event loop, whose
-clock it uses.
+The engine adds a key on every change. The engine's workers take the keys. The queue behaves like
+client-go's rate limiting queue. The queue holds only keys, so the number of distinct keys limits
+its size. All calls come from one event loop, and the queue uses the clock of this loop.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class QueueClosed(Exception):
-    """Nothing more comes out of this queue."""
+    """The queue is closed and gives out no more keys."""
 
 
 def default_backoff() -> Backoff:
@@ -24,12 +25,13 @@ def default_backoff() -> Backoff:
 
 
 class WorkQueue(Generic[K]):
-    """Take with `get`, always followed by `done`.
+    """A worker takes a key with `get` and must call `done` afterwards.
 
     Args:
-        new_backoff: delays of one key that fails in a row
-        rest_s: a key that was worked on is not given out again for so many seconds, so that many
-            changes shortly after one another become one piece of work; the first waits for nothing
+        new_backoff: makes the delays of a key that fails several times in a row
+        rest_s: seconds after `done` in which the queue does not give out the same key again. So
+            many changes within a short time become one piece of work. The first change does not
+            wait
     """
 
     def __init__(
@@ -38,19 +40,19 @@ class WorkQueue(Generic[K]):
         self._new_backoff = new_backoff
         self._rest_s = rest_s
         self._ready: deque[K] = deque()
-        self._dirty: set[K] = set()  # to be worked on (again); a superset of _ready
-        self._active: set[K] = set()  # taken and not done, or at rest
+        self._dirty: set[K] = set()  # keys that need work; a superset of _ready
+        self._active: set[K] = set()  # keys that a worker has, and keys that rest
         self._delayed: dict[K, asyncio.TimerHandle] = {}
         self._backoffs: dict[K, Backoff] = {}
         self._wake = asyncio.Event()
         self._closed = False
 
     def __len__(self) -> int:
-        """Keys that could be taken now."""
+        """The number of keys that workers could take now."""
         return len(self._ready)
 
     def add(self, key: K) -> None:
-        """Have the key worked on; once, however often it is added before it is taken."""
+        """Add a key. A key that is in the queue already stays there once."""
         if self._closed or key in self._dirty:
             return
         self._dirty.add(key)
@@ -58,7 +60,7 @@ class WorkQueue(Generic[K]):
             self._offer(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Add the key later; of several delays the earliest counts."""
+        """Add the key after a delay. When the key has several delays, the shortest delay counts."""
         if self._closed:
             return
         if delay_s <= 0:
@@ -74,22 +76,22 @@ class WorkQueue(Generic[K]):
         self._delayed[key] = loop.call_at(due, self._come_due, key)
 
     def retry(self, key: K, *, at_least_s: float = 0.0) -> float:
-        """Add the key after its next backoff, which is returned, seconds."""
+        """Add the key after its next backoff. Returns: the backoff in seconds"""
         backoff = self._backoffs.setdefault(key, self._new_backoff())
         delay_s = backoff.next_s(at_least_s=at_least_s)
         self.add_after(key, delay_s)
         return delay_s
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its backoff starts anew."""
+        """Start the backoff of the key anew, because the key has succeeded."""
         self._backoffs.pop(key, None)
 
     def failures(self, key: K) -> int:
-        """How often in a row the key was retried."""
+        """How often in a row `retry` was called for the key."""
         return self._backoffs[key].failures if key in self._backoffs else 0
 
     async def get(self) -> K:
-        """The key that waited longest; wait for one. Raises: QueueClosed."""
+        """Wait for a key, and take the key that has waited longest. Raises: QueueClosed"""
         while not self._ready or self._closed:
             if self._closed:
                 raise QueueClosed
@@ -101,8 +103,9 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The worker is through with the key. If the key was added meanwhile, or is added during
-        its rest, the queue gives the key out again after the rest."""
+        """Note that the worker has finished with the key. If the key was added meanwhile, or is
+        added during its rest, the queue gives the key out again after the rest.
+        """
         if self._rest_s and not self._closed:
             asyncio.get_running_loop().call_later(self._rest_s, self._rested, key)
         else:
@@ -114,7 +117,9 @@ class WorkQueue(Generic[K]):
             self._offer(key)
 
     def close(self) -> None:
-        """Take no more keys and give none: who works finishes, who waits gets QueueClosed."""
+        """Take and give no more keys. A worker that has a key can finish. A worker that waits gets
+        QueueClosed.
+        """
         self._closed = True
         for pending in self._delayed.values():
             pending.cancel()

@@ -1,6 +1,6 @@
 """The client of one cluster's API: seven verbs over plain dicts, each with a deadline.
 
-Called by the engine, REST and app. Every verb takes and returns objects as the API's own JSON and
+Called by the engine, REST and app. Every verb takes and returns objects as the API's own JSON, and
 raises ApiError. This module caches nothing, retries nothing and logs nothing. No error contains a
 body, because a body may be a Secret.
 """
@@ -36,10 +36,11 @@ from globalmanager.kube.transport import Transport, open_transport
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 RequestHook = Callable[[str, str, float], None]
-"""(verb, HTTP code or "none", seconds) after each request; for metrics."""
+"""Function for metrics. The client calls it with (verb, HTTP code or "none", seconds) after a
+request."""
 Check = Callable[[], None]
-"""Called immediately before a request is sent, after the wait for the rate. An exception of the
-check ends the request."""
+"""Function that the client calls immediately before it sends a request, after the wait for the
+rate. When the function raises an exception, the client does not send the request."""
 
 
 def _no_check() -> None:
@@ -47,27 +48,30 @@ def _no_check() -> None:
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates, deadlines and bounds of the client."""
+    """Rates, deadlines and limits of the client."""
 
     qps: float = 500.0
-    """Requests per second in the long run. A server with priority and fairness limits how many
-    requests it executes at once, not their rate, and this client has fewer under way than a
-    ServiceAccount may; so this spares the processors of server and etcd (docs/architecture.md)."""
+    """Average requests per second. A server with priority and fairness limits how many requests it
+    executes at the same time, and not their rate. This client has fewer requests under way than a
+    ServiceAccount may have. So this rate only spares the processors of server and etcd
+    (docs/architecture.md)."""
     burst: int = 1000
-    """Requests that may be sent at once after a quiet time."""
+    """Requests that the client may send at the same moment after a quiet time."""
     plan_requests: int = 1
-    """Requests of plans that are under way at the same time; see `slots`."""
+    """Largest number of plans' requests that are under way at the same time; see `slots`."""
     report_requests: int = 4
-    """Status writes for edges' reports that are under way at the same time."""
+    """Largest number of status writes for edges' reports that are under way at the same time."""
     deadline_s: float = 10.0
-    """Seconds for one request and its answer; also the time by which a watch may end too late."""
+    """Longest time in seconds for one request and its answer. A watch may also end this much too
+    late."""
     list_deadline_s: float = 30.0
-    """Seconds for one page of a list, as in Kubernetes' own service level objective."""
+    """Longest time in seconds for one page of a list, as in Kubernetes' own service level
+    objective."""
     page_size: int = 500
-    """Objects in one page of a list."""
+    """Largest number of objects in one page of a list."""
     page_bytes: int = 16 * 1024 * 1024
-    """Most bytes of one page. The client asks for fewer objects when a page would be larger: 500
-    objects of the largest size that etcd takes would have 750 MiB."""
+    """Largest size of one page in bytes. The client asks for fewer objects when a page would be
+    larger. 500 objects of the largest size that etcd accepts would have 750 MiB."""
 
 
 _DEFAULTS: Final = ClientSettings()
@@ -83,7 +87,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `verb` and `target` appear in errors; the other fields are sent."""
+    """One request. `verb` and `target` appear in errors. The client sends the other fields."""
 
     verb: str
     target: str
@@ -98,7 +102,9 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeClient:
-    """A client that many tasks may use at the same time. Close it, or use it with `async with`."""
+    """A client that many tasks may use at the same time. Call `close`, or use it
+    with `async with`.
+    """
 
     def __init__(
         self,
@@ -116,7 +122,7 @@ class KubeClient:
             Share.REPORTS: Slots(settings.report_requests),
         }
         self._share = Share.OTHER
-        self._guard: Guard | None = None  # decides on writes; None: every write is sent
+        self._guard: Guard | None = None  # decides on writes; None: the client sends every write
 
     @classmethod
     async def from_kubeconfig(
@@ -128,8 +134,8 @@ class KubeClient:
     ) -> Self:
         """A client for the current context of a kubeconfig, or for the cluster around this pod.
 
-        Args: path: of the kubeconfig; None: the in-cluster configuration
-        Raises: SettingsError, which names the file and its fault
+        Args: path: path of the kubeconfig; None: the in-cluster configuration
+        Raises: SettingsError that names the file and the file's fault
         """
         return cls(await open_transport(path), settings, on_request=on_request)
 
@@ -144,7 +150,7 @@ class KubeClient:
         return guarded
 
     def apart(self, settings: ClientSettings) -> Self:
-        """A client with the same connections and a rate of its own, so that heartbeats do not queue
+        """A client with the same connections and a rate of its own. So heartbeats do not wait
         behind other requests.
         """
         apart = copy.copy(self)
@@ -160,12 +166,12 @@ class KubeClient:
         return sharing
 
     async def redial(self, *, deadline_s: float) -> None:
-        """Dial the API server anew. Once the server answers, close all older connections.
+        """Dial the API server anew. When the server answers, close all older connections.
 
         Requests and watches on the older connections end as Unreachable.
 
-        Raises: ApiError, Overloaded, SettingsError, when there is no answer; the older connections
-            then stay open
+        Raises: ApiError, Overloaded, SettingsError when there is no answer. Then the older
+            connections stay open
         """
         fresh = copy.copy(self)
         fresh._transport = self._transport.anew()
@@ -179,7 +185,7 @@ class KubeClient:
         await self._transport.take_over(fresh._transport)
 
     async def _ask(self, request: ApiRequest, deadline_s: float) -> None:
-        """Wait for an answer; a refusal is an answer too. Raises: ApiError, Overloaded"""
+        """Wait for an answer. A refusal is an answer too. Raises: ApiError, Overloaded"""
         try:
             async with self._answered(request, deadline_s):
                 pass
@@ -191,7 +197,7 @@ class KubeClient:
 
     @property
     def redialled(self) -> asyncio.Event:
-        """Set once the present connections have been closed after a redial."""
+        """Set when a redial has closed the present connections."""
         return self._transport.replaced
 
     async def __aenter__(self) -> Self:
@@ -203,7 +209,8 @@ class KubeClient:
     async def close(self) -> None:
         await self._transport.close()
 
-    # Every verb raises ApiError, and Overloaded when too many requests wait for the client's rate.
+    # Every verb raises ApiError. It raises Overloaded when too many requests wait for the client's
+    # rate.
 
     async def get(self, ref: ObjectRef) -> Object:
         return await self._object(_request("get", "GET", ref))
@@ -211,9 +218,9 @@ class KubeClient:
     async def list(
         self, type_: ResourceType, *, namespace: str = "", label_selector: str = ""
     ) -> Listing:
-        """The whole collection, read page by page; namespace "" means all.
+        """The whole collection, read page by page. The namespace "" means all namespaces.
 
-        Raises: Gone, when the server forgot the list's version between two pages; list again
+        Raises: Gone when the server forgot the list's version between two pages; list again
         """
         query = {"labelSelector": label_selector}
         limit = self._settings.page_size
@@ -251,14 +258,18 @@ class KubeClient:
         return await self._object(request, check=check)
 
     async def replace(self, type_: ResourceType, object_: Object) -> Object:
-        """PUT the object. The server checks metadata.resourceVersion and metadata.uid if set."""
+        """PUT the object. The server checks metadata.resourceVersion and metadata.uid if they are
+        set.
+        """
         body = _typed(type_, object_)
         return await self._object(_request("update", "PUT", ref_of(type_, object_), body=body))
 
     async def merge_patch(
         self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """JSON merge patch. The server checks metadata.resourceVersion if the patch has it."""
+        """Send a JSON merge patch. The server checks metadata.resourceVersion if the
+        patch has it.
+        """
         request = _request("patch", "PATCH", ref, body=patch, subresource=subresource)
         return await self._object(msgspec.structs.replace(request, content_type=MERGE_PATCH))
 
@@ -268,8 +279,9 @@ class KubeClient:
         """Delete the object.
 
         Args: uid: delete only the object with this uid
-        Returns: the object while it terminates or waits for finalizers; None once it is gone
-        Raises: Conflict, when an object with another uid has the name
+        Returns: the object while it terminates or waits for finalizers; None when the object is
+            gone
+        Raises: Conflict when an object with another uid has the name
         """
         options: Object = {
             "apiVersion": "v1",
@@ -290,15 +302,15 @@ class KubeClient:
         namespace: str = "",
         label_selector: str = "",
     ) -> AsyncGenerator[bytes, None]:
-        """The raw lines of a watch, one JSON event each, until the server ends the watch.
+        """The raw lines of a watch, until the server ends the watch. Each line has one JSON event.
 
         The first line is empty and says that the server accepted the watch. `objects.read_event`
         reads the other lines. Iterate inside `contextlib.aclosing`, which releases the connection.
 
         Args:
-            timeout_s: seconds after which the server shall end the watch. A healthy watch may be
-                silent for the whole time.
-        Raises: ApiError; Silent, when the watch has not ended `deadline_s` after that time
+            timeout_s: seconds after which the server must end the watch. A healthy watch may be
+                silent for the whole time
+        Raises: ApiError; Silent when the watch has not ended `deadline_s` after `timeout_s`
         """
         request = ApiRequest(
             verb="watch",
@@ -327,7 +339,7 @@ class KubeClient:
     ) -> tuple[Page, _Items]:
         """One page of a list.
 
-        Raises: ApiError; _PageTooLarge, when a page of several objects has more than `page_bytes`
+        Raises: ApiError; _PageTooLarge when a page of several objects has more than `page_bytes`
         """
         request = ApiRequest(
             verb="list",
@@ -348,7 +360,7 @@ class KubeClient:
             raise request.failed(errors.Malformed, str(error)) from error
 
     async def _object(self, request: ApiRequest, *, check: Check = _no_check) -> Object:
-        """The JSON object in the answer."""
+        """Send the request and decode the JSON object in the answer."""
         deadline_s = self._settings.deadline_s
         async with self._answered(request, deadline_s, check=check) as response:
             body = await response.read()
@@ -366,11 +378,11 @@ class KubeClient:
         is_stream: bool = False,
         check: Check = _no_check,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A successful answer with its body still unread.
+        """A successful answer. The body is not read yet.
 
         Args:
-            is_stream: the deadline covers only the headers; otherwise it covers the whole body of
-                the `with` statement
+            is_stream: True when the deadline covers only the headers. Otherwise the deadline covers
+                the whole body of the `with` statement
         Raises: ApiError
         """
         await self._rate.acquire(self._share)
@@ -384,7 +396,7 @@ class KubeClient:
     async def _exchange(
         self, request: ApiRequest, deadline_s: float, *, is_stream: bool
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The request and its answer, once the request may be sent. Raises: ApiError"""
+        """Send a request that has passed the rate and the slots. Raises: ApiError"""
         try:
             async with (
                 self._passage(request),
@@ -439,17 +451,18 @@ class KubeClient:
             source=self._transport.source,
         )
         if isinstance(error, errors.TooManyRequests):
-            self._rate.hold_for(error.retry_after_s)  # slow down all requests of this client
+            # slow down all requests with this client's rate
+            self._rate.hold_for(error.retry_after_s)
         if isinstance(error, errors.Unauthorized):
             try:
                 await self._transport.renew()  # the caller's next try uses the new token
-            except SettingsError as problem:  # a person may still correct the file
+            except SettingsError as problem:  # an administrator may still correct the file
                 return request.failed(errors.Unauthorized, str(problem))
         return error
 
 
 class _PageTooLarge(Exception):
-    """The page has too many bytes; ask for fewer objects."""
+    """The page has too many bytes. The client must ask for fewer objects."""
 
 
 async def _items_of(body: bytes) -> tuple[Page, _Items]:
@@ -457,7 +470,8 @@ async def _items_of(body: bytes) -> tuple[Page, _Items]:
     try:
         page = read_page(body)
     except NotReadable:
-        # `scan_page` is slow. In a thread it does not block the event loop and its sessions.
+        # `scan_page` is slow. In a thread, `scan_page` does not block the event loop and the
+        # sessions.
         return await asyncio.to_thread(_scan_items, body)
     return page, [read(item) for item in page.items]
 
@@ -498,7 +512,7 @@ def _request(
 
 
 def _typed(type_: ResourceType, object_: Object) -> Object:
-    """The object with apiVersion and kind, which the items of a list may lack."""
+    """The object with apiVersion and kind. The items of a list may lack these two fields."""
     if "apiVersion" in object_ and "kind" in object_:
         return object_
     return {"apiVersion": type_.api_version, "kind": type_.kind, **object_}

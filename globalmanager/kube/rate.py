@@ -1,9 +1,11 @@
-"""The rate of requests to the API server, and the shares that its users have of it.
+"""The rate of requests to the API server. Plans, reports and other requests have a share of the
+rate.
 
-Called by `client`. One token bucket; whoever has to wait stands in the queue of its share, and the
-tokens go round the queues by weight (start-time fair queueing). So a share that is in use gets at
-least its part of the rate, however long the other queues are, and what nobody else wants it gets as
-well. The arithmetic takes the time as an argument; only `acquire` and `hold_for` use the loop's.
+Called by `client`. There is one token bucket. A request that must wait stands in the queue of its
+share. The queues get the tokens by weight (start-time fair queueing). So a share with waiting
+requests gets at least its part of the rate, however long the other queues are. The share also gets
+the parts that no other share uses. The arithmetic takes the time as an argument. Only `acquire` and
+`hold_for` use the clock of the event loop.
 """
 
 import asyncio
@@ -18,30 +20,30 @@ from common.errors import Overloaded
 
 
 class Share(enum.Enum):
-    """Who asks."""
+    """The purpose of a request."""
 
     PLANS = "plans"
-    """What the leader writes to bring a job into the wanted state."""
+    """Writes of the leader that bring a job into the wanted state."""
     REPORTS = "reports"
-    """Status that edges report."""
+    """Status writes for reports of edges."""
     OTHER = "other"
-    """Lists, watches, and whether a node's credential is good."""
+    """Lists, watches, and checks of nodes' credentials."""
 
 
 PARTS: Final = MappingProxyType({Share.PLANS: 0.4, Share.REPORTS: 0.4, Share.OTHER: 0.2})
-"""Of the rate; together 1."""
-_ALMOST_ONE: Final = 1 - 1e-6  # a token, after rounding
+"""Share -> its part of the rate. The sum of the parts is 1."""
+_ALMOST_ONE: Final = 1 - 1e-6  # one token, less the error of rounding
 
 Ticket = asyncio.Future[None]
 
 
 class SharedRate:
-    """Lets `qps` requests a second pass, after a burst of `burst`; first come, first served in each
-    share.
+    """Lets `qps` requests a second pass, after a burst of `burst`. Within a share, the first
+    request in the queue passes first.
 
     Args:
-        max_wait_s: who might have to wait for longer gets Overloaded instead, so that the queues
-            are bounded
+        max_wait_s: a request that would wait longer gets Overloaded instead. So the queues stay
+            bounded
     """
 
     def __init__(self, *, qps: float, burst: int, max_wait_s: float = 30.0) -> None:
@@ -52,8 +54,9 @@ class SharedRate:
         self._filled_at = -math.inf
         self._held_until = -math.inf
         self._queues: dict[Share, deque[Ticket]] = {share: deque() for share in Share}
-        # Virtual time: one request of a share takes 1/part of it. It is the start of the request
-        # that passed last; a share's next request starts no earlier than its last one ended.
+        # Virtual time. One request of a share takes 1/part of virtual time. The value is the start
+        # of the request that passed last. The next request of a share starts no earlier than the
+        # end of the share's last request.
         self._virtual = 0.0
         self._ended = dict.fromkeys(Share, 0.0)
         self._timer: asyncio.TimerHandle | None = None
@@ -71,7 +74,7 @@ class SharedRate:
                 self._queues[share].remove(ticket)
 
     def hold_for(self, seconds: float) -> None:
-        """Let nothing pass for so long: the server said Retry-After."""
+        """Let no request pass for so many seconds, because the server sent Retry-After."""
         self.hold(asyncio.get_running_loop().time(), seconds)
 
     def _let_pass(self) -> None:
@@ -84,10 +87,13 @@ class SharedRate:
         if any(self._queues.values()):
             self._timer = loop.call_at(self._next_at(loop.time()), self._let_pass)
 
-    # ---- arithmetic; `now` in seconds, of any clock ---------------------------------------------
+    # ---- arithmetic; `now` has the seconds of any clock -----------------------------------------
 
     def enter(self, share: Share, ticket: Ticket, now: float) -> None:
-        """Raises: Overloaded, and the ticket is not in the queue"""
+        """Put the ticket into the queue of its share.
+
+        Raises: Overloaded; then the ticket is not in the queue
+        """
         wait_s = max(
             len(self._queues[share]) / (self._qps * PARTS[share]),
             self._held_until - now,
@@ -97,7 +103,9 @@ class SharedRate:
         self._queues[share].append(ticket)
 
     def passing(self, now: float) -> Iterator[Ticket]:
-        """Those for whom there are tokens, in their order; each is taken from its queue."""
+        """The tickets that get a token now, in their order. The method removes each ticket from its
+        queue.
+        """
         self._fill(now)
         if now < self._held_until:
             return
@@ -112,7 +120,7 @@ class SharedRate:
         self._held_until = max(self._held_until, now + seconds)
 
     def _start(self, share: Share) -> float:
-        """Virtual time at which the next request of the share starts."""
+        """The virtual time at which the next request of the share starts."""
         return max(self._virtual, self._ended[share])
 
     def _fill(self, now: float) -> None:
@@ -122,5 +130,7 @@ class SharedRate:
         self._filled_at = now
 
     def _next_at(self, now: float) -> float:
-        """When the next one may pass, the bucket having been filled now."""
+        """The time at which the next request may pass. The caller must have filled the bucket at
+        `now`.
+        """
         return max(self._held_until, now + max(0.0, 1 - self._tokens) / self._qps)

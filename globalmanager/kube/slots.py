@@ -1,9 +1,9 @@
-"""How many requests of one share may be under way at the same time. Called by `client`.
+"""Limits how many requests of one share may be under way at the same time. Called by `client`.
 
-An API server that works on many writes at once answers each of them later, and also sends every
-watch event later. Assignments wait for watch events, so the GlobalManager's own writes must not
-crowd the server. Where the server's processors are busy, one write after the other takes no longer
-in all than many at once.
+An API server that works on many writes at the same time answers each write later, and also sends
+every watch event later. Assignments wait for watch events, so the GlobalManager's own writes must
+not overload the server. On a server with busy processors, writes one after the other take no longer
+in total than many writes at the same time.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """At most `count` requests at a time; the others wait in their order.
+    """Lets at most `count` requests pass at a time. The other requests wait in their order.
 
     Args:
-        hold_s: a request that takes longer gives its slot to the next request and goes on. Such a
-            request may wait for something slow, for example an admission webhook, and other
-            requests must not wait for the same thing.
+        hold_s: seconds after which a request gives its slot to the next request and goes on. Such a
+            request may wait for something slow, for example an admission webhook. Other requests
+            must not wait for it
 
-    Raises: ValueError: count is less than 1
+    Raises: ValueError when `count` is less than 1
     """
 
     def __init__(self, count: int, *, hold_s: float = 0.1) -> None:

@@ -1,8 +1,9 @@
-"""Credentials, TLS and the connection pool, with what `library` takes from kubernetes_asyncio.
+"""Credentials, TLS and the connection pool, built on the parts that `library` loads.
 
 Called by `client`. kubernetes_asyncio reads kubeconfig and in-cluster credentials and builds the
-HTTP session; its typed API, watch and leader election are not used (docs/decisions). `client` sees
-only ConnectionError and TimeoutError, never an error of aiohttp or kubernetes_asyncio.
+HTTP session. This module does not use the typed API, the watch and the leader election of
+kubernetes_asyncio (docs/decisions). `client` sees only ConnectionError and TimeoutError, never an
+error of aiohttp or kubernetes_asyncio.
 """
 
 import asyncio
@@ -21,9 +22,10 @@ from globalmanager.kube.library import ApiClient, Configuration, config
 
 USER_AGENT: Final = "edgeai-globalmanager"
 _IN_CLUSTER: Final = "in-cluster configuration"
-# Every watch occupies one connection; all other requests share the rest.
+# Largest number of connections. Every watch occupies one connection. All other requests share the
+# rest.
 _MAX_CONNECTIONS: Final = 256
-# Of the library's own session, so that a watch event of the largest object fits.
+# The library's own session has this buffer size. A watch event of the largest object fits.
 _READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
 _RENEW_INTERVAL_S: Final = 30.0
 _MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
@@ -33,12 +35,12 @@ Load = Callable[[Configuration], Awaitable[None]]
 
 
 class Transport:
-    """Sends requests with the credentials of one cluster. Call `close` in the end.
+    """Sends requests with the credentials of one cluster. The owner must call `close` at the end.
 
     Args:
         source: the file or place of the configuration, for error messages
 
-    Raises: SettingsError: the TLS certificates that the configuration names cannot be used
+    Raises: SettingsError when the TLS certificates that the configuration names cannot be used
     """
 
     def __init__(self, configuration: Configuration, load: Load, source: str) -> None:
@@ -54,9 +56,9 @@ class Transport:
         self._session = _plain_session(self._api)
         self._proxy_options = _proxy_options(self._api, self._server)
         self._renewed_at = -_RENEW_INTERVAL_S
-        self._under_way: set[asyncio.Timeout] = set()  # each ends one request
+        self._under_way: set[asyncio.Timeout] = set()  # one time limit for each request under way
         self.replaced = asyncio.Event()
-        """Set once the connections of now have been given up for new ones."""
+        """Set when `take_over` has replaced the present connections."""
 
     @asynccontextmanager
     async def request(
@@ -68,10 +70,10 @@ class Transport:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer of any status, with its body still unread. The caller sets a time limit.
+        """The answer with any status. The body is not read yet. The caller sets a time limit.
 
-        Raises: ConnectionError, also when reading the answer fails in the body of `with`, and when
-            the connections are given up meanwhile
+        Raises: ConnectionError, also when the body of `with` cannot read the answer, and when
+            `take_over` closes the connection meanwhile
         """
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         if body is not None:
@@ -79,7 +81,7 @@ class Transport:
         await self._api.update_params_for_auth(headers, [], ["BearerToken"])
         try:
             async with (
-                self._until_given_up(),
+                self._until_replaced(),
                 self._session.request(
                     method,
                     self._server + path,
@@ -101,8 +103,10 @@ class Transport:
             raise ConnectionError(str(error) or type(error).__name__) from error
 
     @asynccontextmanager
-    async def _until_given_up(self) -> AsyncIterator[None]:
-        """Raises: ConnectionError when `take_over` gives up the connections."""
+    async def _until_replaced(self) -> AsyncIterator[None]:
+        """Ends the `with` body when `take_over` replaces the
+        connections. Raises: ConnectionError
+        """
         end = asyncio.timeout(None)
         try:
             async with end:
@@ -111,31 +115,34 @@ class Transport:
                     yield
                 finally:
                     self._under_way.discard(end)
-        except (TimeoutError, RuntimeError) as error:  # aiohttp's, of a connection that it closed
+        # aiohttp raises these for a connection that it closed
+        except (TimeoutError, RuntimeError) as error:
             if end.when() is not None:
                 raise ConnectionError("its connection was given up for a new one") from error
             raise
 
     def anew(self) -> Self:
-        """The same server and credentials, with connections of its own. Close it, too.
+        """A transport with the same server and credentials, but with connections of its own. The
+        caller must close it too.
 
         Raises: SettingsError
         """
         return type(self)(self._configuration, self._load, self.source)
 
     async def take_over(self, other: Self) -> None:
-        """Use the connections of `other`; give up those of before, and what is asked for on them.
+        """Use the connections of `other`. Close the present connections and end the requests on
+        them.
 
         A request on a dead connection would otherwise hang until its deadline.
         """
-        given_up, self._session = self._session, other._session
+        old, self._session = self._session, other._session
         now = asyncio.get_running_loop().time()
         for end in self._under_way:
             if not end.expired():
                 end.reschedule(now)
         replaced, self.replaced = self.replaced, asyncio.Event()
         replaced.set()
-        await given_up.close()
+        await old.close()
 
     def _distrust(self, error: aiohttp.ClientConnectorCertificateError) -> str:
         return (
@@ -144,7 +151,7 @@ class Transport:
         )
 
     async def renew(self) -> None:
-        """Read the credentials again, at most twice a minute; short-lived tokens expire."""
+        """Read the credentials again, at most twice a minute, because short-lived tokens expire."""
         now = asyncio.get_running_loop().time()
         if now - self._renewed_at < _RENEW_INTERVAL_S:
             return
@@ -156,10 +163,10 @@ class Transport:
 
 
 def _plain_session(api: ApiClient) -> aiohttp.ClientSession:
-    """A session on the connector of the library's own session, which is not used.
+    """A session of our own with the connector of the library's session.
 
-    The library's session reads .netrc and the environment again for each request, in another
-    thread. This costs more than all else that the session does for a request.
+    The library's session is not used, because it reads .netrc and the environment again for each
+    request, in another thread. This costs more than all other work of the session for a request.
     """
     library = api.rest_client.pool_manager
     session = aiohttp.ClientSession(
@@ -172,7 +179,9 @@ def _plain_session(api: ApiClient) -> aiohttp.ClientSession:
 
 
 def _proxy_options(api: ApiClient, server: str) -> dict[str, Any]:
-    """Options of each request; the kubeconfig's proxy-url wins over HTTPS_PROXY and NO_PROXY."""
+    """Options of each request. The kubeconfig's proxy-url has priority over HTTPS_PROXY and
+    NO_PROXY.
+    """
     rest = api.rest_client
     url = urlsplit(server)
     of_environment = None
@@ -187,9 +196,10 @@ def _proxy_options(api: ApiClient, server: str) -> dict[str, Any]:
 
 
 async def open_transport(kubeconfig: Path | None) -> Transport:
-    """A transport for the current context of a kubeconfig; None: for the cluster around this pod.
+    """A transport for the current context of a kubeconfig. When `kubeconfig` is None, the transport
+    is for the cluster around this pod.
 
-    Raises: SettingsError, which names the file and its fault
+    Raises: SettingsError that names the file and the file's fault
     """
     source = f"kubeconfig {kubeconfig}" if kubeconfig else _IN_CLUSTER
     configuration = Configuration()
@@ -200,7 +210,7 @@ async def open_transport(kubeconfig: Path | None) -> Transport:
             await _load(kubeconfig, target)
         except SettingsError:
             raise
-        except Exception as error:  # the loader may raise any exception for an odd file
+        except Exception as error:  # the loader may raise any exception for a malformed file
             raise SettingsError(source, f"cannot be used: {_explain(error)}") from error
 
     await load(configuration)
@@ -228,7 +238,7 @@ def _load_in_cluster(target: Configuration) -> None:
 
 
 def _check_kubeconfig(path: Path) -> None:
-    """Check for common mistakes. kubernetes_asyncio would report them as missing keys.
+    """Check for common mistakes. kubernetes_asyncio would report these mistakes as missing keys.
 
     Raises: SettingsError
     """

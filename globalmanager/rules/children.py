@@ -37,7 +37,7 @@ _FILLED_IN: Final[dict[ResourceType, tuple[str, ...]]] = {
     DEPLOYMENTS: ("replicas",),
     SERVICES: ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"),
 }
-_LEFT_TO_OTHERS: Final = ("replicas",)
+_SHARED_FIELDS: Final = ("replicas",)
 """Fields of .spec that a person or an autoscaler may set, as long as one worker is left."""
 _IDENTITY: Final = ("apiVersion", "kind", "metadata")
 
@@ -189,7 +189,7 @@ def _is_as_desired(existing: Object, desired: Object) -> bool:
     return (
         _has_hash_of(existing, desired)
         and not _has_too_few(existing, desired)
-        and not objects.differences(desired, existing, leave=_LEFT_TO_OTHERS)
+        and not objects.differences(desired, existing, leave=_SHARED_FIELDS)
     )
 
 
@@ -228,5 +228,5 @@ def _replacement(create: Create, existing: Object) -> Replace:
         filled_in = {key: known[key] for key in _FILLED_IN.get(create.type, ()) if key in known}
         content["spec"] = {**filled_in, **content["spec"]}
         if is_drift:  # keep the fields that a person or an autoscaler may set
-            content["spec"] |= {key: known[key] for key in _LEFT_TO_OTHERS if key in known}
+            content["spec"] |= {key: known[key] for key in _SHARED_FIELDS if key in known}
     return Replace(create.type, {**existing, "metadata": metadata, **content}, is_drift)

@@ -77,7 +77,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One of .status.metrics; the value is text, as in Sedna."""
+    """One entry of .status.metrics. The value is text, as in Sedna."""
 
     key: str
     value: str

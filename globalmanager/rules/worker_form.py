@@ -24,18 +24,18 @@ _SCRIPTS_VOLUME: Final = "edgeai-scripts"
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """A named text."""
+    """A parameter with a name and a text value."""
 
     key: NonEmpty
     value: str = ""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """A script, run as `python3 scriptDir/scriptBootFile` in the framework's image.
+    """A script that runs as `python3 scriptDir/scriptBootFile` in the framework's image.
 
-    scriptDir is a directory of the worker's node, mounted read-only at the same path. The image
-    is the one that the GlobalManager is configured with for frameworkType:frameworkVersion.
-    Each parameter becomes an environment variable.
+    scriptDir is a directory of the worker's node, mounted read-only at the same path. The
+    GlobalManager's settings name the image for frameworkType:frameworkVersion. Each parameter
+    becomes an environment variable.
     """
 
     script_dir: NonEmpty
@@ -49,7 +49,8 @@ class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How a user gives one worker: exactly one of workerSpec and template."""
 
     name: str = ""
-    """For people. Workers are named after their job, so that two jobs never collide."""
+    """A name for display. edgeai names workers after their job, so that the workers of two jobs
+    never have the same name."""
     node_name: str = ""
     worker_spec: WorkerSpec | None = None
     template: Template | None = None

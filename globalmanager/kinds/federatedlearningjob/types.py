@@ -78,7 +78,7 @@ class S3Transmitter(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Transmitter(msgspec.Struct, frozen=True):
-    """Exactly one of the two; a job without a transmitter uses ws."""
+    """Transport of the weights: either ws or s3. A job without a transmitter uses ws."""
 
     ws: WebSocketTransmitter | None = None
     s3: S3Transmitter | None = None
@@ -94,7 +94,7 @@ class FederatedLearningJobSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Phase(enum.StrEnum):
-    """One word for people; conditions are for programs."""
+    """The state of the job in one word, for display. Programs read the conditions."""
 
     PENDING = "Pending"  # waits for an object that the spec names, or workers are starting
     TRAINING = "Training"

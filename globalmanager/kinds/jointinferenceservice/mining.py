@@ -32,7 +32,7 @@ _EXAMPLES: Final[Mapping[_Form, str]] = {"number": "0.5", "whole number": "7"}
 
 
 class Mining(msgspec.Struct, frozen=True):
-    """Which samples are hard."""
+    """The algorithm that decides which samples are hard, and its parameters."""
 
     name: Annotated[NonEmpty, msgspec.Meta(extra_json_schema={"enum": sorted(PARAMETERS)})]
     parameters: list[Parameter] = []

@@ -64,7 +64,7 @@ class CloudWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
 
 
 class EdgeWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
-    """Runs the small model. hardExampleMining and hardExampleAlgorithm are two names of one."""
+    """Runs the small model. hardExampleMining and hardExampleAlgorithm have the same meaning."""
 
     model: ModelName
     hard_example_mining: Mining | None = None
@@ -82,7 +82,9 @@ class JointInferenceServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Phase(enum.StrEnum):
-    """One word for people; conditions are for programs. None of them is final."""
+    """The state of the service in one word, for display. Programs read the conditions. No phase is
+    final.
+    """
 
     PENDING = "Pending"  # waits for an object that the spec names, or workers are starting
     RUNNING = "Running"  # both workers are available

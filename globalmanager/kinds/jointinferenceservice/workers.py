@@ -34,7 +34,7 @@ OWNS: Final = {
     DEPLOYMENTS: UpdateRule.REPLACE,
     AUTOSCALERS: UpdateRule.REPLACE,
 }
-_OURS_TO_SAY: Final = ("LC_SERVER", "WORKER_NAME")
+_SET_BY_EDGEAI: Final = ("LC_SERVER", "WORKER_NAME")
 """Environment variables that edgeai sets. Without edgeai's values, the reports of an edge worker do
 not reach .status."""
 
@@ -53,7 +53,7 @@ def worker_name(service: str, role: str, node: str = "") -> WorkerName:
 def hints(spec: JointInferenceServiceSpec) -> str:
     """Warnings about fields that are valid but probably a mistake. "" when there is no warning."""
     told = [mining.unknown_parameters(spec.edge_worker.mining)]
-    for name in set_by_user(spec.edge_worker, _OURS_TO_SAY):
+    for name in set_by_user(spec.edge_worker, _SET_BY_EDGEAI):
         told.append(
             f"edgeWorker.template sets {name}, and that is kept: reports of this worker reach"
             " .status only with the value that edgeai would set; remove it from the template"

@@ -23,7 +23,9 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TrainedBy(msgspec.Struct, frozen=True, rename="camel"):
-    """The job whose rounds the metrics are; the newest, where several make one Model."""
+    """The job that wrote the metrics. When several jobs make one Model, only the
+    newest job writes.
+    """
 
     name: str
     uid: str
