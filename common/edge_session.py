@@ -1,7 +1,7 @@
-"""The LocalController's end of the channel to the GlobalManager. Sans-I/O.
+"""The LocalController's end of a session with the GlobalManager. It does no I/O (sans-I/O).
 
-Events: Welcomed, the GM's own Assign, Withdraw and Synced frames, ReportAcked, and Closed. The
-driver commits what a frame asks for and then acknowledges its seq.
+Events: Welcomed, ReportAcked, Closed, and the GlobalManager's frames Assign, Withdraw and Synced.
+The caller commits the change that a frame asks for, and then acknowledges the frame's seq.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,14 @@ from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
 
 REPORTS_OF_A_WORKER: Final = 8
-"""Reports of one worker that may be unacknowledged. A report waits at the GlobalManager while the
-API server is slow, and a newer one replaces it there; so the newer one must not wait for its
-acknowledgement. The bound keeps room in the window for the node's other workers."""
+"""Most unacknowledged reports of one worker. While the API server is slow, a report waits at the
+GlobalManager, and a newer report of the worker replaces the waiting report there. So the newer
+report must not wait for the acknowledgement of the older report. The limit keeps space in the
+window for other workers of the node."""
 
 
 class Welcomed(msgspec.Struct, frozen=True):
-    """The session is open; `epoch` must be made durable before it counts as seen."""
+    """The session is open. The caller must store `epoch` durably."""
 
     epoch: int
     session: str
@@ -30,7 +31,7 @@ class Welcomed(msgspec.Struct, frozen=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A worker's latest state. `revision` is the ledger's number of this state."""
+    """A worker's latest state, as a report to send. `revision` is the ledger's number for it."""
 
     uid: Uid
     worker: WorkerName
@@ -40,21 +41,21 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class ReportAcked(msgspec.Struct, frozen=True):
-    """`report` has taken effect in the cloud, or was `refused` for good."""
+    """`report` has taken effect in the cloud; or the cloud refuses it, and `refused` says why."""
 
     report: Outgoing
     refused: str
 
 
 class ReportKey(NamedTuple):
-    """Reports of one worker coalesce."""
+    """Identifies a worker. A newer report replaces a waiting report with the same key."""
 
     uid: Uid
     worker: WorkerName
 
 
 class EdgeSession(Session):
-    """Args: epoch: highest epoch ever seen. A GlobalManager with a lower one is refused."""
+    """Args: epoch: largest known epoch. The session refuses a GlobalManager with a smaller one."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class EdgeSession(Session):
         self._send(wire.Hello(list(wire.VERSIONS), instance, dict(held)))
 
     def report(self, report: Outgoing) -> None:
-        """Send this state, in place of an older one of the same worker that still waits."""
+        """Send this report, in place of a waiting older report of the same worker."""
         self._window.put(ReportKey(report.uid, report.worker), report)
 
     def _flush(self) -> None:

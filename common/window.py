@@ -1,8 +1,9 @@
-"""Latest value per key on its way to a peer: coalesced, and bounded in all and for each key.
+"""A window that sends the latest value of each key to a peer, and limits unacknowledged values.
 
-Both ends of the channel use it: the GM for assignments of a node, the LC for reports of its
-workers. A value that waits is replaced by a newer one of its key, so what waits is bounded by
-the number of keys and a slow peer gets the newest state, not the history.
+Both ends of a session use a SendWindow: the GlobalManager for the assignments of a node, the
+LocalController for the reports of its workers. A newer value replaces a waiting value of the same
+key. So each key has at most one waiting value, and a slow peer gets the newest state instead of all
+earlier states.
 """
 
 from collections.abc import Hashable
@@ -13,22 +14,24 @@ V = TypeVar("V")
 
 
 class Sent(NamedTuple, Generic[K, V]):
-    """What went out under a sequence number."""
+    """A key and value that were sent with one sequence number."""
 
     key: K
     value: V
 
 
 class SendWindow(Generic[K, V]):
-    """At most `size` values unacknowledged at a time, and of one key at most `per_key`; sequence
-    numbers count from 1."""
+    """Args: size: most unacknowledged values at a time; per_key: most of these for one key
+
+    Sequence numbers begin with 1.
+    """
 
     def __init__(self, size: int, *, per_key: int = 1) -> None:
         self._size = size
         self._per_key = per_key
-        self._waiting: dict[K, V] = {}  # in the order of first waiting
+        self._waiting: dict[K, V] = {}  # the key that waits longest comes first
         self._unacknowledged: dict[int, Sent[K, V]] = {}
-        self._in_flight: dict[K, dict[int, V]] = {}  # of _unacknowledged, by key and number
+        self._in_flight: dict[K, dict[int, V]] = {}  # unacknowledged, by key and seq
         self._last_seq = 0
 
     @property
@@ -40,7 +43,7 @@ class SendWindow(Generic[K, V]):
         return len(self._unacknowledged)
 
     def next_seq(self) -> int:
-        """A number for a frame that is not a value (Synced) but is acknowledged like one."""
+        """The number for a frame without a key (Synced), which is acknowledged like a value."""
         self._last_seq += 1
         return self._last_seq
 
@@ -48,16 +51,16 @@ class SendWindow(Generic[K, V]):
         self._waiting[key] = value
 
     def in_flight(self, key: K) -> V | None:
-        """What was sent last for `key`, when something of `key` is not acknowledged yet."""
+        """The newest sent value of `key`; None: every sent value of `key` is acknowledged."""
         sent = self._in_flight.get(key)
         return None if sent is None else sent[max(sent)]
 
     def discard(self, key: K) -> None:
-        """Forget what waits for `key`. A frame that was sent already stays sent."""
+        """Forget the waiting value of `key`. A value that was sent already stays sent."""
         self._waiting.pop(key, None)
 
     def take(self) -> list[tuple[int, V]]:
-        """All that may be sent now, as (seq, value)."""
+        """Take the values that may be sent now, as (seq, value)."""
         ready = [key for key in self._waiting if len(self._in_flight.get(key, ())) < self._per_key]
         return [self._send(key) for key in ready[: self._size - len(self._unacknowledged)]]
 
@@ -69,7 +72,7 @@ class SendWindow(Generic[K, V]):
         return seq, value
 
     def acknowledge(self, seq: int) -> Sent[K, V] | None:
-        """What `seq` carried. None: no frame with this number waits for an acknowledgement."""
+        """Returns: what was sent with `seq`; None: no frame `seq` waits for an acknowledgement."""
         sent = self._unacknowledged.pop(seq, None)
         if sent is not None:
             of_key = self._in_flight[sent.key]

@@ -1,6 +1,7 @@
-"""The library that runs inside user workers: joint inference of an edge and a cloud model.
+"""The library for user workers: joint inference with an edge model and a cloud model.
 
-Imports neither manager and no ML framework, starts no event loop, configures no logging.
+It imports no GlobalManager, no LocalController and no ML framework. It starts no event loop, and
+does not configure logging.
 """
 
 from workersdk.big_model_service import BigModelService

@@ -2,9 +2,9 @@
 
     BigModelService(MyEstimator()).serve()
 
-is a whole worker. POST /v1/predict takes and returns msgpack (workersdk.tensors). GET /healthz is
-200 once the model is loaded. Samples are never stored. An error of the estimator reaches the edge
-as a 500 with a text, and the edge then uses its own answer.
+is a complete worker. POST /v1/predict takes and returns msgpack (see workersdk.tensors). GET
+/healthz answers 200 after the model is loaded. The service never stores samples. If the estimator
+raises an error, the service answers 500 with a text, and the edge worker uses its own answer.
 """
 
 import logging
@@ -31,14 +31,14 @@ from workersdk.stop_signals import handling_stop_signals
 
 log = logging.getLogger(__name__)
 
-# Time that a request may wait for the estimator, where the client names no time of its own.
+# How long a request may wait for the estimator, if the client sends no timeout.
 DEFAULT_WAIT_S: Final = 30.0
 
 
 class BigModelService:
-    """An estimator behind HTTP. Listens as soon as it is made; serve() loads the model.
+    """Serves an estimator over HTTP. The constructor begins to listen; serve() loads the model.
 
-    Raises: SettingsError when the address cannot be listened on
+    Raises: SettingsError if the service cannot listen on the address
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class BigModelService:
         self._model = _Model(estimator)
         self._server = _listen(self._environment.big_model_bind, limits or ServerLimits())
         self._server.model = self._model
-        # A signal handler may call put(). It must not call Event.set(), whose lock could be held.
+        # A signal handler may call put(), but not Event.set(): the main thread may hold its lock.
         self._stop_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     @property
@@ -62,8 +62,8 @@ class BigModelService:
     def serve(self) -> None:
         """Load the model, then answer requests until SIGTERM, SIGINT or stop().
 
-        Signals are handled only where serve() runs in the main thread.
-        Raises: what the estimator's load() raises
+        serve() handles signals only in the main thread.
+        Raises: the errors of the estimator's load()
         """
         accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
         accepting.start()
@@ -88,7 +88,7 @@ class BigModelService:
 
 
 class _Model:
-    """The estimator, used by one thread at a time."""
+    """Lets one thread at a time use the estimator."""
 
     def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
@@ -101,7 +101,7 @@ class _Model:
 
     def predict(self, samples: tensors.Array, wait_s: float) -> bytes:
         """The body of the reply. Raises: RequestRefused"""
-        # A request that its client has given up must not take time from the next one.
+        # A request waits only as long as its client does: the next request needs the estimator.
         if not self._in_use.acquire(timeout=wait_s):
             raise RequestRefused(503, "the estimator was busy until the caller's deadline")
         try:

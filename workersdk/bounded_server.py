@@ -1,7 +1,8 @@
-"""A threaded HTTP/1.1 server with bounds on connections, bytes and time.
+"""A threaded HTTP/1.1 server that limits connections, bytes and time.
 
-BigModelService and AggregationServer build on it and add the routes. Each connection has a thread,
-from the standard library's http.server. Each wait for a request or for room to send has a deadline.
+BigModelService and AggregationServer extend the server with their routes. Each connection has its
+own thread (http.server of the standard library). Each wait for a request, and each wait for space
+to send, has a deadline.
 """
 
 import http.server
@@ -21,8 +22,8 @@ from workersdk.environment import Address
 
 log = logging.getLogger(__name__)
 
-ACCEPT_POLL_S: Final = 0.1  # how often the accept loop looks whether to stop
-DRAIN_S: Final = 1.0  # how long a refused body is read, so that its sender sees the refusal
+ACCEPT_POLL_S: Final = 0.1  # time between two checks whether the accept loop must stop
+DRAIN_S: Final = 1.0  # time to read a refused body, so that the client gets the answer
 BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
@@ -31,23 +32,23 @@ BUSY: Final = (
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 64
-    """further connections are answered 503; each costs a thread and up to one request's bytes"""
+    """further connections get 503; each connection needs a thread and the bytes of one request"""
     max_request_bytes: int = 16 * 1024 * 1024
-    """a longer body is answered 413"""
+    """a longer body gets 413"""
     read_timeout_s: float = 10.0
-    """from a request's first byte to its last"""
+    """limit from the first byte of a request to its last byte"""
     write_timeout_s: float = 10.0
-    """for the whole of an answer"""
+    """limit for sending one whole answer"""
     idle_timeout_s: float = 60.0
-    """between two requests of one connection"""
+    """limit of the pause between two requests of one connection"""
     authentication_timeout_s: float = 5.0
-    """from the connection to its first authenticated request, where the handler authenticates"""
+    """limit from the connection to its first authenticated request, if clients need a secret"""
     grace_s: float = 5.0
-    """for requests under way when the server stops"""
+    """how long stop() waits for requests in progress"""
 
 
 class RequestRefused(Exception):
-    """The answer to a request that is not served. `is_last`: the connection ends after it."""
+    """The server refuses a request. `is_last`: the connection ends after the answer."""
 
     def __init__(self, status: int, problem: str, *, is_last: bool = False) -> None:
         self.status, self.problem, self.is_last = status, problem, is_last
@@ -55,9 +56,9 @@ class RequestRefused(Exception):
 
 
 class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Listens at once; accept() serves until stop() is called from another thread."""
+    """The constructor begins to listen. accept() serves until another thread calls stop()."""
 
-    daemon_threads = True  # the process may end although a client is slow
+    daemon_threads = True  # a slow client must not keep the process alive
     allow_reuse_address = True
     request_queue_size = 128
 
@@ -68,14 +69,14 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self.address_family = socket.AF_INET6
         self.limits = limits
         self._slots = threading.BoundedSemaphore(limits.max_connections)
-        self._change = threading.Condition()  # guards everything below
-        self._is_busy: dict[DeadlineSocket, bool] = {}  # per connection: a request is under way
+        self._change = threading.Condition()  # guards the fields below
+        self._is_busy: dict[DeadlineSocket, bool] = {}  # by connection: a request is in progress
         self.is_stopping = False
         super().__init__((address.host, address.port), handler)
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that the system chose for port 0."""
+        """The address of the server. For port 0 it has the port that the system chose."""
         host, port = self.server_address[:2]
         return Address(str(host), port)
 
@@ -83,10 +84,10 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.serve_forever(poll_interval=ACCEPT_POLL_S)
 
     def stop(self) -> bool:
-        """Accept no more, end idle connections, wait for requests under way.
+        """Accept no more connections, end idle connections, and wait for requests in progress.
 
-        Call it only while accept() runs or is about to.
-        Returns: False when the grace was too short
+        Call stop() only if accept() runs, or will run soon, in another thread.
+        Returns: False if a request was still in progress after grace_s
         """
         self.is_stopping = True
         self.shutdown()
@@ -116,7 +117,7 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # the thread could not be started: give the slot back
+        except BaseException:  # no thread was started, so release the slot
             self._slots.release()
             raise
 
@@ -135,7 +136,7 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def _reject(self, connection: DeadlineSocket) -> None:
         try:
-            # The buffer of a fresh socket has room, so this does not wait.
+            # The send buffer of a new socket has space, so sendall() does not wait.
             connection.deadline = Deadline(0.1)
             connection.sendall(BUSY)
         except OSError:
@@ -145,7 +146,7 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class BoundedHandler(http.server.BaseHTTPRequestHandler):
-    """One connection. A subclass answers in do_GET and do_POST.
+    """Handles one connection. A subclass answers in do_GET and do_POST.
 
     A subclass that authenticates its clients sets `is_authenticated` to False, and calls
     note_authenticated() once a request has been authenticated.
@@ -157,10 +158,10 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
     server: BoundedServer
     connection: DeadlineSocket
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body in one segment
+    wbufsize = -1  # sends head and body in one segment
 
     def setup(self) -> None:
-        # Bounds the reads that no request has started yet; handle_one_request sets the real one.
+        # For reads before the first request; handle_one_request sets the deadline of a request.
         self.request.deadline = Deadline(self._head_timeout_s())
         super().setup()
 
@@ -186,7 +187,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
             return False
 
     def note_authenticated(self) -> None:
-        """From now on this connection has the time limits of a known client."""
+        """Give this connection the time limits of an authenticated client."""
         if not self.is_authenticated:
             self.is_authenticated = True
             self.connection.deadline = Deadline(self.server.limits.read_timeout_s)
@@ -196,7 +197,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
         return limits.idle_timeout_s if self.is_authenticated else limits.authentication_timeout_s
 
     def read_request_body(self) -> bytes:
-        """Raises: RequestRefused, OSError (TimeoutError: too slow)"""
+        """Raises: RequestRefused, OSError (TimeoutError: the client is too slow)"""
         length = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers or not length:
             raise RequestRefused(411, "send the body with a Content-Length", is_last=True)
@@ -233,11 +234,11 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
 
     def handle_expect_100(self) -> bool:
         is_expected = super().handle_expect_100()
-        self.wfile.flush()  # "100 Continue" is buffered, and the client waits for it
+        self.wfile.flush()  # send the buffered "100 Continue", for which the client waits
         return is_expected
 
     def _drain(self) -> None:
-        """Closing with unread bytes would reset the connection, and the answer could be lost."""
+        """Read the rest of the body, because a close with unread bytes could lose the answer."""
         self.connection.deadline = Deadline(DRAIN_S)
         end_s = time.monotonic() + DRAIN_S
         while time.monotonic() < end_s and self.rfile.read1(64 * 1024):

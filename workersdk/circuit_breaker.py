@@ -1,8 +1,9 @@
-"""Decides whether to call a peer that failed before. Pure, except for the clock that it is given.
+"""Decides whether to call a peer that failed before. Pure, except for its clock.
 
-While the circuit is closed every call is admitted. A failure opens it: no call is admitted for a
-jittered time, which grows with each failure in a row. Then one call, the probe, is admitted. Its
-success closes the circuit, its failure opens the circuit for longer.
+While the circuit is closed, the breaker admits every call. A failed call opens the circuit: the
+breaker then admits no call for a random time, which grows with each failure in a row. After this
+time the breaker admits one call, the probe. If the probe succeeds, the circuit closes. If the probe
+fails, the circuit stays open for a longer time.
 """
 
 import threading
@@ -12,17 +13,17 @@ from typing import Final, NewType
 
 from common.backoff import Backoff
 
-Ticket = NewType("Ticket", int)  # of an admitted call, which returns it with the outcome
+Ticket = NewType("Ticket", int)  # of an admitted call; the caller gives it back with the outcome
 
 MAX_COST_FACTOR: Final = 9
 
 
 class CircuitBreaker:
-    """Thread-safe. Every ticket must be returned by succeeded() or failed().
+    """Thread-safe. The caller must return every ticket with succeeded() or failed().
 
     Args:
-        backoff: of failures in a row
-        clock: monotonic seconds
+        backoff: delays after failures in a row
+        clock: returns monotonic seconds
     """
 
     def __init__(
@@ -31,13 +32,13 @@ class CircuitBreaker:
         self._backoff = backoff or Backoff(base_s=0.25, max_s=5.0, floor_s=0.05)
         self._clock = clock
         self._lock = threading.Lock()
-        # Grows with each change, so that late outcomes of earlier calls are ignored.
+        # Grows when the circuit opens or closes, so that outcomes of earlier calls are ignored.
         self._generation = 0
         self._open_until_s: float | None = None  # None: closed
         self._is_probing = False
 
     def admit(self) -> Ticket | None:
-        """A ticket, or None: do not call now."""
+        """Ask to call the peer. Returns: a ticket; None: do not call now."""
         with self._lock:
             if self._open_until_s is None:
                 return Ticket(self._generation)
@@ -53,7 +54,7 @@ class CircuitBreaker:
                 self._backoff.reset()
 
     def failed(self, ticket: Ticket, *, cost_s: float, retry_after_s: float = 0.0) -> None:
-        """`cost_s`: how long the call took to fail. Slow failures lengthen the pause."""
+        """Note a failed call. `cost_s`: its duration; a longer failure means a longer pause."""
         with self._lock:
             if ticket != self._generation:
                 return

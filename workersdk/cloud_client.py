@@ -1,8 +1,8 @@
 """Asks the big model for the answers to hard samples.
 
-Called by JointInference. A fault of the cloud or of the network never raises: each sample gets a
-CloudAnswer, which gives the reason when it holds no answer. `timeout_s` bounds one ask() as a
-whole: name resolution and all requests, up to the last byte.
+JointInference calls CloudClient. A fault of the cloud or of the network raises no error: each
+sample gets a CloudAnswer, which has an answer or the reason why there is no answer. `timeout_s`
+limits one whole ask(): name resolution and all requests, up to the last byte.
 """
 
 import logging
@@ -28,7 +28,7 @@ MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
 PREDICT_PATH: Final = "/v1/predict"
 HEALTH_PATH: Final = "/healthz"
 TIMEOUT_HEADER: Final = "Edgeai-Timeout-Ms"  # the time left until the caller's deadline
-MESSAGE_BYTES: Final = 256  # of a request, at most, beside the data of its samples
+MESSAGE_BYTES: Final = 256  # limit for the bytes of a request without the data of its samples
 HEALTH_POLL_S: Final = 0.2
 
 REASONS: Final = {
@@ -39,7 +39,7 @@ REASONS: Final = {
 
 
 class CloudAnswer(msgspec.Struct, frozen=True):
-    """`reason` is HARD when `answer` is from the cloud, else it says why there is no answer."""
+    """The cloud's answer for one sample. `reason` is HARD; any other reason means no answer."""
 
     reason: Reason
     is_sent: bool
@@ -50,8 +50,8 @@ class CloudClient:
     """The big model at one address. Thread-safe.
 
     Args:
-        timeout_s: bound of one ask()
-        max_request_bytes: bound of one request; a batch beyond it takes several
+        timeout_s: limit of one ask()
+        max_request_bytes: limit of one request; a larger batch takes several requests
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class CloudClient:
         self._max_data_bytes = max_request_bytes - MESSAGE_BYTES
         self._breaker = breaker or CircuitBreaker()
         self._lock = threading.Lock()
-        self._logged_reason = Reason.HARD  # the last logged state of the cloud
+        self._logged_reason = Reason.HARD  # the last logged reason; HARD: the cloud answers
 
     def ask(self, samples: Array) -> list[CloudAnswer]:
-        """One CloudAnswer per row of `samples`, in its order.
+        """Ask for answers. Returns: one CloudAnswer for each row of `samples`, in the same order.
 
-        Raises: TensorError for a dtype that cannot travel
+        Raises: TensorError for a dtype that cannot be sent
         """
         tensors.require_supported(samples.dtype)
         if len(samples) and samples[0].nbytes > self._max_data_bytes:
@@ -84,7 +84,7 @@ class CloudClient:
         return answers
 
     def wait_until_healthy(self, timeout_s: float) -> bool:
-        """Whether the cloud says within `timeout_s` that its model is loaded."""
+        """Wait at most `timeout_s`. Returns: whether the cloud says that its model is loaded."""
         deadline = Deadline(timeout_s)
         while deadline.left_s():
             if self._is_healthy(Deadline(min(self._timeout_s, deadline.left_s()))):
@@ -113,14 +113,14 @@ class CloudClient:
             self._breaker.failed(ticket, cost_s=time.monotonic() - started_s)
             self._log_change(REASONS[error.failure], error.detail)
             return [CloudAnswer(REASONS[error.failure], error.is_sent)] * len(samples)
-        except BaseException:  # an interrupt: return the ticket all the same
+        except BaseException:  # an interrupt: the ticket must be returned, too
             self._breaker.failed(ticket, cost_s=0.0)
             raise
         self._update_breaker(ticket, response, time.monotonic() - started_s)
         return self._read(response, len(samples))
 
     def _update_breaker(self, ticket: Ticket, response: Response, cost_s: float) -> None:
-        """503 means "not now". Any other answer, also an error, shows that the cloud is there."""
+        """Count 503 as a failure. Any other answer, also an error, shows that the cloud answers."""
         if response.status == 503:
             self._breaker.failed(ticket, cost_s=cost_s, retry_after_s=response.retry_after_s)
         else:
@@ -135,7 +135,7 @@ class CloudClient:
         return [CloudAnswer(Reason.HARD, is_sent=True, answer=answer) for answer in answers]
 
     def _log_change(self, reason: Reason, detail: str) -> None:
-        """Log only changes: a long outage fails many samples for one reason."""
+        """Log only changes, because a long outage gives many samples the same reason."""
         with self._lock:
             is_news, self._logged_reason = reason is not self._logged_reason, reason
         if is_news and reason is Reason.HARD:
@@ -157,7 +157,7 @@ def predict_request(samples: Array, deadline: Deadline) -> Request:
 
 
 def read_answers(response: Response, expected: int) -> tuple[list[Any], str]:
-    """The answers and "", or nothing and what is wrong with the response."""
+    """Returns: the answers and ""; or no answers, and what is wrong with the response."""
     if response.status != 200:
         return [], f"HTTP {response.status}: {response.body[:500].decode(errors='replace')}"
     try:
@@ -170,7 +170,7 @@ def read_answers(response: Response, expected: int) -> tuple[list[Any], str]:
 
 
 def split(samples: Array, max_bytes: int) -> Iterator[Array]:
-    """`samples` in parts of at most `max_bytes`, at least one row each."""
+    """Split `samples` into parts of at most `max_bytes`. A part has at least one row."""
     rows = max(1, max_bytes // max(1, samples[:1].nbytes))
     for start in range(0, len(samples), rows):
         yield samples[start : start + rows]

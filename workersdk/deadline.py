@@ -1,7 +1,7 @@
-"""A moment after which waiting ends, and a socket that obeys it.
+"""A deadline for waits, and a socket whose waits end at a deadline.
 
-The timeout of a plain socket restarts with each byte, so a peer that sends slowly can hold a reader
-for ever. DeadlineSocket sets the timeout of each wait to the time left until one fixed moment.
+The timeout of a plain socket restarts with each byte, so a peer that sends slowly can keep a reader
+waiting for ever. DeadlineSocket sets the timeout of each wait to the time left until the deadline.
 """
 
 import socket
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Deadline:
-    """`timeout_s` seconds from now on the monotonic clock."""
+    """The moment `timeout_s` seconds from now, on the monotonic clock."""
 
     def __init__(self, timeout_s: float) -> None:
         self._end_s = time.monotonic() + timeout_s
@@ -20,7 +20,7 @@ class Deadline:
         return max(0.0, self._end_s - time.monotonic())
 
     def remaining_s(self) -> float:
-        """Seconds left, more than 0. Raises: TimeoutError when there are none"""
+        """Seconds left, more than 0. Raises: TimeoutError if no time is left"""
         left_s = self.left_s()
         if not left_s:
             raise TimeoutError("deadline exceeded")
@@ -30,7 +30,8 @@ class Deadline:
 class DeadlineSocket(socket.socket):
     """A stream socket on which connecting, sending and receiving end at `deadline`.
 
-    The file of makefile() reads by recv_into, so http.client and http.server obey the deadline too.
+    http.client and http.server read through makefile(), which calls recv_into. So the deadline
+    holds for them, too.
     """
 
     deadline: Deadline
@@ -45,7 +46,7 @@ class DeadlineSocket(socket.socket):
         return super().send(data, flags)
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        # CPython bounds the whole of sendall by the timeout, not each send.
+        # In CPython the timeout limits the whole sendall(), not each send().
         self.settimeout(self.deadline.remaining_s())
         super().sendall(data, flags)
 

@@ -1,10 +1,10 @@
 """The variables that the GlobalManager gives to a worker, parsed once into one frozen struct.
 
-JointInference and BigModelService read them when they are made. No other code reads os.environ.
-The names are those that Sedna gives its workers. Those that end in _SECONDS are edgeai's own, and
+Only the constructors of the worker classes, such as JointInference, read os.environ. The variables
+have the same names as in Sedna. Variables whose names end in _SECONDS exist only in edgeai, and are
 optional.
 
-The secret in LC_SERVER's path appears neither in the struct's repr nor in an error.
+The secret in the path of LC_SERVER appears neither in the struct's repr nor in an error.
 """
 
 import json
@@ -39,11 +39,11 @@ class ReportEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     worker_name: str = ""
     """WORKER_NAME"""
     lc_server: LCServer | None = None
-    """LC_SERVER; without it nothing is reported"""
+    """LC_SERVER; None: the worker sends no reports"""
     report_period_s: float = 1.0
-    """REPORT_PERIOD_SECONDS: at most one report in this time while there is news"""
+    """REPORT_PERIOD_SECONDS: least time between two reports while the state changes"""
     heartbeat_s: float = 10.0
-    """HEARTBEAT_SECONDS: a report within this time even if nothing changes; 0: none"""
+    """HEARTBEAT_SECONDS: most time between two reports if nothing changes; 0: no limit"""
 
 
 class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     hem_parameters: dict[str, str] = {}
     """HEM_PARAMETERS, JSON list of {"key", "value"}"""
     cloud_timeout_s: float = 2.0
-    """CLOUD_TIMEOUT_SECONDS: how long one inference call waits for the cloud, over all requests"""
+    """CLOUD_TIMEOUT_SECONDS: how long one inference() waits for the cloud, in all its requests"""
 
 
 def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
@@ -110,7 +110,7 @@ def worker_name(environ: Mapping[str, str]) -> str:
 def peer(
     environ: Mapping[str, str], host_variable: str, port_variable: str, default_port: int
 ) -> Address | None:
-    """The address of another worker; None where the variable is not set."""
+    """The address of another worker; None: the variable is not set."""
     host = environ.get(host_variable, "")
     if not host:
         return None
@@ -156,7 +156,7 @@ def parameter_text(value: Any) -> str:
 
 
 def port(environ: Mapping[str, str], variable: str, default: int, *, least: int = 1) -> int:
-    """A TCP port; `least` 0 allows "any free port" where this process listens itself."""
+    """A TCP port. With `least` 0 the port may be 0, which means any free port to listen on."""
     text = environ.get(variable, "") or str(default)
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= 65535:
         raise wrong(variable, f"is {text!r}, expected a TCP port from {least} to 65535")

@@ -1,21 +1,21 @@
 """Errors of workersdk. A wrong environment variable is a common.errors.SettingsError.
 
 EdgeAIError
-├── MiningError         a hard-example algorithm cannot be made, or cannot read a prediction
-├── TensorError         an array, or the bytes of one, that cannot travel
-├── EstimatorError      the estimator broke its promise of one answer per sample
+├── MiningError         a hard-example algorithm cannot be created, or cannot read a prediction
+├── TensorError         an array cannot be sent, or received bytes are no array
+├── EstimatorError      the estimator did not return one answer for each sample
 ├── WeightsError        weights of a wrong shape, type or value
-├── AggregationError    a way to aggregate that cannot be made
+├── AggregationError    an aggregation cannot be created, or gives no usable model
 └── FederationError     a trainer cannot take part
 
-A fault of the cloud is never raised to the user's code: the edge's answer is used then.
+A fault of the cloud raises no error in the user's code: JointInference uses the edge's answer.
 """
 
 from common.errors import EdgeAIError
 
 
 class MiningError(EdgeAIError):
-    """`algorithm` is its registered name, `problem` names the parameter, the value, the range."""
+    """`algorithm` is a name. `problem` names the parameter, its value and the allowed range."""
 
     def __init__(self, algorithm: str, problem: str) -> None:
         self.algorithm, self.problem = algorithm, problem
@@ -27,7 +27,7 @@ class TensorError(EdgeAIError):
 
 
 class EstimatorError(EdgeAIError):
-    """The text says what predict() gave back."""
+    """The text says what predict() returned."""
 
 
 class WeightsError(EdgeAIError):
@@ -35,7 +35,7 @@ class WeightsError(EdgeAIError):
 
 
 class AggregationError(EdgeAIError):
-    """`aggregation` is its name, `problem` names the parameter, the value, the range."""
+    """`aggregation` is a name. `problem` names the parameter, its value and the allowed range."""
 
     def __init__(self, aggregation: str, problem: str) -> None:
         self.aggregation, self.problem = aggregation, problem
@@ -43,4 +43,4 @@ class AggregationError(EdgeAIError):
 
 
 class FederationError(EdgeAIError):
-    """The aggregator refused a request for good. The text is its own and says what to do."""
+    """The aggregator refuses the trainer. The text is the aggregator's and says what to do."""

@@ -8,7 +8,7 @@ from workersdk.tensors import Array
 
 
 class Estimator(Protocol):
-    """A model. Calls are serialised: it need not be thread-safe."""
+    """A model. It need not be thread-safe, because the library makes one call at a time."""
 
     def load(self, model_url: str) -> None:
         """Load the model from `model_url`, the worker's MODEL_URL."""
@@ -18,7 +18,7 @@ class Estimator(Protocol):
 
 
 def predict(estimator: Estimator, samples: Array) -> Sequence[Any] | Array:
-    """Raises: EstimatorError when there is not one answer per sample; what predict() raises"""
+    """Raises: EstimatorError if a sample has no answer or several; the errors of predict()"""
     answers = estimator.predict(samples)
     try:
         given = len(answers)

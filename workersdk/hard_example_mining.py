@@ -1,11 +1,12 @@
-"""Hard-example mining: decides by the edge's answer alone whether to ask the cloud.
+"""Hard-example mining: decides from the edge's answer alone whether to ask the cloud.
 
-Called by JointInference once per sample, from any thread. Pure, except for the draw of Random: no
-I/O, no counts, no log. Formulas and parameter names are those of Sedna's library, so Sedna's
-manifests keep their meaning.
+JointInference calls an algorithm once for each sample, from any thread. The algorithms do no I/O,
+count nothing and log nothing. All of them are pure except Random. The formulas and parameter names
+are the same as in Sedna's library, so Sedna's manifests keep their meaning.
 
-The formulas leave two cases open. No prediction at all (None, empty) is not hard, as in Sedna. A
-prediction that holds NaN is hard, since the edge has no usable answer then.
+The formulas do not define two cases. A sample with an empty prediction (None, or no element) is not
+hard, as in Sedna. A sample whose prediction contains NaN is hard, because the edge then has no
+usable answer.
 """
 
 import math
@@ -18,11 +19,11 @@ import numpy as np
 
 from workersdk.errors import MiningError
 
-Parameter = float | str  # a CR carries every parameter as text
+Parameter = float | str  # a job has every parameter as text
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """`score` was compared with the threshold; None where no score was computed."""
+    """Whether a sample is hard. `score` is compared with the threshold; None: there is no score."""
 
     is_hard: bool
     score: float | None
@@ -33,14 +34,14 @@ class HardExampleMining(Protocol):
     """The interface that JointInference calls. A user's own algorithm needs no base class."""
 
     def __call__(self, prediction: Any) -> Decision:
-        """Judge one sample by what the estimator's predict() answered for it.
+        """Judge one sample by the answer of the estimator's predict().
 
-        Raises: MiningError when the prediction does not have the form that it works on
+        Raises: MiningError if the algorithm cannot read a prediction of this form
         """
 
 
 class Threshold:
-    """Hard when the mean score is below `threshold`.
+    """A sample is hard if its mean score is below `threshold`.
 
     A prediction is a sequence of boxes [x, y, w, h, score, …] or a plain sequence of scores.
     """
@@ -56,10 +57,11 @@ class Threshold:
 
 
 class CrossEntropy:
-    """Hard when 1 + Σ p·ln p / ln n, 1 for certain and 0 for uniform, is below the threshold.
+    """A sample is hard if its certainty 1 + Σ p·ln p / ln n is below the threshold.
 
-    A prediction is a vector of n class probabilities. One class alone is certain; p·ln p is 0
-    at p = 0, its limit.
+    A prediction is a vector of n class probabilities. The certainty is 1 if one class has all the
+    probability, and 0 if all classes are equally probable. For n = 1 the certainty is 1. For p = 0
+    the term p·ln p is 0, its limit.
     """
 
     def __init__(self, *, threshold_cross_entropy: Parameter = 0.5) -> None:
@@ -75,9 +77,10 @@ class CrossEntropy:
 
 
 class IBT:
-    """Hard when the share of boxes with score ≤ `threshold_box` is at least 1 - `threshold_img`.
+    """A sample is hard if enough of its boxes have a score of at most `threshold_box`.
 
-    Takes boxes or scores, as Threshold does. A score outside [0, 1] is no confidence: not hard.
+    Enough is a share of at least 1 - `threshold_img`. A prediction has boxes or scores, as for
+    Threshold. If a score is outside [0, 1], it is no confidence, and the sample is not hard.
     """
 
     def __init__(self, *, threshold_img: Parameter = 0.5, threshold_box: Parameter = 0.5) -> None:
@@ -99,7 +102,7 @@ class IBT:
 
 
 class Random:
-    """Hard with probability `random_ratio`, whatever the prediction. `seed` makes it repeatable."""
+    """A sample is hard with probability `random_ratio`. A `seed` makes the draws repeatable."""
 
     def __init__(self, *, random_ratio: Parameter = 0.3, seed: Parameter | None = None) -> None:
         self.ratio = fraction("Random", "random_ratio", random_ratio)
@@ -112,7 +115,7 @@ class Random:
 
 
 class CloudOnly:
-    """Every sample is hard, even one for which the edge found nothing."""
+    """Every sample is hard, even a sample with an empty prediction."""
 
     def __call__(self, prediction: Any) -> Decision:
         return Decision(True, None, "cloud only")
@@ -143,9 +146,9 @@ PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def create(name: str, parameters: Mapping[str, str]) -> HardExampleMining:
-    """The algorithm that a CR names. Case and surrounding spaces are ignored.
+    """Create the algorithm with this name. Letter case and spaces around the name do not matter.
 
-    Raises: MiningError for a name, a parameter or a value that does not exist
+    Raises: MiningError for an unknown name, an unknown parameter or a wrong value
     """
     known = {algorithm.lower(): algorithm for algorithm in ALGORITHMS}
     algorithm = known.get(name.strip().lower())
@@ -190,14 +193,14 @@ def below(score: float, threshold: float, what: str) -> Decision:
 
 
 def certainty(probabilities: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """1 + Σ p·ln p / ln n in [0, 1]; NaN without a positive sum, or with a negative element."""
+    """1 + Σ p·ln p / ln n in [0, 1]; NaN if the sum is not positive or an element is negative."""
     if not probabilities.sum() > 0 or (probabilities < 0).any():
         return math.nan
     if probabilities.size == 1:
         return 1.0
     present = probabilities[probabilities > 0]
     score = 1 + float((present * np.log(present)).sum()) / math.log(probabilities.size)
-    return score if math.isnan(score) else min(max(score, 0.0), 1.0)  # against rounding
+    return score if math.isnan(score) else min(max(score, 0.0), 1.0)  # corrects rounding
 
 
 def is_empty(prediction: Any) -> bool:

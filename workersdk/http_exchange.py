@@ -1,9 +1,9 @@
-"""HTTP/1.1 exchanges with one peer over kept-alive connections, each under one deadline.
+"""HTTP/1.1 exchanges with one peer over kept-alive connections. Each exchange has a deadline.
 
-Used by CloudClient, Reporter and AggregatorClient, from any thread. There is one case of a retry: a
-kept-alive connection that proves dead before the first byte of the answer. The request is then sent
-again over a new connection, within the same deadline. A request's path never appears in an error or
-a log, since it may hold a secret.
+CloudClient, Reporter and AggregatorClient use HTTPPeer from any thread. HTTPPeer sends a request
+again in one case only: the peer closed the kept-alive connection before the first byte of the
+answer. HTTPPeer then uses a new connection and the same deadline. The path of a request never
+appears in an error or a log, because the path may contain a secret.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Failure(enum.Enum):
 
 
 class ExchangeError(Exception):
-    """`is_sent`: the whole request was handed to the network."""
+    """The exchange gave no usable answer. `is_sent`: the whole request was sent."""
 
     def __init__(self, failure: Failure, detail: str, *, is_sent: bool) -> None:
         self.failure, self.detail, self.is_sent = failure, detail, is_sent
@@ -56,7 +56,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class HTTPPeer:
-    """One host and port. Thread-safe.
+    """A client for one host and port. Thread-safe.
 
     Args:
         max_response_bytes: a longer body is a MALFORMED answer
@@ -113,15 +113,15 @@ class _StaleConnection(Exception):
 
 
 class _Connection(http.client.HTTPConnection):
-    """One connection, made at the first request. Serves one thread at a time."""
+    """One connection, for one thread at a time. The first request opens the connection."""
 
     def __init__(self, address: Address, resolver: Resolver) -> None:
         super().__init__(address.host, address.port)
         self._resolver = resolver
-        self._socket: DeadlineSocket | None = None  # self.sock, also after that is closed
-        self._deadline = Deadline(0)  # of the exchange under way
-        self._is_used = False  # has carried a whole exchange
-        self._is_sent = False  # this exchange's request is out
+        self._socket: DeadlineSocket | None = None  # like self.sock, but kept after closing
+        self._deadline = Deadline(0)  # of the current exchange
+        self._is_used = False  # at least one exchange was complete
+        self._is_sent = False  # the request of this exchange was sent
 
     def connect(self) -> None:
         self._socket = connect(self._resolver, self._deadline)
@@ -168,18 +168,18 @@ class _Connection(http.client.HTTPConnection):
         return response, is_kept
 
     def _error(self, failure: Failure, error: Exception) -> ExchangeError:
-        # The text of errors such as InvalidURL quotes the path.
+        # Only the texts of OSErrors: other errors, such as InvalidURL, quote the path.
         text = str(error) if isinstance(error, OSError) else ""
         detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return ExchangeError(failure, detail, is_sent=self._is_sent)
 
 
 def connect(resolver: Resolver, deadline: Deadline) -> DeadlineSocket:
-    """A connection to the first address that answers. Raises: OSError"""
+    """Connect to the first address that answers. Raises: OSError"""
     addresses = resolver.resolve(deadline)
     failure: OSError = OSError("the name has no address")
     for tried, (family, address) in enumerate(addresses):
-        # An address that never answers must leave time for the others.
+        # An address that does not answer must leave time for the other addresses.
         share = Deadline(deadline.remaining_s() / (len(addresses) - tried))
         connection = DeadlineSocket(family, socket.SOCK_STREAM)
         try:
@@ -196,11 +196,11 @@ def connect(resolver: Resolver, deadline: Deadline) -> DeadlineSocket:
 
 
 def read_body(answer: http.client.HTTPResponse, max_bytes: int) -> bytes:
-    """Raises: HTTPException for a body beyond `max_bytes` or cut short"""
+    """Raises: HTTPException for a body that is incomplete, or longer than `max_bytes`"""
     if answer.length is not None:
         if answer.length > max_bytes:
             raise http.client.HTTPException(f"body of {answer.length} bytes, limit {max_bytes}")
-        return answer.read()  # notices a short body, as read(n) does not
+        return answer.read()  # unlike read(n), read() notices an incomplete body
     body = answer.read(max_bytes + 1)
     if len(body) > max_bytes:
         raise http.client.HTTPException(f"body beyond {max_bytes} bytes")
@@ -208,7 +208,7 @@ def read_body(answer: http.client.HTTPResponse, max_bytes: int) -> bytes:
 
 
 def retry_after_s(value: str | None) -> float:
-    """Retry-After in seconds, at most an hour; the form with a date counts as none."""
+    """The seconds of a Retry-After header, at most 3600; 0: no header, or a date."""
     try:
         wanted_s = float(value or 0)
     except ValueError:

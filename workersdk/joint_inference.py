@@ -4,8 +4,9 @@
         for result in joint.inference(batch):
             use(result.answer)
 
-inference() always answers: the edge's answer is used where the cloud gives none in time. A Reporter
-reports the counts to the LocalController; inference() never waits for it.
+inference() answers even without the cloud: if the cloud sends no answer in time, inference() uses
+the edge's answer. A Reporter sends the counts to the LocalController; inference() never waits for
+the Reporter.
 """
 
 import logging
@@ -33,16 +34,16 @@ EASY: Final = CloudAnswer(Reason.EASY, is_sent=False)
 
 
 class JointInference:
-    """A small model on the edge with a big one behind it. Thread-safe.
+    """A small model on the edge that can ask a big model in the cloud. Thread-safe.
 
     Args:
-        hard_example_mining: selects the samples to send. None: as HEM_NAME and HEM_PARAMETERS say;
-            where HEM_NAME is not set no sample is sent
+        hard_example_mining: selects the samples to send to the cloud. None: the algorithm of
+            HEM_NAME and HEM_PARAMETERS; without HEM_NAME no sample is sent
         environment: None: this process's environment variables
-        cloud: None: a client of BIG_MODEL_IP with the default limits; close() closes it
+        cloud: None: a client of BIG_MODEL_IP with the default limits; close() closes the client
         is_reporting: False for measurements, whose samples must not be counted
-        loads_model: False when the estimator has loaded its model already
-    Raises: SettingsError; what the estimator's load() raises
+        loads_model: False if the estimator has loaded its model already
+    Raises: SettingsError; the errors of the estimator's load()
     """
 
     def __init__(
@@ -71,10 +72,10 @@ class JointInference:
         )
 
     def inference(self, batch: Any) -> list[InferenceResult]:
-        """One result per row of `batch`, an array of numbers; [] for none.
+        """One result for each row of `batch`, an array of numbers; [] for an empty batch.
 
-        A batch that raises is not counted.
-        Raises: TensorError, EstimatorError, MiningError; what the estimator raises
+        The counts do not include a batch that raises an error.
+        Raises: TensorError, EstimatorError, MiningError; the errors of the estimator
         """
         samples = tensors.as_samples(batch)
         if not len(samples):
@@ -94,20 +95,20 @@ class JointInference:
 
     @property
     def counts(self) -> Counts:
-        """Totals since this object was made."""
+        """Totals since this object was created."""
         with self._count_lock:
             return self._counts
 
     def wait_for_cloud(self, timeout_s: float) -> bool:
-        """Whether the big model is ready within `timeout_s`; inference() does not need this."""
+        """Optional: wait at most `timeout_s`. Returns: whether the big model is ready"""
         return self._cloud is not None and self._cloud.wait_until_healthy(timeout_s)
 
     def flush(self, timeout_s: float) -> bool:
-        """True only when the LocalController acknowledged the counts of this moment."""
+        """Report now. Returns: whether the LocalController acknowledged the present counts."""
         return self._reporter is not None and self._reporter.flush(timeout_s)
 
     def close(self, timeout_s: float = 2.0) -> bool:
-        """Hand over the last report within `timeout_s`; whether it was acknowledged."""
+        """Send the last report within `timeout_s`. Returns: whether it was acknowledged."""
         is_acknowledged = self._reporter is not None and self._reporter.close(timeout_s)
         if self._cloud is not None:
             self._cloud.close()
@@ -125,7 +126,7 @@ class JointInference:
         self.close()
 
     def _ask_cloud(self, samples: Array, decisions: Sequence[Decision]) -> list[CloudAnswer]:
-        """One answer for each sample, EASY where the cloud is not asked."""
+        """One answer for each sample. EASY: the cloud was not asked."""
         answers = [EASY] * len(decisions)
         hard = [index for index, decision in enumerate(decisions) if decision.is_hard]
         if self._cloud is not None and hard:
@@ -164,7 +165,7 @@ def mining_from(environment: WorkerEnvironment) -> HardExampleMining:
 
 
 def cloud_from(environment: WorkerEnvironment, mining: HardExampleMining) -> CloudClient | None:
-    """None only where no sample is ever hard."""
+    """The client for the big model; None: no sample is ever hard."""
     if isinstance(mining, EdgeOnly):
         return None
     if environment.big_model is None:

@@ -1,6 +1,6 @@
-"""When the next report is due. Pure: it takes and returns moments, in seconds of any clock.
+"""Decides when the next report is due. Pure: it takes and returns moments, in seconds.
 
-Driven by Reporter, which owns the lock and the clock.
+The Reporter calls the schedule, and owns the lock and the clock.
 """
 
 import math
@@ -9,7 +9,7 @@ from common.backoff import Backoff
 
 
 class ReportSchedule:
-    """At most one report per period; a heartbeat when nothing changed; a back-off after failures.
+    """Plans at most one report in each period, heartbeats, and a back-off after failures.
 
     Args:
         period_s: least time between two reports
@@ -20,7 +20,7 @@ class ReportSchedule:
         self._period_s = period_s
         self._heartbeat_s = heartbeat_s
         self._backoff = backoff
-        self._is_changed = True  # the first report says that the worker is there
+        self._is_changed = True  # the first report says that the worker has started
         self._is_requested = False
         self._not_before_s = -math.inf
         self._beat_s = math.inf
@@ -37,16 +37,16 @@ class ReportSchedule:
         self._is_changed = True
 
     def request_now(self) -> None:
-        """One report at once, regardless of period and back-off."""
+        """Ask for one report at once, without regard to period and back-off."""
         self._is_requested = True
 
     def started(self) -> None:
-        """A report with the present state is being sent."""
+        """Call this when the sending of a report with the present state begins."""
         self._is_changed = self._is_requested = False
 
     def succeeded(self, now_s: float) -> None:
         self._backoff.reset()
-        self._is_requested &= self._is_changed  # the requested report has arrived
+        self._is_requested &= self._is_changed  # this report answers the request
         self._not_before_s = now_s + self._period_s
         self._beat_s = now_s + self._heartbeat_s if self._heartbeat_s else math.inf
 

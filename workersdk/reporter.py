@@ -1,8 +1,9 @@
 """Reports the state of this worker to the LocalController of its node.
 
-The reports are sent by one daemon thread. It holds the latest state only, not a queue, and retries
-for ever: the next report holds what the LocalController missed while it was away. A report never
-blocks the worker's own work and never raises into it. The secret in LC_SERVER's path is not logged.
+One daemon thread sends the reports. It keeps only the latest state, without a queue, and never
+stops trying: after an outage of the LocalController the next report contains the whole state.
+Reporting neither blocks the worker's own work nor raises an error there. The secret in the path of
+LC_SERVER is not logged.
 """
 
 import logging
@@ -35,7 +36,7 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024
 class Output(msgspec.Struct, frozen=True, rename="camel"):
     task_info: Mapping[str, int | float | str]
     counts: Sequence[str]
-    """Names in task_info of totals since this process started; summed over processes."""
+    """The names in task_info of totals since this process started. The LC sums them up."""
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,7 +51,7 @@ class WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ReportTarget(msgspec.Struct, frozen=True):
-    """Where the reports of which worker go."""
+    """A worker, and the LocalController that gets the worker's reports."""
 
     server: LCServer
     worker: str
@@ -61,13 +62,13 @@ class ReportTarget(msgspec.Struct, frozen=True):
 
 
 class Reporter(Generic[Info]):
-    """Thread-safe. Reports once at the start, then on change and as a heartbeat.
+    """Sends a report at the start, after each change and as a heartbeat. Thread-safe.
 
     Args:
         phase: what this worker does: "inference", "train"
-        info: of the first report: a struct or mapping of numbers and texts. It becomes the
-            report's task info and is never changed in place
-        counts: the names in that task info that are totals since this process started
+        info: the task info of the first report: a struct or mapping of numbers and texts, which
+            the Reporter never changes in place
+        counts: the names in the task info that are totals since this process started
     """
 
     def __init__(
@@ -91,15 +92,15 @@ class Reporter(Generic[Info]):
         self._heartbeat_s = heartbeat_s
         self._instance = secrets.token_hex(8)
         self._started_at = now_rfc3339()
-        self._news = threading.Condition()  # guards everything below
+        self._news = threading.Condition()  # guards the fields below
         self._phase, self._status = phase, "running"
         self._info = info
         self._counts = counts
         self._updated_at = self._started_at
-        self._version = 1  # of the state; grows with each change
-        self._acknowledged = 0  # the version that the LocalController is known to have
+        self._version = 1  # version of the state; grows with each change
+        self._acknowledged = 0  # newest version that the LocalController acknowledged
         self._sequence = 0
-        self._is_withdrawn = False  # the LocalController had this worker's task, and has it no more
+        self._is_withdrawn = False  # the LocalController no longer has this worker's task
         self._is_closed = False
         self._logged_problem = ""  # the last logged problem, "" when reports are accepted
         self._thread = threading.Thread(target=self._run, name="edgeai-reporter", daemon=True)
@@ -117,9 +118,9 @@ class Reporter(Generic[Info]):
             return self._info
 
     def flush(self, timeout_s: float) -> bool:
-        """Report now. True only when the LocalController acknowledged the state of this moment.
+        """Report now. Returns: whether the LocalController acknowledged the present state in time.
 
-        Returns early where the LocalController has withdrawn this worker's task.
+        flush() returns early if the LocalController no longer has this worker's task.
         """
         deadline = Deadline(timeout_s)
         with self._news:
@@ -135,9 +136,9 @@ class Reporter(Generic[Info]):
             return self._acknowledged >= wanted
 
     def close(self, timeout_s: float, *, status: Status = "running") -> bool:
-        """Send a last report, as flush() does. It promises no more heartbeats.
+        """Send a last report, which promises no further heartbeat. Returns: as flush()
 
-        Args: status: "completed" or "failed" where the worker is done for good
+        Args: status: "completed" or "failed" if the worker's work has ended
         """
         with self._news:
             if self._is_closed:
@@ -167,7 +168,7 @@ class Reporter(Generic[Info]):
         self._peer.close()
 
     def _wait_until_due(self) -> bool:
-        """False when closed."""
+        """Wait until a report is due. Returns: False if the Reporter was closed"""
         with self._news:
             while not self._is_closed:
                 wait_s = self._schedule.due_s() - time.monotonic()
@@ -222,7 +223,7 @@ class Reporter(Generic[Info]):
         self._log_change(outcome.problem)
 
     def _log_change(self, problem: str) -> None:
-        """Log only changes: a long outage fails many attempts for one reason."""
+        """Log only changes, because in a long outage many attempts fail for one reason."""
         if problem == self._logged_problem:
             return
         if problem:
@@ -233,10 +234,10 @@ class Reporter(Generic[Info]):
 
 
 class _Outcome(NamedTuple):
-    """Of one report."""
+    """The outcome of one report."""
 
     problem: str
-    """"" when it was acknowledged"""
+    """Why the report failed; "": the LocalController acknowledged the report."""
     retry_after_s: float = 0.0
     is_unknown: bool = False
     """The LocalController knows no task of this worker."""
@@ -245,7 +246,7 @@ class _Outcome(NamedTuple):
 def reporter_from(
     environment: ReportEnvironment, *, phase: str, info: Info, counts: Sequence[str] = ()
 ) -> Reporter[Info] | None:
-    """None where LC_SERVER is not set."""
+    """Start a Reporter. Returns: None if LC_SERVER is not set"""
     if environment.lc_server is None:
         log.info("LC_SERVER is not set: nothing is reported")
         return None

@@ -1,7 +1,7 @@
 """Resolves one host name within a deadline.
 
-getaddrinfo() takes no timeout, and on a node without network it blocks for many seconds. So it runs
-in a thread of its own. A Resolver has at most one such thread.
+getaddrinfo() takes no timeout, and on a node without network it blocks for many seconds. So a
+Resolver calls getaddrinfo() in another thread, and has at most one such thread.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ class SocketAddress(NamedTuple):
 
 
 class _Lookup(threading.Thread):
-    """One getaddrinfo(), under way or finished."""
+    """A thread that calls getaddrinfo() once."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(name="edgeai-resolve", daemon=True)
@@ -30,13 +30,13 @@ class _Lookup(threading.Thread):
     def run(self) -> None:
         try:
             self.addresses = look_up(self._host, self._port)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a label that IDNA refuses
+        except (OSError, UnicodeError) as error:  # UnicodeError: IDNA refuses a label
             self.error = OSError(f"cannot resolve {self._host!r}: {error}")
         self.finished.set()
 
 
 class Resolver:
-    """Thread-safe. Nothing is cached, since the address of a Service may change."""
+    """Caches no address, because the address of a Service may change. Thread-safe."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -45,7 +45,7 @@ class Resolver:
         self._lookup: _Lookup | None = None
 
     def resolve(self, deadline: Deadline) -> list[SocketAddress]:
-        """At least one address. Raises: OSError, TimeoutError"""
+        """Returns: at least one address. Raises: OSError, TimeoutError"""
         if self._is_literal:
             return look_up(self._host, self._port)
         lookup = self._join_lookup()

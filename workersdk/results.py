@@ -1,6 +1,6 @@
-"""The result of inference for each sample, and the counts made of results.
+"""The result of inference for each sample, and counts over many results.
 
-Pure data: made by JointInference, read by the user's script and by the Reporter.
+Pure data. JointInference creates the data; the user's script and the Reporter read it.
 """
 
 import enum
@@ -16,40 +16,40 @@ class AnsweredBy(enum.StrEnum):
 
 
 class Reason(enum.StrEnum):
-    """Why this side answered."""
+    """Why the edge or the cloud answered."""
 
     EASY = "easy"
     """the sample was not hard: the edge answered"""
     HARD = "hard"
-    """the sample was hard and the cloud answered; all reasons below are fallbacks to the edge"""
+    """the sample was hard: the cloud answered; for all reasons below the edge answered"""
     CLOUD_TIMEOUT = "cloud_timeout"
-    """no whole answer within the deadline"""
+    """the cloud sent no whole answer before the deadline"""
     CLOUD_UNREACHABLE = "cloud_unreachable"
-    """no connection, or the connection broke"""
+    """no connection to the cloud was possible, or the connection broke"""
     CLOUD_ERROR = "cloud_error"
     """the cloud answered with an error, or its answer cannot be read"""
     CLOUD_BACKING_OFF = "cloud_backing_off"
-    """not asked: the cloud failed a moment ago"""
+    """the cloud was not asked, because it failed shortly before"""
     SAMPLE_TOO_LARGE = "sample_too_large"
-    """not asked: this sample alone exceeds the byte limit of a request"""
+    """the cloud was not asked, because this sample exceeds the byte limit of a request"""
 
 
 class InferenceResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One sample's answer. `uploaded`: the whole request was handed to the network."""
+    """The answer for one sample. `uploaded`: the whole request with this sample was sent."""
 
     answer: Any
     answered_by: AnsweredBy
     reason: Reason
     is_hard: bool
     uploaded: bool
-    score: float | None  # the mining's, see hard_example_mining.Decision
+    score: float | None  # see hard_example_mining.Decision
     edge_answer: Any
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Totals since this process started.
 
-    Raises: ValueError when they contradict each other
+    Raises: ValueError if the totals contradict each other
     """
 
     seen: int = 0
@@ -77,7 +77,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 COUNT_NAMES: Final = Counts.__struct_encode_fields__
-"""As they are reported."""
+"""The names of the counts in reports."""
 
 
 def count(results: Iterable[InferenceResult]) -> Counts:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT for a worker that serves: the main thread gets the signal's name."""
+"""Handles SIGTERM and SIGINT in a worker that serves requests."""
 
 import signal
 import threading
@@ -11,9 +11,9 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def handling_stop_signals(on_stop: Callable[[str], None]) -> Iterator[None]:
-    """In this block a stop signal calls `on_stop` with its name.
+    """Within the `with` block a stop signal calls `on_stop` with the name of the signal.
 
-    Outside the main thread signals are left alone.
+    Outside the main thread the block changes no signal handler.
     `on_stop` runs between two instructions of the main thread, so it must not take a lock that
     this thread may hold. SimpleQueue.put() is safe.
     """

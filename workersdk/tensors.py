@@ -1,11 +1,12 @@
 """Arrays as msgpack maps {dtype, shape, data}, and the two messages that carry them.
 
-Called by CloudClient and BigModelService. Nothing is pickled. Before an array is made its size by
-shape is compared with the bytes received, so a message cannot allocate more than it carries.
+CloudClient and BigModelService call this module, which does not use pickle. Before it creates an
+array, it compares the size that the shape needs with the number of received bytes. So a message
+cannot allocate more memory than it contains.
 
     request   {"samples": tensor}
     reply     {"answers": tensor}    one row per sample, when all answers form one array
-              {"answers": [any, …]}  one entry per sample; arrays inside are tensors again
+              {"answers": [any, …]}  one entry per sample; an array inside an entry is a tensor, too
 
 `data` is row-major and little-endian. A user's map with exactly these three keys and bytes in
 `data` is read back as an array.
@@ -56,7 +57,7 @@ _tensor_decoder: Final = msgspec.msgpack.Decoder(Tensor)
 def as_samples(batch: Any) -> Array:
     """`batch` as an array with one row per sample.
 
-    Raises: TensorError when it has no first axis, or a dtype that cannot be sent
+    Raises: TensorError if `batch` has no first axis, or a dtype that cannot be sent
     """
     try:
         samples = np.asarray(batch)
@@ -65,7 +66,7 @@ def as_samples(batch: Any) -> Array:
     if not samples.ndim:
         raise TensorError("the batch has no first axis; give an array with one row per sample")
     if not samples.size and samples.dtype == np.float64:
-        return samples  # [] has no type of its own
+        return samples  # an empty list has no dtype of its own
     require_supported(samples.dtype)
     return samples
 
@@ -76,7 +77,7 @@ def require_supported(dtype: np.dtype[Any]) -> None:
 
 
 def to_tensor(array: Array) -> Tensor:
-    """Raises: TensorError for a dtype that cannot travel (objects, text, complex numbers)"""
+    """Raises: TensorError for a dtype that cannot be sent (objects, text, complex numbers)"""
     require_supported(array.dtype)
     if array.ndim > MAX_DIMENSIONS:
         raise TensorError(f"the array has {array.ndim} dimensions, limit {MAX_DIMENSIONS}")
@@ -99,7 +100,7 @@ def to_array(tensor: Tensor) -> Array:
         # The copy is aligned, writable and in this machine's byte order.
         view: Array = np.ndarray(tensor.shape, dtype=dtype, buffer=tensor.data)
         return view.astype(dtype.newbyteorder("="), copy=True)
-    except ValueError as error:  # an empty array whose other dimensions exceed any memory
+    except ValueError as error:  # one dimension is 0, and the others exceed any memory
         raise TensorError(f"shape {list(tensor.shape)} is impossible: {error}") from error
 
 
@@ -108,7 +109,7 @@ def encode_request(samples: Array) -> bytes:
 
 
 def decode_request(body: bytes) -> Array:
-    """The samples, at least one dimension. Raises: TensorError"""
+    """The samples, with at least one dimension. Raises: TensorError"""
     samples = to_array(_decode(_request_decoder, body).samples)
     if not samples.ndim:
         raise TensorError("the samples have no first axis")
@@ -156,7 +157,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[Message], body: bytes) -> Message:
 
 
 def _restore_tensors(value: Any) -> Any:
-    """`value`, where each map that is a tensor has become an array, at any depth."""
+    """Replace each tensor in `value`, at any depth, by its array."""
     if isinstance(value, list):
         return [_restore_tensors(element) for element in value]
     if not isinstance(value, dict):

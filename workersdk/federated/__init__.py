@@ -1,5 +1,5 @@
-"""Federated learning: trainers keep their data, an aggregator joins their models.
+"""Federated learning: trainers keep their data, and an aggregator joins their models.
 
-`learning` is the trainer's side, `server` the aggregator's. Weights travel between them over HTTP
-as raw numbers, in pieces with a checksum: see `protocol`.
+Module `learning` is the trainer's side, and module `server` is the aggregator's side. Both sides
+send weights over HTTP as raw numbers, in pieces with a checksum (see `protocol`).
 """

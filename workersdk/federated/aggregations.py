@@ -1,13 +1,15 @@
-"""Aggregations: they join the trainers' models to one. A new one is a subclass of Aggregation.
+"""Aggregations, which join the trainers' models into one model.
+
+A new aggregation is a subclass of Aggregation.
 
 The aggregator calls combine() with one slice of all updates at a time, so its memory grows neither
 with the model nor with the number of participants.
 
 - FedAvg: the mean, weighted by samples (McMahan et al. 2017).
-- FedAvgM: FedAvg whose step keeps a momentum (Hsu et al. 2019).
+- FedAvgM: FedAvg with a momentum (Hsu et al. 2019).
 - TrimmedMean: the mean without the most extreme values of each weight (Yin et al. 2018). A few
-  broken or hostile participants cannot move it far. It does not weigh by samples, since a
-  participant may lie about their number.
+  broken or hostile participants change the result only a little. The mean is not weighted by
+  samples, because a participant may report a wrong number of samples.
 """
 
 import math
@@ -22,7 +24,7 @@ from workersdk.federated.layout import Vector
 
 
 class Slice(NamedTuple):
-    """One range of weights, of the model and of all updates. `memory` is of the last round."""
+    """One range of the weights: of the model, of all updates, and of the last round's memory."""
 
     model: Vector
     """(n,), the model that the participants started from"""
@@ -43,7 +45,7 @@ class Aggregation(ABC):
 
     @abstractmethod
     def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
-        """(model, memory) of the next round, each (n,)."""
+        """Returns: model and memory of the next round, each of shape (n,)."""
 
 
 class FedAvg(Aggregation):
@@ -73,7 +75,7 @@ class FedAvgM(Aggregation):
 
 
 class TrimmedMean(Aggregation):
-    """Args: trim: share of the participants left out at each end, at least one participant
+    """Args: trim: share of the participants that are left out at each end, at least one participant
 
     Raises: AggregationError for a share outside (0, 0.5)
     """
@@ -84,7 +86,7 @@ class TrimmedMean(Aggregation):
         if not 0 < trim < 0.5:
             raise AggregationError(self.name, f"trim is {trim}, expected above 0 and below 0.5")
         self._trim = trim
-        self.least_updates = 3  # one at each end, and one to keep
+        self.least_updates = 3  # one is left out at each end, and one is kept
 
     def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
         count = len(slice_.updates)
@@ -95,7 +97,7 @@ class TrimmedMean(Aggregation):
 
 
 def mean(slice_: Slice) -> Vector:
-    """Weighted by samples."""
+    """The mean of the updates, weighted by samples."""
     shares = (slice_.samples / slice_.samples.sum()).astype(np.float32)
     combined: Vector = shares @ slice_.updates
     return combined
@@ -107,7 +109,7 @@ AGGREGATIONS: dict[str, type[Aggregation]] = {
 
 
 def named(name: str) -> Aggregation:
-    """With its defaults. Raises: AggregationError"""
+    """Create the aggregation with its default parameters. Raises: AggregationError"""
     if name not in AGGREGATIONS:
         raise AggregationError(name, f"is unknown, use one of {', '.join(sorted(AGGREGATIONS))}")
     return AGGREGATIONS[name]()

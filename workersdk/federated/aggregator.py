@@ -1,7 +1,8 @@
-"""The aggregator's decisions, made of the rounds (who takes part), the store and the clock.
+"""Decides for the aggregator, from the rounds (which know who takes part), the store and the clock.
 
-Called by the HTTP handlers, from many threads, and by AggregationServer's loop. Each refusal is a
-Refused with the HTTP status and a text for the participant. A refusal never harms the round.
+The HTTP handlers call the Aggregator from many threads, and the loop of AggregationServer calls it,
+too. A refusal raises Refused, with the HTTP status and a text for the participant. A refusal never
+harms the round.
 """
 
 import logging
@@ -26,13 +27,14 @@ from workersdk.federated.store import NotFinite, RoundOver, RoundStore
 log = logging.getLogger(__name__)
 
 MAX_NUMBERS: Final = 2**31
-MAX_CHECKED: Final = 4  # pieces at once, since checking one takes several times its bytes
-BEATS: Final = 3  # within the time after which a silent participant counts as gone
+MAX_CHECKED: Final = 4  # pieces at a time: checking one takes several times its bytes
+BEATS: Final = 3  # a participant sends so many beats within gone_after_s
 
 
 class Refused(Exception):
-    """`status` is the HTTP status: 400 damaged, 404 not joined, 409 the round is over, 410 another
-    process has taken the name, 422 not acceptable, 507 disk full
+    """The aggregator refuses a request. `status` is the HTTP status: 400 the body is damaged, 404
+    the participant has not joined, 409 the round is over, 410 another process has taken the name,
+    422 the content is not acceptable, 507 the disk is full
     """
 
     def __init__(self, status: int, problem: str) -> None:
@@ -45,7 +47,7 @@ class RoundResult(msgspec.Struct, frozen=True):
 
     round: int
     samples: dict[str, int]
-    """By participant."""
+    """Number of samples by participant."""
     metrics: dict[str, float]
     """Means of the participants' metrics, weighted by samples."""
 
@@ -54,7 +56,7 @@ StopRule = Callable[[RoundResult], bool]
 
 
 class Aggregator:
-    """Args: max_wait_s: for which a participant may wait in one request
+    """Args: max_wait_s: longest wait of a participant in one request, seconds
 
     Raises: AggregationError, OSError
     """
@@ -75,7 +77,7 @@ class Aggregator:
         self._adopt(store.commits() if store.state.round == SEED else ())
         self._rounds = Rounds(self._settings, now_s=time.monotonic(), number=store.state.round)
         self._change = threading.Condition()  # guards the rounds
-        self._taking_part = threading.Lock()  # held during a join or leave, with their writes
+        self._taking_part = threading.Lock()  # held during a join or leave, and its writes
         self._checking = threading.BoundedSemaphore(MAX_CHECKED)
         for name, commit in store.commits().items():
             self._rounds.note_update(name, commit.samples, time.monotonic())
@@ -86,7 +88,7 @@ class Aggregator:
     # ---- for participants -----------------------------------------------------------------------
 
     def join(self, name: str, join: Join) -> Welcome:
-        """A newer process displaces an older one of the same name. Raises: Refused"""
+        """A newer process displaces an older process with the same name. Raises: Refused"""
         with self._refusing():
             layouts.check(join.layout, max_numbers=MAX_NUMBERS)
             with self._taking_part:
@@ -96,15 +98,15 @@ class Aggregator:
                     self._displace(name, join.instance)
                     self._rounds.join(name, time.monotonic())
                     self._change.notify_all()
-                # Outside the condition, so that beats do not wait for the disk.
+                # Write outside the condition, so that beats do not wait for the disk.
                 self._store.add_recipient(name)
         log.info("participant joined: name=%s instance=%s", name, join.instance)
         return Welcome(self._store.state.encoding, self._settings.gone_after_s / BEATS)
 
     def require_joined(self, instance: str) -> None:
-        """Raises: Refused where `instance` has not joined this aggregator, or was displaced
+        """Raises: Refused if `instance` has not joined this aggregator, or was displaced
 
-        Args: instance: "" where the client names none
+        Args: instance: the process that sent the request; "": the request names no process
         """
         with self._change:
             self._require_current(instance)
@@ -126,7 +128,7 @@ class Aggregator:
                 self._change.notify_all()
 
     def state_for(self, name: str, *, after: int, wait_s: float, instance: str = "") -> RoundState:
-        """Waits up to `wait_s` for a round after `after` that needs `name`. Raises: Refused"""
+        """Wait up to `wait_s` for a round later than `after` that needs `name`. Raises: Refused"""
         deadline = Deadline(min(wait_s, self._max_wait_s))
         with self._change:
             while True:
@@ -139,7 +141,7 @@ class Aggregator:
                     return self._state_for(name)
 
     def model_piece(self, round_: int, piece: int) -> bytes:
-        """One piece, encoded. Raises: Refused"""
+        """One encoded piece of the model. Raises: Refused"""
         with self._refusing():
             if round_ != self._store.state.round:
                 raise RoundOver(f"round {round_} is over")
@@ -180,7 +182,7 @@ class Aggregator:
             if round_ == SEED:
                 self._adopt_seed()
         with self._change:
-            if round_ == self._rounds.number:  # else this update has closed the round meanwhile
+            if round_ == self._rounds.number:  # otherwise this update has closed the round
                 self._rounds.note_update(name, commit.samples, time.monotonic())
             self._change.notify_all()
         log.info("update received: name=%s round=%d samples=%d", name, round_, commit.samples)
@@ -190,7 +192,7 @@ class Aggregator:
     def seed(self, weights: layouts.Weights) -> None:
         """Start from these weights, unless there is a model already.
 
-        Call it before the first join. Raises: OSError, WeightsError
+        Call seed() before the first join. Raises: OSError, WeightsError
         """
         if self._store.state.round == SEED:
             layout = layouts.layout_of(weights)
@@ -208,21 +210,21 @@ class Aggregator:
         return self._store.state.is_concluded
 
     def wait_until_closing(self, timeout_s: float) -> bool:
-        """Whether the round may be closed."""
+        """Wait until the round may be closed. Returns: whether it may be closed"""
         with self._change:
             return self._change.wait_for(
                 lambda: self._rounds.can_close(time.monotonic()), timeout=timeout_s
             )
 
     def obstacle(self) -> str:
-        """Why the round cannot close, even if all present participants send. "" when it can."""
+        """Why the round cannot close although all present participants have sent; else ""."""
         with self._change:
             return self._rounds.obstacle(time.monotonic())
 
     def close_round(self, stop_when: StopRule) -> RoundResult:
         """Aggregate, and begin the next round.
 
-        Raises: OSError, AggregationError, what stop_when raises
+        Raises: OSError, AggregationError, the errors of stop_when
         """
         self._store.close()
         result = self._result()
@@ -231,7 +233,7 @@ class Aggregator:
             recipients = sorted(self._rounds.present(time.monotonic()))
         try:
             self._store.aggregate(self._aggregation, is_last=is_last, recipients=recipients)
-        except NotFinite as error:  # the same updates would give the same result for ever
+        except NotFinite as error:  # a second try would fail, too
             if is_last and not self._store.state.has_learned:
                 raise  # a model that was never trained is no result
             log.error("round keeps its model: round=%d problem=%s", result.round, error)
@@ -240,19 +242,19 @@ class Aggregator:
             self._rounds.begin(self._store.state.round, time.monotonic())
             self._change.notify_all()
             joined = self._rounds.present(time.monotonic()).difference(recipients)
-        for name in joined:  # while the updates were aggregated
+        for name in joined:  # they joined during the aggregation
             self._store.add_recipient(name)
         return result
 
     def wait_until_all_left(self, timeout_s: float) -> bool:
-        """Whether everybody who is present has the final model."""
+        """Wait until no participant is present. A participant leaves with the final model."""
         with self._change:
             return self._change.wait_for(
                 lambda: not self._rounds.present(time.monotonic()), timeout=timeout_s
             )
 
     def conclude(self) -> None:
-        """Remove all files except the record; call it when the result is saved. Raises: OSError"""
+        """Remove all files except the record. Call this after saving the result. Raises: OSError"""
         self._store.conclude()
 
     def model(self) -> layouts.Weights:
@@ -265,7 +267,7 @@ class Aggregator:
         if self._store.state.is_finished:
             return RoundState(number, rounds, is_finished=True)
         if self._store.is_closed or number != self._store.state.round:
-            is_yours = False  # the next round is being made
+            is_yours = False  # the next model is being computed
         elif number == SEED:
             is_yours = self._rounds.seeder(time.monotonic()) == name
         else:
@@ -273,7 +275,7 @@ class Aggregator:
         return RoundState(number, rounds, is_yours=is_yours)
 
     def _require_layout(self, name: str, layout: layouts.Layout) -> None:
-        """The first participant's layout is the federation's. Raises: WeightsError, OSError"""
+        """All participants must have the layout of the first. Raises: WeightsError, OSError"""
         others = self._rounds.present(time.monotonic()) - {name}
         if self._store.state.round == SEED and not others:
             self._store.set_layout(layout)
@@ -303,7 +305,7 @@ class Aggregator:
                     self._change.notify_all()
 
     def _adopt(self, committed: Iterable[str]) -> bool:
-        """Whether there was a seed to start from."""
+        """Make a committed seed the first model. Returns: whether there was a seed"""
         name = next(iter(committed), None)
         if name is not None:
             self._store.adopt_seed(name)
@@ -348,7 +350,7 @@ def _settings_for(aggregation: Aggregation, settings: RoundSettings) -> RoundSet
 
 
 def _mean(key: str, commits: Iterable[Commit]) -> float:
-    """Over the participants that sent this metric, weighted by their samples."""
+    """The mean of a metric over the participants that sent it, weighted by their samples."""
     having = [commit for commit in commits if key in commit.metrics]
     total = sum(commit.samples for commit in having)
     if not total:

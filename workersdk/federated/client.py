@@ -1,9 +1,10 @@
-"""A trainer's side of the protocol: joins, waits for rounds, fetches the model, sends its update.
+"""The trainer's side of the protocol: joins, waits for rounds, fetches the model, sends updates.
 
-Called by FederatedLearning from one thread. A second thread sends beats while the first one trains.
-The client waits for an aggregator that cannot be reached. It joins a restarted aggregator again,
-and continues the transfer that was under way. A refusal for good, such as a name that another
-process has taken, is a FederationError with the aggregator's text.
+FederatedLearning calls AggregatorClient from one thread. A second thread sends beats while the
+first thread trains. The client waits while it cannot reach the aggregator. After a restart of the
+aggregator the client joins again, and continues the interrupted transfer. If the aggregator will
+refuse every further try, the client raises FederationError with the aggregator's text, for example
+because another process has taken the name.
 """
 
 import contextlib
@@ -41,26 +42,26 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-REQUEST_TIMEOUT_S: Final = 60.0  # for one piece; the aggregator reads as long
+REQUEST_TIMEOUT_S: Final = 60.0  # for one piece; the aggregator has the same limit
 BEAT_TIMEOUT_S: Final = 10.0
-LEAVE_TIMEOUT_S: Final = 2.0  # a stopped pod has 30 s in all
+LEAVE_TIMEOUT_S: Final = 2.0  # Kubernetes gives a stopped pod 30 s in all
 WAIT_S: Final = 20.0  # for the next round, in one request
-MAX_RESENDS: Final = 3  # in a row, after damage on the way
-MAX_REJOINS: Final = 3  # in a row, for one request, of one aggregator process
+MAX_RESENDS: Final = 3  # of a transfer that is damaged several times in a row
+MAX_REJOINS: Final = 3  # for one request, to one process of the aggregator
 
 
 class RoundClosed(Exception):
-    """The round is over: the aggregator takes no more updates of it."""
+    """The round is over: the aggregator takes no more updates for this round."""
 
 
 class _NotJoined(Exception):
-    """The aggregator does not know this participant, or knows it no more."""
+    """The aggregator does not know this participant (any more)."""
 
 
 class AggregatorClient:
     """Args:
-    name: of the participant, one for each in the federation
-    leave_timeout_s: for saying so to the aggregator when it is closed
+    name: name of the participant, unique in the federation
+    leave_timeout_s: longest time in which close() tells the aggregator
     """
 
     def __init__(
@@ -90,14 +91,14 @@ class AggregatorClient:
     # ---- life -----------------------------------------------------------------------------------
 
     def join(self, layout: Layout) -> None:
-        """Waits for the aggregator. Raises: FederationError"""
+        """Join, and wait until the aggregator can be reached. Raises: FederationError"""
         self._layout = layout
         self._join()
 
     def close(self, *, will_return: bool = False) -> None:
-        """Take part no more, and tell the aggregator if it can be reached.
+        """Leave the federation, and tell the aggregator if it can be reached.
 
-        Args: will_return: do not tell, since another process will take this one's place
+        Args: will_return: do not tell the aggregator, because a restarted process will join again
         """
         self._is_closed.set()
         self._heartbeat.close(self._leave_timeout_s / 2)
@@ -108,7 +109,7 @@ class AggregatorClient:
     def _join(self) -> None:
         try:
             self._welcome(self._answer("POST", self._participant, self._join_body()))
-        except (_NotJoined, RoundClosed, Damaged) as error:  # each of them ends a join for good
+        except (_NotJoined, RoundClosed, Damaged) as error:  # a second try would fail, too
             raise FederationError(str(error)) from error
 
     def _join_body(self) -> bytes:
@@ -120,13 +121,13 @@ class AggregatorClient:
         self._heartbeat.set_period(welcome.beat_s)
 
     def _beat(self) -> None:
-        """Join a restarted aggregator again: it must not close a round without this participant."""
+        """Send a beat. If the aggregator was restarted, join again before it closes a round."""
         path = f"{self._participant}/beat"
         heard, _ = self._exchange("POST", path, timeout_s=BEAT_TIMEOUT_S)
         if heard is None or heard.status != 404 or self._is_closed.is_set():
             return
         joined, _ = self._exchange("POST", self._participant, self._join_body())
-        # The other thread meets a refusal too, and raises it.
+        # The first thread gets the same refusal, and raises it.
         if joined is not None and joined.status == 200:
             with contextlib.suppress(FederationError):
                 self._welcome(joined.body)
@@ -134,7 +135,7 @@ class AggregatorClient:
     # ---- rounds ---------------------------------------------------------------------------------
 
     def next_round(self) -> RoundState:
-        """The next round that needs this participant, or the end.
+        """Wait for the next round that needs this participant, or for the end of the last round.
 
         Raises: FederationError
         """
@@ -145,7 +146,7 @@ class AggregatorClient:
                 return state
 
     def fetch(self, round_: int, numbers: int) -> Vector:
-        """The model that the round starts from. Raises: RoundClosed, FederationError"""
+        """Fetch the model with which the round starts. Raises: RoundClosed, FederationError"""
         vector = np.empty(numbers, dtype=np.float32)
         for piece in range(protocol.pieces(numbers)):
             start = piece * protocol.PIECE_NUMBERS
@@ -174,7 +175,7 @@ class AggregatorClient:
         return f"/v1/rounds/{round_}/updates/{self._name}"
 
     def _send(self, round_: int, vector: Vector, commit: Commit, resends: "_Resends") -> None:
-        encoding = self._encoding  # after a restart the aggregator may ask for another one
+        encoding = self._encoding  # a restarted aggregator may ask for another encoding
         protocol.check_fits(vector, self._layout, encoding)
         checksum = protocol.digest(protocol.wire_parts(vector, encoding))
         path = self._update(round_)
@@ -198,7 +199,7 @@ class AggregatorClient:
         return protocol.from_wire(data, encoding)
 
     def _resending(self, attempt: Callable[[], T], resends: "_Resends") -> T:
-        """Repeat `attempt` after damage. Raises: FederationError, what `attempt` raises"""
+        """Run `attempt` again after damage. Raises: FederationError, the errors of `attempt`"""
         while True:
             try:
                 return attempt()
@@ -209,7 +210,7 @@ class AggregatorClient:
                 resends.left -= 1
 
     def _call(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """Joins again where the aggregator has lost this participant.
+        """Send a request. If the aggregator does not know this participant, join, and send again.
 
         Raises: RoundClosed, Damaged, FederationError
         """
@@ -218,7 +219,7 @@ class AggregatorClient:
             try:
                 return self._answer(method, path, body)
             except _NotJoined as error:
-                if outages != self._outages:  # the aggregator was away: it is another process
+                if outages != self._outages:  # after an outage the aggregator may be a new process
                     left, outages = MAX_REJOINS, self._outages
                 if not left:
                     raise FederationError(str(error)) from error
@@ -227,7 +228,7 @@ class AggregatorClient:
                 left -= 1
 
     def _answer(self, method: str, path: str, body: bytes) -> bytes:
-        """Waits for the aggregator. Raises: _NotJoined, RoundClosed, Damaged, FederationError"""
+        """Send until an answer comes. Raises: _NotJoined, RoundClosed, Damaged, FederationError"""
         backoff = Backoff(base_s=0.2, max_s=10.0, floor_s=0.05)
         while True:
             response, problem = self._exchange(method, path, body)
@@ -244,7 +245,7 @@ class AggregatorClient:
     def _exchange(
         self, method: str, path: str, body: bytes = b"", *, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> tuple[Response | None, str]:
-        """The answer or None, and a text about what is wrong."""
+        """Returns: the answer or None, and a text that says what is wrong."""
         request = Request(method=method, path=path, body=body, headers=self._headers)
         try:
             response = self._peer.exchange(request, Deadline(timeout_s))
@@ -264,7 +265,7 @@ class AggregatorClient:
             raise FederationError(f"{self._where}: {error}") from error
 
     def _log_change(self, problem: str) -> None:
-        """Log only changes: a long outage fails many attempts for one reason."""
+        """Log only changes, because in a long outage many attempts fail for one reason."""
         self._outages += bool(problem and not self._logged_problem)
         if problem and problem != self._logged_problem:
             log.warning("waiting for the %s: %s", self._where, problem)
@@ -281,7 +282,7 @@ class _Resends:
         self._pieces = 0
 
     def note_progress(self, pieces: int) -> None:
-        """Progress resets the count: a long update may meet more damage in all."""
+        """Reset `left` after progress: a long update may be damaged more often in all."""
         if pieces > self._pieces:
             self._pieces, self.left = pieces, MAX_RESENDS
 

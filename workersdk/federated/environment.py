@@ -1,8 +1,8 @@
 """The variables that the GlobalManager gives to the workers of a FederatedLearningJob.
 
-FederatedLearning and AggregationServer read them when they are made. JOB_SECRET is edgeai's own: a
-client that knows it belongs to the job. JOB_SECRET and the secret in LC_SERVER never appear in a
-repr or an error.
+The constructors of FederatedLearning and AggregationServer read the variables. JOB_SECRET exists
+only in edgeai: a client that knows this secret belongs to the job. JOB_SECRET and the secret in
+LC_SERVER never appear in a repr or an error.
 """
 
 import ipaddress
@@ -87,7 +87,7 @@ def require_participant(environment: FederationEnvironment) -> tuple[Address, st
 
 
 def require_secret(environment: FederationEnvironment) -> None:
-    """Raises: SettingsError where other machines could join a federation without a secret"""
+    """Raises: SettingsError if other machines could join the federation without a secret"""
     if not environment.secret.value and not _is_loopback(environment.bind.host):
         raise wrong(
             "JOB_SECRET",

@@ -1,6 +1,6 @@
-"""The interface of a user's model that takes part, and how the result is saved.
+"""The interface of a user's model in federated learning, and functions that save the result.
 
-The methods and their names are those of Sedna's estimators.
+The methods have the same names as in Sedna's estimators.
 """
 
 import logging
@@ -20,22 +20,22 @@ log = logging.getLogger(__name__)
 
 
 class FederatedEstimator(Protocol):
-    """A model that is trained here. Called from one thread."""
+    """A model that can be trained. The library calls it from one thread."""
 
     def load(self, model_url: str) -> None:
         """Load the model from `model_url`, the job's pretrainedModel."""
 
     def train(self, *, train_data: Any, valid_data: Any = None, **options: Any) -> Any:
-        """Train from the weights that were set. Returns metrics by name, or None."""
+        """Train, from the weights of set_weights on. Returns: metrics by name, or None"""
 
     def evaluate(self, data: Any, **options: Any) -> Mapping[str, float]:
-        """Metrics of the weights that were set."""
+        """Evaluate the weights of set_weights on `data`. Returns: metrics by name"""
 
     def get_weights(self) -> Weights:
-        """The same names, shapes and types each time."""
+        """The weights, with the same names, shapes and types at each call."""
 
     def set_weights(self, weights: Any) -> None:
-        """`weights` as get_weights gives them."""
+        """Set the weights. They have the form that get_weights returns."""
 
     def save(self, model_url: str) -> Any:
         """Save the model to `model_url`, the worker's MODEL_URL."""
@@ -43,14 +43,14 @@ class FederatedEstimator(Protocol):
 
 @runtime_checkable
 class RoundAware(Protocol):
-    """An estimator that needs the weights that a round starts from, as FedProx does."""
+    """An estimator that needs the weights at the start of a round, as FedProx does."""
 
     def begin_round(self, number: int, weights: Weights) -> None:
-        """Called after set_weights, before train."""
+        """The library calls this after set_weights and before train."""
 
 
 def require_savable(url: str, estimator: FederatedEstimator | None) -> None:
-    """Raises: SettingsError where only an estimator could save the result at `url`"""
+    """Raises: SettingsError if only an estimator can save the result at `url`, and none is given"""
     scheme, found, _ = url.partition("://")
     if found and estimator is None:
         raise SettingsError(
@@ -61,9 +61,9 @@ def require_savable(url: str, estimator: FederatedEstimator | None) -> None:
 
 
 def save_model(weights: Weights, estimator: FederatedEstimator | None, url: str) -> None:
-    """Save with the estimator, else as a NumPy archive. Without a URL nothing is saved.
+    """Save the result with the estimator, or without one as a NumPy archive. No URL: save nothing.
 
-    Raises: SettingsError as require_savable; what the estimator raises; OSError
+    Raises: SettingsError as require_savable; the errors of the estimator; OSError
     """
     require_savable(url, estimator)
     if not url:
@@ -87,7 +87,7 @@ def _save_archive(weights: Weights, path: Path) -> None:
 
 
 def _write_archive(file: BinaryIO, named: Mapping[str, Array]) -> None:
-    """As numpy.savez does. Its own parameters would clash with tensors named like them."""
+    """Write as numpy.savez does. savez itself cannot save a tensor with a parameter's name."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in named.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -1,4 +1,4 @@
-"""Files that are either whole and durable, or not there. Called by the store."""
+"""Writes files that are either complete and durable, or do not exist. The store calls it."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 
 class NewFile:
-    """A file that appears under its name only when it is whole and durable."""
+    """A file that gets its name only after it is complete and durable."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -25,11 +25,11 @@ class NewFile:
             if kind is None:
                 self._temporary.rename(self._path)
         finally:
-            self._temporary.unlink(missing_ok=True)  # still there only after an error
+            self._temporary.unlink(missing_ok=True)  # exists only after an error
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write `content`, in place of an existing file. Raises: OSError"""
+    """Write a file with `content`, or replace the existing file. Raises: OSError"""
     with NewFile(path) as file:
         file.write(content)
     sync(path.parent)

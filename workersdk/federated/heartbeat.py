@@ -1,6 +1,6 @@
-"""Sends beats, in a thread of its own, with a period that may change.
+"""Sends beats in its own thread, with a period that may change.
 
-Driven by AggregatorClient, which sets the period that the aggregator asks for.
+AggregatorClient creates a Heartbeat, and sets the period that the aggregator asks for.
 """
 
 import logging
@@ -15,13 +15,13 @@ class Heartbeat:
 
     def __init__(self, beat: Callable[[], None]) -> None:
         self._beat = beat
-        self._change = threading.Condition()  # guards everything below
+        self._change = threading.Condition()  # guards the fields below
         self._period_s = 0.0
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def set_period(self, period_s: float) -> None:
-        """The next beat comes after `period_s`, as do all further ones. `beat` may call this."""
+        """Send each further beat `period_s` after the one before. `beat` may call set_period."""
         with self._change:
             self._period_s = period_s
             self._change.notify_all()
@@ -32,7 +32,7 @@ class Heartbeat:
                 self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """A beat that is under way may outlast `timeout_s`."""
+        """Stop. Wait up to `timeout_s` for a beat in progress, which may take longer."""
         with self._change:
             self._is_closed = True
             self._change.notify_all()
@@ -47,8 +47,8 @@ class Heartbeat:
                 log.warning("a beat failed; the next one is sent all the same", exc_info=True)
 
     def _wait_until_due(self) -> bool:
-        """False when closed."""
+        """Wait until a beat is due. Returns: False if the Heartbeat was closed"""
         with self._change:
             while not self._is_closed and self._change.wait(self._period_s):
-                pass  # the period has changed: wait anew
+                pass  # the period has changed: wait again
             return not self._is_closed

@@ -1,9 +1,10 @@
-"""A model's weights as one vector of float32, and back.
+"""Converts a model's weights to one vector of float32, and back.
 
-Called by both sides. The layout (names, shapes, types) is sent once, after that only the vector. So
-an aggregator needs no ML framework, and no number is sent as text.
+Trainers and the aggregator call this module. A trainer sends the layout (names, shapes, types)
+once, and after that only vectors. So an aggregator needs no ML framework, and no number is sent as
+text.
 
-An integer or boolean tensor is averaged as a number, and rounded when it is restored. float32 loses
+The aggregator averages integers and booleans as numbers; restore() rounds them. float32 loses
 digits of float64, and of integers beyond 2**24 (16 777 216).
 """
 
@@ -39,14 +40,14 @@ class TensorLayout(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """`is_named`: the weights are a mapping; else a sequence, named by their positions."""
+    """`is_named`: the weights are a mapping. If not, the name of a tensor is its position."""
 
     tensors: Annotated[tuple[TensorLayout, ...], msgspec.Meta(max_length=MAX_TENSORS)]
     is_named: bool = False
 
     @property
     def size(self) -> int:
-        """Numbers in the vector."""
+        """How many numbers the vector has."""
         return sum(tensor.size for tensor in self.tensors)
 
 
@@ -70,7 +71,7 @@ def flatten(weights: Weights, layout: Layout) -> Vector:
     start = 0
     for name, array in _pairs(weights):
         part = vector[start : start + array.size]
-        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite: see below
+        with np.errstate(over="ignore"):  # the check below finds numbers beyond float32
             part[:] = array.reshape(-1)
         if not np.isfinite(part).all():
             raise WeightsError(f"tensor {name} holds a number that is not finite in float32")
@@ -113,7 +114,7 @@ def check(layout: Layout, *, max_numbers: int) -> None:
 
 
 def check_finite(part: Vector, start: int, layout: Layout) -> None:
-    """Args: part: numbers of the vector from `start` on. Raises: WeightsError naming the tensor"""
+    """Args: part: the vector from index `start` on. Raises: WeightsError, which names the tensor"""
     finite = np.isfinite(part)
     if finite.all():
         return
@@ -141,6 +142,6 @@ def _typed(part: Vector, dtype: np.dtype[Any]) -> Array:
         return part >= 0.5
     limits = np.iinfo(dtype)
     most = float(limits.max)
-    if most > limits.max:  # of 64-bit integers: float64 rounds the limit up
+    if most > limits.max:  # 64-bit integers: float64 rounds the limit up
         most = float(np.nextafter(most, 0.0))
     return np.clip(np.rint(part.astype(np.float64)), limits.min, most).astype(dtype)

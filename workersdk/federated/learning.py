@@ -1,8 +1,8 @@
-"""A trainer: FederatedLearning(estimator).train(images) is a whole worker's work.
+"""A trainer. FederatedLearning(estimator).train(images) is a complete worker.
 
-A trainer joins the job's aggregator and takes part in its rounds until the last: it sets the common
-weights, trains them on this node's data and sends the trained weights. Only weights, metrics and
-numbers of samples leave the node.
+A trainer joins the job's aggregator and takes part in all rounds. In each round the trainer sets
+the common weights, trains them on this node's data and sends the trained weights. Only weights,
+metrics and numbers of samples leave the node.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 LAST_REPORT_S: Final = 10.0
 
-NO_INFO: Final[Mapping[str, int | float | str]] = {}  # of the report before the first round
+NO_INFO: Final[Mapping[str, int | float | str]] = {}  # info of reports before the first round
 
 
 class FederatedLearning:
     """Args:
         environment: None: this process's environment variables
-        pauses: before a round is tried again that was closed without this participant
+        pauses: delays before the next try after a round closed without this participant
 
     Raises: SettingsError
     """
@@ -54,24 +54,24 @@ class FederatedLearning:
         self._estimator = estimator
         self._client = AggregatorClient(address, name=name, secret=self._environment.secret.value)
         self._reporter = reporter_from(self._environment, phase="train", info=NO_INFO)
-        # The last round that closed before this participant's update came.
+        # The last round that closed before the update of this participant arrived.
         self._closed_round: int | None = None
         self._pauses = pauses or Backoff(base_s=0.5, max_s=30.0, floor_s=0.1)
         self._is_over = False  # the aggregator has said that the last round is over
 
     @property
     def transferred_bytes(self) -> tuple[int, int]:
-        """Of weights: sent, received."""
+        """Bytes of weights: (sent, received)."""
         return self._client.sent_bytes, self._client.received_bytes
 
     def train(self, train_data: Any, valid_data: Any = None, **options: Any) -> dict[str, float]:
-        """Take part to the end, then set and save the final weights. Returns the final metrics.
+        """Take part in all rounds, then set and save the final weights. Returns: the final metrics
 
         Args:
-            train_data: of this node; len() is its number of samples, the weight of its update
-            valid_data: evaluates the common weights at the start of each round; None: no evaluation
-            options: handed to the estimator's train()
-        Raises: FederationError, WeightsError; what the estimator raises
+            train_data: data of this node; len() is the number of samples, the weight of the update
+            valid_data: for an evaluation of the common weights in each round; None: no evaluation
+            options: arguments for the estimator's train()
+        Raises: FederationError, WeightsError; the errors of the estimator
         """
         with self._reporting():
             layout = layouts.layout_of(self._estimator.get_weights())
@@ -87,7 +87,7 @@ class FederatedLearning:
                     self._closed_round = state.round
 
     def _next_round(self) -> RoundState:
-        """Pauses where the round that closed without this participant is still the newest."""
+        """The next round. Pause while the round that closed without this trainer is the newest."""
         state = self._client.next_round()
         if state.round != self._closed_round:
             self._pauses.reset()
@@ -126,7 +126,7 @@ class FederatedLearning:
         if not isinstance(self._estimator, RoundAware):
             self._estimator.set_weights(layouts.restore(vector, layout))
             return
-        kept = vector.copy()  # an estimator may train the arrays in place that it was given to set
+        kept = vector.copy()  # the estimator may change the arrays of set_weights in place
         self._estimator.set_weights(layouts.restore(vector, layout))
         self._estimator.begin_round(round_, layouts.restore(kept, layout))
 
@@ -139,8 +139,8 @@ class FederatedLearning:
         metrics = self._evaluate(valid_data)
         if self._environment.model_url:
             self._estimator.save(self._environment.model_url)
-        # The whole info: this process may have seen the last round only.
-        last = state.round - 1  # the round that gave this model
+        # Report all numbers, because this process may not have reported any round.
+        last = state.round - 1  # the round whose updates made this model
         self._report(metrics, currentRound=last, rounds=state.rounds, sampleCount=samples)
         return metrics
 
@@ -161,7 +161,7 @@ class FederatedLearning:
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
-        """The last report says whether the training completed or failed."""
+        """Send a last report, which says whether the training completed or failed."""
         status: Any = "failed"
         try:
             yield
@@ -170,7 +170,7 @@ class FederatedLearning:
             log.error("this participant cannot go on: %s", error)
             raise
         finally:
-            # A trainer that fails after the last round is restarted, and must find the result then.
+            # Kubernetes restarts a failed trainer, which must then still find the result.
             self._client.close(will_return=self._is_over and status == "failed")
             if self._reporter is not None:
                 self._reporter.close(LAST_REPORT_S, status=status)

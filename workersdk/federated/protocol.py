@@ -9,17 +9,23 @@
     PUT    /v1/rounds/{round}/updates/{name}/{piece}   piece
     POST   /v1/rounds/{round}/updates/{name}/commit    Commit
 
-Each request carries the job's secret as a bearer token, and in INSTANCE_HEADER the sending process
-as its Join names it. 400: damaged on the way, send it again. 404: not joined, or joined
-no more: join and ask again. 409: the round is over. 5xx: ask again later. Any other status is a
-refusal for good. To a Join each status but 5xx is a refusal for good, for example when another
-process has taken the name.
+Each request has the job's secret as a bearer token, and in INSTANCE_HEADER the `instance` of the
+sender's Join. The body of an error is JSON {"error": text}. The status of an error is:
 
-A piece is 4 bytes of CRC-32, then PIECE_NUMBERS numbers (the last piece may have fewer),
-little-endian, in the aggregator's precision, compressed where the aggregator says so. An offer
-holds the SHA-256 of the whole vector in that precision: the same offer again continues an upload,
-another offer begins anew. Errors are JSON {"error": text}. Round 0 is the seed: where the
-aggregator has no model, one participant sends the weights that all start from.
+    400    the body was damaged on the way: send it again
+    404    the participant has not joined, or is not known any more: join, then ask again
+    409    the round is over
+    5xx    ask again later
+    other  a final refusal
+
+For a Join every error but 5xx is a final refusal, for example if another process has taken the
+name.
+
+A piece is 4 bytes of CRC-32 and then PIECE_NUMBERS numbers; the last piece may have fewer. The
+numbers are little-endian and have the aggregator's precision. They are compressed if the
+aggregator's Welcome says so. An Offer contains the SHA-256 of the whole vector in this precision.
+The same Offer again continues an upload; another Offer begins a new upload. Round 0 is the seed: if
+the aggregator has no model, one participant sends the weights with which all participants start.
 """
 
 import hashlib
@@ -34,7 +40,7 @@ from workersdk.errors import WeightsError
 from workersdk.federated.layout import Layout, Vector, check_finite
 
 INSTANCE_HEADER: Final = "Edgeai-Instance"
-PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32, which an uplink must carry within one request
+PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32: the largest upload in one request
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a layout may be so large; a piece is far smaller
 MAX_METRICS: Final = 64
 CRC_BYTES: Final = 4
@@ -51,7 +57,7 @@ _WIRE: Final[dict[str, np.dtype[np.floating[Any]]]] = {
 
 
 class Damaged(WeightsError):
-    """The received bytes are not the sent ones: send them again."""
+    """The received bytes differ from the sent bytes. The sender must send them again."""
 
 
 class Encoding(msgspec.Struct, frozen=True):
@@ -64,13 +70,13 @@ class Encoding(msgspec.Struct, frozen=True):
 class Join(msgspec.Struct, frozen=True):
     layout: Layout
     instance: Text
-    """Random, one for each process."""
+    """Random text that identifies the process."""
 
 
 class Welcome(msgspec.Struct, frozen=True):
     encoding: Encoding
     beat_s: float
-    """A participant that is silent for three times as long counts as gone."""
+    """Period of the beats. A participant that is silent for three periods counts as gone."""
 
 
 class RoundState(msgspec.Struct, frozen=True):
@@ -91,7 +97,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The update with `checksum` is complete and counts. Without samples there is no update."""
+    """Completes the update with `checksum`. A Commit without samples has no update."""
 
     checksum: Text
     samples: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -103,7 +109,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(body: bytes, type_: type[Message]) -> Message:
-    """Raises: Damaged saying which field is wrong"""
+    """Decode a message. Raises: Damaged, which names the wrong field"""
     try:
         return msgspec.msgpack.decode(body, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -128,13 +134,13 @@ def itemsize(encoding: Encoding) -> int:
 
 
 def to_wire(part: Vector, encoding: Encoding) -> bytes:
-    """In wire precision, not compressed."""
-    with np.errstate(over="ignore"):  # a number beyond float16 becomes infinite, and is refused
+    """The numbers as bytes in wire precision, not compressed."""
+    with np.errstate(over="ignore"):  # a number beyond float16 becomes infinite, which is refused
         return part.astype(_WIRE[encoding.precision]).tobytes()
 
 
 def check_fits(vector: Vector, layout: Layout, encoding: Encoding) -> None:
-    """Raises: WeightsError naming the tensor with a number beyond this precision"""
+    """Raises: WeightsError, which names a tensor with a number beyond this precision"""
     if encoding.precision == "float32":
         return
     for start in range(0, len(vector), PIECE_NUMBERS):
@@ -151,7 +157,7 @@ def from_wire(data: bytes | memoryview, encoding: Encoding) -> Vector:
 
 
 def packed(data: bytes, encoding: Encoding) -> bytes:
-    """One piece, encoded."""
+    """Encode one piece: checksum and numbers, compressed if `encoding` says so."""
     body = zlib.compress(data, 1) if encoding.compression == "zlib" else data
     return zlib.crc32(data).to_bytes(CRC_BYTES, "big") + body
 
@@ -171,7 +177,7 @@ def unpacked(body: bytes, *, numbers: int, encoding: Encoding) -> bytes:
 def _inflated(body: bytes, wanted: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(body, wanted + 1)  # bounds the memory
+        data = inflater.decompress(body, wanted + 1)  # the limit bounds the memory
     except zlib.error as error:
         raise Damaged(f"a piece that cannot be decompressed: {error}") from error
     if not inflater.eof and len(data) <= wanted:

@@ -1,12 +1,13 @@
-"""Who takes part in a round, and when it closes. Pure: it takes moments and returns answers.
+"""Decides who takes part in a round, and when the round closes. Pure: moments are parameters.
 
-Driven by the aggregator, which owns the lock and the clock (seconds, any monotonic clock).
+The aggregator calls this module, and owns the lock and the clock (seconds, any monotonic clock).
 
 A round waits for all present participants. A participant is present if it joined and sent a beat
-within `gone_after_s`. The first round also waits until the expected number has joined. The round
-that a restarted aggregator finds waits likewise, for at most `gone_after_s`, and as long for each
-participant known from before: one that has sent already would else miss the next round, or the
-result. After `deadline_s` a round closes with the updates that it has, if they are enough.
+within `gone_after_s`. The first round also waits until the expected number has joined. After a
+restart of the aggregator the current round waits for the expected number, too, but for at most
+`gone_after_s`. For the same time the round waits until each participant from before the restart has
+joined again. Otherwise a participant that has sent its update already would miss the next round, or
+the result. After `deadline_s` a round closes with the updates that it has, if they are enough.
 """
 
 import math
@@ -18,7 +19,7 @@ import msgspec
 from common.errors import SettingsError
 
 FIRST: Final = 1
-SEED: Final = 0  # the round before there is a model
+SEED: Final = 0  # the number of the round until there is a model
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -29,9 +30,9 @@ class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 10
     expected_participants: int = 1
     min_participants: int = 1
-    """with samples; a round with fewer does not close"""
+    """a round with fewer participants that have samples does not close"""
     deadline_s: float = 600.0
-    """from a round's start; the first one's starts when enough have joined"""
+    """limit of a round, from the moment when min_participants take part"""
     gone_after_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -48,19 +49,19 @@ class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rounds:
-    """The round under way. `number` is SEED until there is a model."""
+    """The current round. `number` is SEED until there is a model."""
 
     def __init__(self, settings: RoundSettings, *, now_s: float, number: int = SEED) -> None:
         self._settings = settings
         self.number = number
-        self._last_beat_s: dict[str, float] = {}  # by participant: joined now or before a restart
-        self._returning: set[str] = set()  # known from before a restart, without a beat since
+        self._last_beat_s: dict[str, float] = {}  # by participant, also from before a restart
+        self._returning: set[str] = set()  # joined before a restart, and not again yet
         self._samples: dict[str, int] = {}  # by participant that sent an update in this round
-        self._since_s: float | None = None  # when enough participants were there first
+        self._since_s: float | None = None  # when enough participants were first present
         self._is_gathered = False
         self._gathers_until_s = now_s + settings.gone_after_s if number > FIRST else math.inf
 
-    # ---- what happens ---------------------------------------------------------------------------
+    # ---- events ---------------------------------------------------------------------------------
 
     def join(self, name: str, now_s: float) -> None:
         self._last_beat_s[name] = now_s
@@ -68,12 +69,12 @@ class Rounds:
         self._note_presence(now_s)
 
     def expect_again(self, names: Iterable[str], now_s: float) -> None:
-        """After a restart: these participants were present, and have to join again."""
+        """These participants were present before a restart, and must join again."""
         self._returning |= set(names)
         self._last_beat_s |= dict.fromkeys(self._returning, now_s)
 
     def note_beat(self, name: str, now_s: float) -> bool:
-        """False for a participant that has not joined, or has left."""
+        """Returns: False if the participant has not joined, or has left"""
         if name not in self._last_beat_s or name in self._returning:
             return False
         self._last_beat_s[name] = now_s
@@ -94,7 +95,7 @@ class Rounds:
         self._since_s = None
         self._note_presence(now_s)
 
-    # ---- what follows ---------------------------------------------------------------------------
+    # ---- questions ------------------------------------------------------------------------------
 
     def has_sent(self, name: str) -> bool:
         return name in self._samples
@@ -104,7 +105,7 @@ class Rounds:
         return frozenset(name for name, beat_s in self._last_beat_s.items() if beat_s > gone_s)
 
     def seeder(self, now_s: float) -> str:
-        """Who gives the first weights: the first participant that joined and is present."""
+        """The participant that gives the first weights: the first present one that joined."""
         present = self.present(now_s)
         return next((name for name in self._last_beat_s if name in present), "")
 

@@ -2,8 +2,8 @@
 
 The aggregator waits for participants, closes rounds and keeps its state in a directory. It ends
 when the last round is closed and every participant has the final model. A restarted aggregator goes
-on with the round that it finds. At the end it removes its files, except a record that the
-federation is over: an aggregator that finds this record ends at once.
+on with the round that it finds in the directory. At the end the aggregator removes its files,
+except a record that the federation is over. An aggregator that finds this record ends at once.
 """
 
 import contextlib
@@ -43,29 +43,29 @@ log = logging.getLogger(__name__)
 
 MAX_PARTICIPANTS: Final = 500
 LIMITS: Final = ServerLimits(
-    max_connections=2 * MAX_PARTICIPANTS + 200,  # two each: one waits, one beats
+    max_connections=2 * MAX_PARTICIPANTS + 200,  # two for each: one waits, the other sends beats
     max_request_bytes=protocol.MAX_MESSAGE_BYTES,
     read_timeout_s=60.0,
     write_timeout_s=60.0,
 )
-POLL_S: Final = 0.2  # a round's deadline is noticed at most so late
+POLL_S: Final = 0.2  # longest delay until the loop notices a round's deadline
 MAX_NAME: Final = 240  # the name plus an ending is a file name
 MSGPACK: Final = "application/msgpack"
 
 
 class AggregationServer:
-    """Listens as soon as it is made; serve() begins.
+    """The constructor begins to listen; serve() runs the rounds.
 
     Args:
-        aggregation: a name of workersdk.federated.aggregations, or an Aggregation of yours
-        estimator: gives the first weights, where PRETRAINED_MODEL_URL names a model for it to
-            load, and saves the result. Without one the first participant's weights are the
-            first, and the result is saved as a NumPy archive
+        aggregation: a name of workersdk.federated.aggregations, or your own Aggregation
+        estimator: loads the first weights from PRETRAINED_MODEL_URL, and saves the result. Without
+            PRETRAINED_MODEL_URL the first participant gives the first weights. None: the result
+            is saved as a NumPy archive
         settings: how many rounds and participants; None: as many as PARTICIPANTS_COUNT says
-        encoding: how weights travel
-        stop_when: called after each round; True ends the federation with it
-        linger_s: how long serve() waits at most, after the end, until all present participants
-            have the result; a participant silent for the settings' gone_after_s is not present
+        encoding: how weights are encoded on the wire
+        stop_when: called after each round; True ends the federation after this round
+        linger_s: longest wait of serve() after the last round, until all present participants
+            have the result; a participant that is silent for gone_after_s is not present
         environment: None: this process's environment variables
         limits: of the HTTP server
         warn_period_s: how often the log says why a round cannot close
@@ -106,18 +106,18 @@ class AggregationServer:
         return self._server.address
 
     def serve(self) -> bool:
-        """Until the federation is finished (True), or stop() was called (False).
+        """Run the federation. Returns: True after its end; False after stop()
 
         Raises: OSError (the directory), AggregationError, WeightsError (of the pretrained model),
-            what estimator and stop_when raise; SystemExit at SIGTERM or SIGINT before the end, for
-            an exit status of 0 would tell Kubernetes that the work is done
+            the errors of estimator and stop_when; SystemExit at SIGTERM or SIGINT before the end,
+            because an exit status of 0 would tell Kubernetes that the work is done
         """
         with self._server, handling_stop_signals(self._stop_requests.put):
             if self._aggregator.is_concluded:
                 log.info("the federation is over: its result was saved and handed over before")
                 return True
             _raise_file_limit(self._limits.max_connections)
-            self._seed()  # before the first participant joins, who would give the weights
+            self._seed()  # first: without a seed, a participant gives the weights
             with self._accepting():
                 log.info("aggregator listens: address=%s:%d", *self.address)
                 if self._run_rounds() and self._deliver_result():
@@ -165,7 +165,7 @@ class AggregationServer:
     def _deliver_result(self) -> bool:
         """Save the result and wait until every present participant has fetched it.
 
-        Returns: False when serve() was stopped before that
+        Returns: False if serve() was stopped before that
         """
         save_model(self._aggregator.model(), self._estimator, self._environment.model_url)
         end_s = time.monotonic() + self._linger_s
@@ -202,7 +202,7 @@ def _log_closed(result: RoundResult) -> None:
 
 
 def _raise_file_limit(connections: int) -> None:
-    """Connections and updates of an aggregation are open files; many systems allow 1024."""
+    """Raise the limit of open files. Connections and updates need more than the usual 1024."""
     wanted = connections + MAX_PARTICIPANTS + 100
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:

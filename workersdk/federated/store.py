@@ -1,16 +1,16 @@
-"""The aggregator's state in one directory. It survives the process, also a power cut.
+"""The aggregator's state in one directory. The state survives restarts and power cuts.
 
     state.msgpack             State: the round, and which files belong to it; replaced as a whole
     model-R                   the model that round R starts from, float32
     memory-R                  what the aggregation keeps between rounds, float32
     updates-R/NAME.part       the received pieces of an update
     updates-R/NAME.offer      the checksum of this update
-    updates-R/NAME.update     a whole update, checked
-    updates-R/NAME.commit     Commit of this update; from now on the update counts
+    updates-R/NAME.update     a whole update with the right checksum
+    updates-R/NAME.commit     Commit of this update; with this file the update counts
 
 A concluded federation keeps state.msgpack only.
 
-Called by the aggregator. It reads and writes slices and holds no whole vector in memory.
+The aggregator calls the store. The store handles slices, and has no whole vector in memory.
 """
 
 import errno
@@ -33,7 +33,7 @@ from workersdk.federated.layout import Layout, Vector
 from workersdk.federated.protocol import Commit, Damaged, Encoding
 from workersdk.federated.rounds import FIRST, SEED
 
-MAX_NAMED: Final = 5  # participants in an error
+MAX_NAMED: Final = 5  # limit for names of participants in an error
 _OWN_FILES: Final = re.compile(r"(model|memory|updates)-[0-9]+(\.new)?")
 
 
@@ -44,7 +44,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout = Layout(())
     round: int = SEED
     has_learned: bool = False
-    """The model is made of at least one round's updates."""
+    """At least one round has changed the model."""
     is_finished: bool = False
     """The last round is closed: its model is the result."""
     recipients: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ class NotFinite(AggregationError):
 
 
 class RoundStore:
-    """Thread-safe where one participant's pieces come one after the other.
+    """Thread-safe, if each participant sends one piece at a time.
 
-    Args: slice_bytes: how much an aggregation reads of all updates together at a time
-    Raises: OSError where the directory cannot be used
+    Args: slice_bytes: how much of all updates together an aggregation reads at a time
+    Raises: OSError if the directory cannot be used
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RoundStore:
         self._directory = directory
         self._slice_bytes = slice_bytes
         directory.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()  # guards the round's changes against new pieces
+        self._lock = threading.Lock()  # held to change the round, or to accept a piece
         self._is_closed = False
         self.state = self._load(encoding)
         self._remove_leftovers()
@@ -86,14 +86,14 @@ class RoundStore:
     # ---- the model ------------------------------------------------------------------------------
 
     def set_layout(self, layout: Layout) -> None:
-        """Until there is a seed. Removes updates of the former layout. Raises: OSError"""
+        """Set the layout, unless there is a seed. Remove updates of the old one. Raises: OSError"""
         with self._lock:
             if self.state.round == SEED and not self.commits() and self.state.layout != layout:
                 shutil.rmtree(self._updates(), ignore_errors=True)
                 self._save(msgspec.structs.replace(self.state, layout=layout))
 
     def seed(self, vector: Vector, layout: Layout) -> None:
-        """Start the first round from this. Raises: OSError, WeightsError"""
+        """Start the first round with the model `vector`. Raises: OSError, WeightsError"""
         if not self._is_transferable(vector):
             problem = "the model has numbers beyond those of float16: let weights travel as float32"
             raise WeightsError(problem)
@@ -121,7 +121,7 @@ class RoundStore:
     # ---- updates --------------------------------------------------------------------------------
 
     def offer(self, round_: int, name: str, checksum: str) -> int:
-        """How many pieces of this update are stored. Raises: RoundOver, OSError"""
+        """Begin an update, or go on. Returns: its stored pieces. Raises: RoundOver, OSError"""
         with self._lock:
             if self._has(round_, name, checksum):
                 return protocol.pieces(self.numbers)
@@ -134,9 +134,9 @@ class RoundStore:
             return self._cut_to_whole_pieces(part)
 
     def write_piece(self, round_: int, name: str, piece: int, data: bytes) -> None:
-        """A piece that is stored already is not written again.
+        """Write the next piece of an update, unless the piece is stored already.
 
-        Raises: RoundOver; Damaged when an earlier one is missing; OSError
+        Raises: RoundOver; Damaged if an earlier piece is missing; OSError
         """
         start = piece * self._piece_bytes()
         with self._lock:
@@ -148,22 +148,22 @@ class RoundStore:
         if size >= start + len(data):
             return
         with part.open("r+b") as file:
-            file.seek(start)  # overwrites the rest that a full disk left
+            file.seek(start)  # overwrites an incomplete piece that a full disk left
             file.write(data)
 
     def commit(self, round_: int, name: str, commit: Commit) -> None:
-        """From now on the update counts. Raises: RoundOver, Damaged, OSError"""
+        """Complete an update, which counts from now on. Raises: RoundOver, Damaged, OSError"""
         has_update = commit.samples > 0 or round_ == SEED
         with self._lock:
             if self._has(round_, name, commit.checksum):
-                return  # repeated by a participant that missed the answer
+                return  # a participant that got no answer repeats its request
             self._require(round_, name)
             part = self._offered(name, commit.checksum).open("rb") if has_update else None
         if part is not None:
-            self._check_whole(part, commit.checksum)  # outside the lock, since it takes long
+            self._check_whole(part, commit.checksum)  # not in the lock, because it takes long
         with self._lock:
             if self._has(round_, name, commit.checksum):
-                return  # repeated and accepted meanwhile
+                return  # a repeated request was faster
             self._require(round_, name)
             self._updates().mkdir(exist_ok=True)
             record, update = self._files(name, "commit", "update")
@@ -206,7 +206,7 @@ class RoundStore:
     ) -> None:
         """Close the round: the updates become the next model.
 
-        Args: recipients: after the last round, the participants that have to get the result
+        Args: recipients: after the last round, the participants that must get the result
         Raises: OSError; AggregationError for a result of another shape; NotFinite
         """
         next_ = self.state.round + 1
@@ -235,7 +235,7 @@ class RoundStore:
         self._start_round(next_, is_last=is_last, recipients=recipients)
 
     def _combined(self, aggregation: Aggregation, slice_: Slice) -> tuple[Vector, Vector]:
-        with np.errstate(over="ignore", invalid="ignore"):  # NotFinite below names the participants
+        with np.errstate(over="ignore", invalid="ignore"):  # the check below finds them
             combined, kept = aggregation.combine(slice_)
         if combined.shape != slice_.model.shape:
             raise AggregationError(aggregation.name, "gave what is no model")
@@ -259,14 +259,14 @@ class RoundStore:
     # ---- the end --------------------------------------------------------------------------------
 
     def add_recipient(self, name: str) -> None:
-        """After the last round: `name` has to get the result too. Raises: OSError"""
+        """After the last round: `name` must get the result, too. Raises: OSError"""
         with self._lock:
             if self.state.is_finished and name not in self.state.recipients:
                 recipients = (*self.state.recipients, name)
                 self._save(msgspec.structs.replace(self.state, recipients=recipients))
 
     def remove_recipient(self, name: str) -> None:
-        """`name` has the result, or takes part no more. Raises: OSError"""
+        """`name` has the result, or has left. Raises: OSError"""
         with self._lock:
             if name in self.state.recipients:
                 left = tuple(recipient for recipient in self.state.recipients if recipient != name)
@@ -274,7 +274,7 @@ class RoundStore:
 
     def conclude(self) -> None:
         """Remove all files except the record that the federation is over. Raises: OSError"""
-        os.sync()  # the saved result must be durable before its sources are removed
+        os.sync()  # the saved result must be durable before the store removes the model
         with self._lock:
             done = msgspec.structs.replace(
                 self.state, layout=Layout(()), recipients=(), is_concluded=True
@@ -306,7 +306,7 @@ class RoundStore:
             )
 
     def _useful(self) -> dict[str, int]:
-        """The number of samples by participant, of those with samples."""
+        """The number of samples by participant. Participants without samples are left out."""
         commits = self.commits().items()
         return {name: commit.samples for name, commit in commits if commit.samples > 0}
 
@@ -318,14 +318,14 @@ class RoundStore:
             self._require_unused()
             return State(encoding=encoding)
         state = msgspec.msgpack.decode(path.read_bytes(), type=State)
-        if state.encoding != encoding:  # updates in the other encoding cannot be read
+        if state.encoding != encoding:  # updates in the old encoding cannot be read
             shutil.rmtree(self._directory / f"updates-{state.round}", ignore_errors=True)
             self._save(msgspec.structs.replace(state, encoding=encoding))
             return self.state
         return state
 
     def _require_unused(self) -> None:
-        """Files of others with names like the store's would be removed later."""
+        """Refuse files with the store's names: the store would remove them. Raises: OSError"""
         for path in self._directory.iterdir():
             if _OWN_FILES.fullmatch(path.name):
                 raise FileExistsError(
@@ -396,7 +396,7 @@ class RoundStore:
         return self.numbers * protocol.itemsize(self.state.encoding)
 
     def _cut_to_whole_pieces(self, part: Path) -> int:
-        """A killed process may have left a piece half written."""
+        """Cut off a piece that a killed process left incomplete. Returns: the number of pieces"""
         size, expected = part.stat().st_size, self._update_bytes()
         if size == expected:
             return protocol.pieces(self.numbers)

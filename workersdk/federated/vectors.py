@@ -1,4 +1,4 @@
-"""Vectors of float32 in files, read and written in ranges. Called by the store."""
+"""Reads and writes ranges of float32 vectors in files. The store calls this module."""
 
 from collections.abc import Iterator
 from typing import BinaryIO, Final
@@ -13,7 +13,7 @@ _FLOAT_BYTES: Final = 4
 
 
 def read(file: BinaryIO, start: int, count: int) -> Vector:
-    """`count` numbers from number `start` on."""
+    """Read `count` numbers, from index `start` on."""
     file.seek(start * _FLOAT_BYTES)
     return np.frombuffer(file.read(count * _FLOAT_BYTES), dtype="<f4")
 
@@ -23,7 +23,7 @@ def to_bytes(vector: Vector) -> bytes:
 
 
 def ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:
-    """(start, count) of each range."""
+    """Split `numbers` numbers into ranges. Yields: (start, count) of each range"""
     for start in range(0, numbers, step):
         yield start, min(step, numbers - start)
 
@@ -31,6 +31,6 @@ def ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:
 def slice_numbers(updates: int, slice_bytes: int) -> int:
     """How many numbers of each of `updates` updates are in memory at a time.
 
-    Args: slice_bytes: for one slice of all updates together
+    Args: slice_bytes: limit for one slice of all updates together
     """
     return max(MIN_SLICE_NUMBERS, slice_bytes // (_FLOAT_BYTES * (updates + 4)))
