@@ -1,1 +1,1 @@
-"""The `edgeai` command: a local cluster to try things on, its status, and the demos."""
+"""The `edgeai` command: runs a local cluster, shows its status, and runs the demos."""

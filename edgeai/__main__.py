@@ -28,7 +28,7 @@ app.add_typer(demo, name="demo")
 
 REFRESH_S = 1.0
 UNLIMITED_WIDTH = 10_000
-MAX_EDGES = 20  # every edge is a process with timers
+MAX_EDGES = 20  # each edge node is a process with timers
 
 
 def default_state_dir() -> Path:
@@ -68,8 +68,11 @@ def up(
 
 
 def _reuse(running: environment.Environment, edges: int | None) -> None:
-    """Say that it runs already. Raises: EdgeAIError when another number of edges is wanted."""
-    present = len(running.cluster.nodes) - 1  # one is the cloud
+    """Print that a local cluster runs already.
+
+    Raises: EdgeAIError when the user wants another number of edges than the cluster has
+    """
+    present = len(running.cluster.nodes) - 1  # one node is the cloud node
     what = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
     if edges not in (None, present):
         raise EdgeAIError(f"a local cluster runs {what}, not {edges}; end it with: edgeai down")
@@ -98,7 +101,7 @@ def show_status(
     console = Console()
     if not watch:
         if not sys.stdout.isatty():
-            console.width = UNLIMITED_WIDTH  # a file or a pipe gets whole lines
+            console.width = UNLIMITED_WIDTH  # a file or a pipe gets uncut lines
         console.print(status.page(rest_url), crop=False)
         return
     with Live(console=console, auto_refresh=False) as live:
@@ -108,7 +111,10 @@ def show_status(
 
 
 def _page_or_reason(rest_url: str) -> status.RenderableType:
-    """The page, or why there is none: a restart of the GlobalManager must not end `status -w`."""
+    """The page of `edgeai status`, or the reason why the GlobalManager does not answer.
+
+    A restart of the GlobalManager must not end `status -w`.
+    """
     try:
         return status.page(rest_url)
     except status.RestUnavailable as error:
@@ -123,7 +129,7 @@ def demo_joint_inference(
 ) -> None:
     """A small model at the edge, a large one in the cloud for the hard samples."""
     with _needs_extra():
-        # Imported late: scikit-learn takes longer to load than all the rest of the command.
+        # Import scikit-learn late, because it loads more slowly than all the rest of the command.
         from edgeai.demo import joint_inference
     raise typer.Exit(joint_inference.run(Console(), keep=keep))
 
@@ -147,7 +153,7 @@ def _needs_extra() -> Iterator[None]:
 
 
 def main() -> None:
-    """Run the command. An error that edgeai foresees gives one line and exit status 1."""
+    """Run the command. For an EdgeAIError or a ClusterError print one line and exit with 1."""
     interrupts.exit_on_signals()
     try:
         app()

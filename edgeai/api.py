@@ -1,7 +1,7 @@
 """A small blocking client of the Kubernetes API, for the `edgeai` command.
 
-Reads the kubeconfig that the local cluster wrote and speaks plain HTTP/JSON; the GlobalManager
-has a client of its own. Every request opens a connection, because the command makes few.
+The client reads the kubeconfig of the local cluster and speaks plain HTTP/JSON. The GlobalManager
+has another client. Each request opens a connection, because the command sends few requests.
 """
 
 import http.client
@@ -21,7 +21,7 @@ DEADLINE_S: Final = 10.0
 
 
 class ApiError(EdgeAIError):
-    """The API refused a request; `code` is the HTTP status."""
+    """The API refused a request. `code` is the HTTP status."""
 
     def __init__(self, method: str, path: str, code: int, message: str) -> None:
         self.code = code
@@ -30,13 +30,18 @@ class ApiError(EdgeAIError):
 
 class ApiUnreachable(EdgeAIError):
     def __init__(self, url: str, problem: str) -> None:
-        # The path of a local cluster's URL is its token.
+        # The path of a local cluster's URL is the token, so the message must not show the path.
         server = urllib.parse.urlsplit(url)._replace(path="", query="").geturl()
         super().__init__(f"Kubernetes API at {server}: {problem}; is it running? (edgeai up)")
 
 
 class Api:
-    """Args: url like "http://127.0.0.1:41234"."""
+    """Sends requests to one API server.
+
+    Args:
+        url: URL of the API server, like "http://127.0.0.1:41234"
+        token: bearer token
+    """
 
     def __init__(self, url: str, token: str) -> None:
         self.url, self.token = url, token
@@ -52,7 +57,7 @@ class Api:
         return self._request("GET", path)
 
     def find(self, path: str) -> Object | None:
-        """The object, or None when there is none."""
+        """The object at `path`; None if there is no such object."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -64,7 +69,7 @@ class Api:
         return self._request("POST", collection, object_)
 
     def apply(self, object_: Object) -> Object:
-        """Create, or replace what is there under the same name."""
+        """Create the object, or replace the existing object with the same name."""
         collection = collection_of(object_)
         path = f"{collection}/{object_['metadata']['name']}"
         current = self.find(path)
@@ -76,11 +81,15 @@ class Api:
         )
 
     def patch(self, path: str, patch: Mapping[str, Any]) -> Object:
-        """JSON merge patch."""
+        """Apply a JSON merge patch to the object at `path`. Returns: the new object"""
         return self._request("PATCH", path, patch, "application/merge-patch+json")
 
     def delete(self, path: str, *, propagation: str = "") -> None:
-        """Args: propagation: "Foreground", "Background", "Orphan". No error where it is gone."""
+        """Delete the object at `path`. Do nothing if there is no such object.
+
+        Args:
+            propagation: "Foreground", "Background" or "Orphan"; "" for the default of the API
+        """
         query = f"?propagationPolicy={propagation}" if propagation else ""
         try:
             self._request("DELETE", path + query)
@@ -89,9 +98,9 @@ class Api:
                 raise
 
     def follow_log(self, namespace: str, pod: str, *, silence_s: float) -> Iterator[str]:
-        """Lines of the pod's log as they are written, from the first, until its container ends.
+        """Yield all lines of the pod's log, and each new line, until the pod's container ends.
 
-        Raises: ApiError; TimeoutError when there was no line for `silence_s` seconds
+        Raises: ApiError; TimeoutError when the log gets no line for `silence_s` seconds
         """
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log?follow=true"
         connection = http.client.HTTPConnection(self._address, timeout=silence_s)
@@ -135,10 +144,13 @@ _CLUSTER_SCOPED: Final = frozenset({"Namespace", "Node", "CustomResourceDefiniti
 
 
 def collection_of(object_: Object) -> str:
-    """URL path of the collection that `object_` belongs to; metadata.namespace or "default"."""
+    """The URL path of the collection that `object_` belongs to.
+
+    Without metadata.namespace, the namespace is "default".
+    """
     group = object_["apiVersion"]
     kind: str = object_["kind"]
-    plural = kind.lower() + "s"  # true of every kind that the command handles
+    plural = kind.lower() + "s"  # correct for every kind that the command handles
     root = f"/apis/{group}" if "/" in group else f"/api/{group}"
     if kind in _CLUSTER_SCOPED:
         return f"{root}/{plural}"
@@ -161,9 +173,12 @@ def wait_until(
     timeout_s: float,
     poll_s: float = 0.1,
 ) -> None:
-    """Poll until `is_done` returns ""; anything else says what is still missing.
+    """Call `is_done` again and again, until it returns "".
 
-    Raises: TimedOut naming what, and what was missing last
+    Args:
+        what: the event that the caller waits for, for the error's text
+        is_done: returns "" or a text that says what is still missing
+    Raises: TimedOut, whose text has `what` and the last result of `is_done`
     """
     deadline = time.monotonic() + timeout_s
     while missing := is_done():

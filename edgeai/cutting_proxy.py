@@ -1,9 +1,9 @@
-"""A TCP proxy that breaks the line on command; runs in a thread of its own.
+"""A TCP proxy that cuts the network on command. The proxy runs in a thread of its own.
 
-Demos and tests put it between an edge node and the cloud.
+Demos and tests put the proxy between an edge node and the cloud.
 
-`cut("silently")` lets connections hang, as a pulled cable does: no byte and no error passes.
-`cut("loudly")` resets them and refuses new ones. `mend()` restores the line.
+After `cut("silently")` connections hang, as after a pulled cable: no byte and no error passes.
+`cut("loudly")` resets all connections and refuses new connections. `mend()` ends the cut.
 """
 
 import asyncio
@@ -19,7 +19,11 @@ Manner = Literal["silently", "loudly"]
 
 
 class CuttingProxy:
-    """Listens on 127.0.0.1:<port>, forwards to `target()`, asked for each connection."""
+    """Listens on 127.0.0.1:<port> and forwards each connection to `target()`.
+
+    Args:
+        target: returns host and port; the proxy calls `target` for each connection
+    """
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
         self._target = target
@@ -68,7 +72,7 @@ class CuttingProxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # the loop closes aborted sockets in its next round
+        await asyncio.sleep(0)  # the loop closes aborted sockets in its next iteration
 
     async def _cut(self, manner: Manner) -> None:
         self._passing.clear()
@@ -99,7 +103,7 @@ class CuttingProxy:
         self._writers -= {writer, far_writer}
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To the target. Raises: OSError"""
+        """Open a connection to the target. Raises: OSError"""
         return await asyncio.open_connection(*self._target())
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

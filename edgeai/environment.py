@@ -1,7 +1,7 @@
-"""A whole edgeai on this machine: the local cluster, and edgeai running in it.
+"""Runs a whole edgeai on this machine: a local cluster with edgeai in it.
 
-`up` and `down` for the command, the demos and the tests. Everything lives under one state
-directory; nothing listens beyond loopback.
+The command, the demos and the tests call `up` and `down`. All files are in one state directory. All
+sockets listen on loopback only.
 """
 
 import shutil
@@ -21,11 +21,11 @@ from localcluster.state import is_own
 
 CLOUD: Final = "cloud0"
 EDGES: Final = ("edge0", "edge1")
-NODES_DIR: Final = "nodes"  # what each LocalController keeps
+NODES_DIR: Final = "nodes"  # state of each LocalController
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """A running edgeai."""
+    """A running edgeai on this machine."""
 
     state_dir: Path
     cluster: process.ClusterProcess
@@ -52,12 +52,14 @@ def up(
     on_api: Callable[["Environment"], object] = lambda _environment: None,
     timeout_s: float = 60.0,
 ) -> Environment:
-    """Start the local cluster and edgeai in it; returns when every edge has its session.
+    """Start the local cluster and edgeai in it. Return when every edge has a session.
 
     Args:
-        pod_env: variables of every container
-        on_api: told of the cluster before edgeai starts in it
-    Raises: StateError, EdgeAIError naming what did not come up; nothing is left running then
+        edges: names of the edge nodes
+        pod_env: environment variables of every container
+        on_api: called with the environment when the API runs, before edgeai starts
+    Raises: StateError; EdgeAIError, whose text names the part that did not start. After an error
+        nothing runs.
     """
     state_dir = _own(state_dir)
     cluster = process.start(state_dir, nodes=(CLOUD, *edges), pod_env=pod_env, timeout_s=timeout_s)
@@ -67,7 +69,7 @@ def up(
         on_api(environment)
         tokens = system.new_tokens(edges)
         _install_globalmanager(environment, tokens, tuning)
-        # An edge that starts before the GlobalManager would wait for seconds before it dials again.
+        # Wait, because an edge whose first dial fails waits for seconds before it dials again.
         wait_until(
             "start of the GlobalManager",
             lambda: missing_globalmanager(environment),
@@ -87,14 +89,14 @@ def up(
 
 
 def connect(state_dir: Path) -> Environment:
-    """The environment that runs in `state_dir`. Raises: EdgeAIError when there is none."""
+    """The environment that runs in `state_dir`. Raises: EdgeAIError if none runs there"""
     if running := find(state_dir):
         return running
     raise EdgeAIError(f"no local cluster runs in {state_dir.resolve()}; start one with: edgeai up")
 
 
 def find(state_dir: Path) -> Environment | None:
-    """The environment that runs in `state_dir`, if one does."""
+    """The environment that runs in `state_dir`; None if none runs there."""
     state_dir = state_dir.resolve()
     cluster = process.running(state_dir)
     if cluster is None:
@@ -103,9 +105,11 @@ def find(state_dir: Path) -> Environment | None:
 
 
 def down(state_dir: Path) -> bool:
-    """Stop everything and remove the state directory; False when there was nothing.
+    """Stop the local cluster and remove the state directory.
 
-    Raises: StateError for a directory with files that are not edgeai's; nothing is removed then
+    Returns: False if the state directory does not exist
+    Raises: StateError if the directory has a file that edgeai did not create; the directory then
+        stays
     """
     state_dir = _own(state_dir)
     if not state_dir.exists():
@@ -117,9 +121,10 @@ def down(state_dir: Path) -> bool:
 
 
 def _own(state_dir: Path) -> Path:
-    """The directory's real path, if all that is in it was put there by edgeai.
+    """The real path of the state directory, after a check of the directory's content.
 
-    Raises: StateError: whatever else is there would be removed by `down`
+    Raises: StateError if the directory has a file that edgeai did not create, because `down`
+        would remove this file
     """
     state_dir = state_dir.resolve()
     try:
@@ -156,7 +161,7 @@ def _install_localcontrollers(
 
 
 def missing_globalmanager(environment: Environment) -> str:
-    """Why the GlobalManager is not ready yet; "" when it is."""
+    """Why the GlobalManager is not ready yet; "" when the GlobalManager is ready."""
     try:
         status.fetch(environment.rest_url(), "/api/v1/jointinferenceservices")
     except status.RestUnavailable as error:
@@ -165,7 +170,7 @@ def missing_globalmanager(environment: Environment) -> str:
 
 
 def missing_sessions(environment: Environment, edges: tuple[str, ...]) -> str:
-    """Which edges have no session yet; "" when all have."""
+    """The edges that have no session yet; "" when every edge has a session."""
     try:
         nodes = status.fetch(environment.rest_url(), "/api/v1/nodes")
     except status.RestUnavailable as error:

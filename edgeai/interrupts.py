@@ -1,4 +1,4 @@
-"""Signals end the `edgeai` command, but never in the middle of its clean-up."""
+"""Handles the signals that end the `edgeai` command. A signal never stops a clean-up."""
 
 import contextlib
 import signal
@@ -12,7 +12,7 @@ ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def exit_on_signals() -> None:
-    """From now on SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so clean-up runs."""
+    """Make SIGTERM and SIGHUP raise an exception, as Ctrl-C does, so that clean-up runs."""
     for number in ENDING:
         signal.signal(number, _exit)
 
@@ -23,9 +23,9 @@ def _exit(number: int, _frame: FrameType | None) -> NoReturn:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Signals wait until the block is done. A line on the terminal says that a signal was seen."""
+    """Hold back signals until the block ends. At the first signal print a line for the user."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python handles signals in the main thread only
+        yield  # only the main thread of Python gets signals
         return
     received: list[int] = []
 

@@ -1,4 +1,7 @@
-"""The live table of `edgeai status`: nodes, sessions, tasks and jobs, from the GM's REST."""
+"""The tables of `edgeai status`: nodes, sessions, tasks and jobs.
+
+The data is from the REST of the GlobalManager.
+"""
 
 import http.client
 import urllib.request
@@ -20,8 +23,8 @@ RenderableType = Group | str
 Row = tuple[str | Text, ...]
 JOB_PLURALS: Final = ("jointinferenceservices", "federatedlearningjobs")
 TIMEOUT_S: Final = 5.0
-MAX_SHOWN: Final = 6  # numbers of one job
-FOLDED: Final = ("PROGRESS", "")  # these columns fold where the terminal is narrow
+MAX_SHOWN: Final = 6  # largest number of counts that a job's row shows
+FOLDED: Final = ("PROGRESS", "")  # these columns fold on a narrow terminal
 FOLDED_WIDTH: Final = 12
 
 _PHASE_STYLE: Final = {
@@ -39,7 +42,7 @@ class RestUnavailable(EdgeAIError):
 
 
 def fetch(rest_url: str, path: str) -> list[Object]:
-    """Items of a list of the REST. Raises: RestUnavailable"""
+    """The items of a list in the GlobalManager's REST. Raises: RestUnavailable"""
     url = f"{rest_url}{path}"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
@@ -50,7 +53,7 @@ def fetch(rest_url: str, path: str) -> list[Object]:
 
 
 def page(rest_url: str) -> Group:
-    """Raises: RestUnavailable"""
+    """The whole page of `edgeai status`. Raises: RestUnavailable"""
     now = times.utc_now()
     jobs = [job for plural in JOB_PLURALS for job in fetch(rest_url, f"/api/v1/{plural}")]
     return Group(nodes_table(fetch(rest_url, "/api/v1/nodes"), now), jobs_table(jobs, now))
@@ -88,7 +91,11 @@ def jobs_table(jobs: list[Object], now: datetime) -> Table:
 
 
 def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
-    """Args: is_alone: no other job has its name"""
+    """The row of one job.
+
+    Args:
+        is_alone: no other job has the same name, so the row does not need the kind
+    """
     status = job.get("status") or {}
     phase = status.get("phase", "-")
     return (
@@ -101,7 +108,7 @@ def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
 
 
 class _UncutTable(Table):
-    """A table that is wider than the terminal where it needs to be, instead of being cut."""
+    """A table that is never cut. If necessary, the table is wider than the terminal."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         _, right, _, left = self.padding
@@ -111,7 +118,7 @@ class _UncutTable(Table):
 
 
 def _table(title: str, headers: tuple[str, ...], rows: list[Row]) -> Table:
-    """Every column is as wide as its content, except for the columns that fold."""
+    """A table whose columns are as wide as their content, except for the columns in FOLDED."""
     table = _UncutTable(title=title, box=None)
     for header, *cells in zip(headers, *rows, strict=True):
         width = max(cell_len(str(cell)) for cell in (header, *cells))
@@ -125,7 +132,7 @@ def _table(title: str, headers: tuple[str, ...], rows: list[Row]) -> Table:
 
 
 def _progress(status: dict[str, Any]) -> str:
-    """How far a job is: its round, if it has rounds, and then its counts."""
+    """The progress of a job: first the round, if the job has rounds, then the metrics."""
     metrics = [f"{entry['key']} {entry['value']}" for entry in status.get("metrics") or ()]
     if status.get("rounds"):
         metrics.insert(0, f"round {status.get('round', 0)}/{status['rounds']}")
@@ -142,7 +149,7 @@ def _kind(job: Object) -> str:
 
 
 def _trouble(status: dict[str, Any]) -> str:
-    """The message of the first condition that is not as it should be."""
+    """The message of the first condition that is not True; "" for a job that has succeeded."""
     if status.get("phase") == "Succeeded":
         return ""
     conditions = status.get("conditions") or ()
@@ -150,7 +157,7 @@ def _trouble(status: dict[str, Any]) -> str:
 
 
 def _age(time: str | None, now: datetime) -> str:
-    """How long ago, as kubectl writes it: 45s, 12m, 7h, 3d."""
+    """The time since `time`, in kubectl's form: 45s, 12m, 7h, 3d."""
     if not time:
         return "-"
     seconds = max(0, int((now - times.parse(time)).total_seconds()))

@@ -1,8 +1,9 @@
-"""Manifests of edgeai itself for the local cluster: what `edgeai up` applies.
+"""The manifests of edgeai itself for the local cluster. `edgeai up` applies these manifests.
 
-The GlobalManager and a LocalController for each edge node run there as in production: pods of
-namespace edgeai-system, with their credentials in Secrets. deploy/ holds the manifests for a
-real cluster; these differ where processes share one machine (addresses, no images).
+The GlobalManager, and a LocalController for each edge node, run in the local cluster as in
+production: as pods in the namespace edgeai-system, with credentials in Secrets. deploy/ has the
+manifests for a real cluster. The manifests here differ in addresses and need no images, because all
+processes share one machine.
 """
 
 import hashlib
@@ -25,33 +26,33 @@ Object = dict[str, Any]
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
-    """What tests change: where an edge finds its GlobalManager, and further flags."""
+    """Settings that tests and demos change: addresses of the GlobalManager, and further flags."""
 
     global_manager_of: dict[str, str] = {}
-    """node -> address, where it is not the Service of the GlobalManager."""
+    """Node -> address of the GlobalManager, for a node that does not use the Service."""
     globalmanager_flags: tuple[str, ...] = ()
     localcontroller_flags: tuple[str, ...] = ()
 
 
 class ClusterAccess(NamedTuple):
-    """Where the local cluster's API is, and the bearer token that it wants."""
+    """The URL and the bearer token of the local cluster's API."""
 
     url: str
     token: str
 
 
 def localcontroller_of(node: str) -> str:
-    """Name of the node's LocalController."""
+    """The name of the LocalController of `node`."""
     return f"localcontroller-{node}"
 
 
 def new_tokens(nodes: tuple[str, ...]) -> dict[str, str]:
-    """A fresh secret for each node."""
+    """A new random token for each node."""
     return {node: secrets.token_urlsafe(32) for node in nodes}
 
 
 def globalmanager(kubeconfig: Path, tokens: Mapping[str, str], tuning: Tuning) -> list[Object]:
-    """The GlobalManager; it admits the nodes that have a token."""
+    """The manifests of the GlobalManager, which admits the nodes that have a token."""
     table = "".join(f"{node} {_sha256(token)}\n" for node, token in tokens.items())
     credentials = {"kubeconfig": kubeconfig.read_text(), "edge-tokens": table}
     return [
@@ -64,7 +65,10 @@ def globalmanager(kubeconfig: Path, tokens: Mapping[str, str], tuning: Tuning) -
 def localcontroller(
     node: str, token: str, cluster: ClusterAccess, node_dir: Path, tuning: Tuning
 ) -> list[Object]:
-    """The LocalController of `node`, with its state in `node_dir`; it watches its node's pods."""
+    """The manifests of the LocalController of `node`.
+
+    The LocalController keeps its state in `node_dir` and watches the pods of its node.
+    """
     credentials = {"token": token, "cluster-token": cluster.token}
     return [
         _object("v1", "Secret", localcontroller_of(node), stringData=credentials),
@@ -73,7 +77,10 @@ def localcontroller(
 
 
 def _renewed_with(credentials: Mapping[str, str], deployment: Object) -> Object:
-    """New credentials need new pods, because running pods have read the old ones."""
+    """The Deployment with a hash of the credentials in its pod template.
+
+    New credentials need new pods, because running pods have read the old credentials.
+    """
     digest = _sha256(json.dumps(credentials, sort_keys=True))
     metadata = deployment["spec"]["template"]["metadata"]
     metadata["annotations"] = {"edgeai.io/credentials-sha256": digest}
@@ -103,7 +110,7 @@ def _deployment(name: str, pod_spec: Object, container: Object) -> Object:
         name,
         spec={
             "replicas": 1,
-            # Two pods at once would compete for the node's session, ledger and port.
+            # Two pods at the same time would compete for the node's session, ledger and port.
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod_spec},
@@ -136,10 +143,11 @@ def _globalmanager(tuning: Tuning) -> Object:
         ],
         "env": [
             _field("POD_IP", "status.podIP"),
-            _field("EDGEAI_REPLICA_NAME", "metadata.name"),  # a restarted one leads at once
+            _field("EDGEAI_REPLICA_NAME", "metadata.name"),  # a restarted replica leads at once
         ],
         "ports": [{"containerPort": EDGE_PORT}, {"containerPort": HTTP_PORT}],
-        # The Service must reach it before it is ready: the pod itself tells edges to wait.
+        # The Service must reach the pod before the GlobalManager is ready, because the
+        # GlobalManager itself tells edges to wait. So the probe checks only the port.
         "readinessProbe": {"tcpSocket": {"port": HTTP_PORT}, "periodSeconds": 1},
         "volumeMounts": [{"name": "credentials", "mountPath": "/etc/edgeai"}],
     }

@@ -1,1 +1,1 @@
-"""Ready-made jobs, one folder for each kind; the demos and the tests run them."""
+"""Example jobs, one folder for each kind. The demos and the tests run these jobs."""

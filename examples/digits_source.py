@@ -1,4 +1,4 @@
-"""Where the images of the examples come from. Needs scikit-learn; no worker imports this."""
+"""Loads the images of the examples from scikit-learn. No worker imports this module."""
 
 from typing import Final
 
@@ -12,15 +12,19 @@ SEED: Final = 0
 
 
 def load() -> Digits:
-    """All 1797 images."""
+    """All 1797 images and their labels."""
     bunch = load_digits()
     return Digits((bunch.images / 16).astype(np.float32), bunch.target.astype(np.int64))
 
 
 def split(digits: Digits, *, held_out: float, stratified: bool = True) -> tuple[Digits, Digits]:
-    """The images to train with, and the share `held_out` in 0..1; the same each time.
+    """Split the images into two parts: the training images and the held-out images.
 
-    `stratified`: of each digit that share
+    Each call gives the same parts.
+
+    Args:
+        held_out: share of the held-out images, in 0..1
+        stratified: hold out the same share of each digit
     """
     known, rest = train_test_split(
         np.arange(len(digits)),

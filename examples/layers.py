@@ -1,4 +1,4 @@
-"""What the models of the examples have in common, in NumPy alone."""
+"""Functions that all models of the examples use. They need only NumPy."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ from examples.digits import SIDE, Floats
 
 
 def flat(images: Floats) -> Floats:
-    """(n, 8, 8) images to (n, 64) rows."""
+    """Convert images of shape (n, 8, 8) to rows of shape (n, 64)."""
     return images.reshape(len(images), SIDE * SIDE)
 
 
 def softmax(scores: Floats) -> Floats:
-    """Probabilities: each row sums to 1."""
+    """Convert scores to probabilities. The sum of each row is 1."""
     shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities: Floats = shifted / shifted.sum(axis=1, keepdims=True)
     return probabilities

@@ -1,4 +1,4 @@
-"""Fills in the placeholders of the examples' manifests. Called by each example's `manifests`."""
+"""Fills in the placeholders of the examples' manifests. Each example's `manifests` calls this."""
 
 import argparse
 import string
@@ -13,7 +13,10 @@ IN_IMAGE: Final = (Path("/opt/venv/bin/python3"), Path("/opt/edgeai"))  # deploy
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of the placeholders that all examples have, see the heads of their manifests."""
+    """The values of the placeholders that all examples have.
+
+    The comment at the top of each manifest explains the placeholders.
+    """
 
     files: Path
     python: Path = Path(sys.executable)
@@ -27,9 +30,10 @@ AnyPlacement = TypeVar("AnyPlacement", bound=Placement)
 
 
 def render(template: Path, placement: Placement) -> str:
-    """The manifests of `template` as text for `kubectl apply -f -`, without the head that explains.
+    """The manifests of `template` as text for `kubectl apply -f -`, without the first comment.
 
-    Each field of `placement` is the value of the placeholder of its name, in capitals.
+    Each field of `placement` is the value of a placeholder. The placeholder has the name of the
+    field in capital letters.
     """
     values = {name.upper(): value for name, value in msgspec.structs.asdict(placement).items()}
     body = template.read_text().split("\napiVersion", maxsplit=1)[1]
@@ -37,12 +41,16 @@ def render(template: Path, placement: Placement) -> str:
 
 
 def objects(template: Path, placement: Placement) -> list[dict[str, Any]]:
-    """The same as one dict per resource."""
+    """The manifests of `template` as one dict for each resource."""
     return list(yaml.safe_load_all(render(template, placement)))
 
 
 def parser(files: str) -> argparse.ArgumentParser:
-    """Args: files: what the directory of the command line holds"""
+    """The parser of the command line of an example's `manifests`.
+
+    Args:
+        files: help text for the argument that names the directory of the files
+    """
     made = argparse.ArgumentParser(description="Print the example's manifests.")
     made.add_argument("files", type=Path, help=files)
     made.add_argument("--cloud-node", default="cloud0", help="default: %(default)s")
@@ -52,7 +60,7 @@ def parser(files: str) -> argparse.ArgumentParser:
 
 
 def placed(type_: type[AnyPlacement], chosen: argparse.Namespace, **further: Any) -> AnyPlacement:
-    """What `parser` has parsed, and `further` fields."""
+    """A placement from the arguments that `parser` has parsed, and from `further` fields."""
     common: dict[str, Any] = {"cloud_node": chosen.cloud_node, "namespace": chosen.namespace}
     if chosen.image:
         python, checkout = IN_IMAGE

@@ -1,4 +1,4 @@
-"""What both worker scripts of the example share: their settings and their way to start."""
+"""Reads the settings and runs the main function of the examples' worker scripts."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 def run(main: Callable[[Mapping[str, str]], None]) -> None:
-    """Run `main` with this process's environment; exit code 2 for a wrong variable."""
+    """Run `main` with the environment of this process. Exit with code 2 for a wrong variable."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         main(os.environ)
@@ -24,7 +24,7 @@ def run(main: Callable[[Mapping[str, str]], None]) -> None:
 
 
 def read(environ: Mapping[str, str], settings: type[Settings]) -> Settings:
-    """A script's own variables; one that is set to nothing counts as not set.
+    """Read a script's settings from its environment variables. An empty variable counts as unset.
 
     Raises: SettingsError
     """
@@ -33,5 +33,5 @@ def read(environ: Mapping[str, str], settings: type[Settings]) -> Settings:
     try:
         return msgspec.convert(given, settings, strict=False)
     except msgspec.ValidationError as error:
-        # The text names the variable: "… - at `$.NAME`", "missing required field `NAME`".
+        # The error text names the variable: "… - at `$.NAME`", "missing required field `NAME`".
         raise SettingsError("environment variable", str(error)) from error

@@ -1,1 +1,1 @@
-"""One module for each demo, from an empty machine to a table of results."""
+"""The demos, one module for each demo. A demo starts a cluster and ends with a result table."""

@@ -1,7 +1,7 @@
-"""The faults of a demo's trainers. Each fault is a script that gets every new status of the job.
+"""The faults of a demo's trainers. Each fault is a script that gets every status of the job.
 
-A script strikes when the job has reached a round. It ends when the CR has a later round from the
-same trainer: then the trainer takes part again.
+A script causes its fault when the job reaches a certain round. The script ends when the job's
+status has a later round from the same trainer, because the trainer then takes part again.
 """
 
 import copy
@@ -18,17 +18,23 @@ from edgeai.cutting_proxy import CuttingProxy
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 
-MISSED_ROUNDS: Final = 3  # that a cut lasts
+MISSED_ROUNDS: Final = 3  # length of a cut
 AGGREGATION_PORT: Final = 7363
 LOOPBACK: Final = "127.0.0.1"
 
 Status = dict[str, Any]
 Script = Generator[str, Status, str]
-"""Yields what has just become of the trainer, "" for nothing new; returns how it ended."""
+"""A generator that gets each status of the job. It yields the new state of the trainer, or "" if
+the state is the same as before. At the end it returns the last state of the trainer."""
 
 
 class Fault:
-    """Args: worker: name of the trainer that `script` is about"""
+    """A fault of one trainer.
+
+    Args:
+        worker: name of the trainer
+        script: causes the fault and follows the trainer until it takes part again
+    """
 
     def __init__(self, worker: str, script: Script) -> None:
         self.worker = worker
@@ -37,7 +43,7 @@ class Fault:
         self._script = script
 
     def tell(self, status: Status) -> None:
-        """Raises: ApiError, OSError"""
+        """Pass a status of the job to the script. Raises: ApiError, OSError"""
         try:
             self.state = self._script.send(status) or self.state
         except StopIteration as end:
@@ -46,7 +52,10 @@ class Fault:
 
 
 def kill(api: Api, worker: str, *, at_round: int) -> Script:
-    """SIGKILL to the trainer's process, as a node that runs out of memory does it."""
+    """Send SIGKILL to the trainer's process in round `at_round`.
+
+    A node that runs out of memory does the same.
+    """
     status = yield ""
     while round_of(status) < at_round:
         status = yield ""
@@ -59,7 +68,10 @@ def kill(api: Api, worker: str, *, at_round: int) -> Script:
 
 
 def cut(line: "EdgeLine", worker: str, *, at_round: int) -> Script:
-    """Nothing passes between an edge and the cloud until the others have gone on without it."""
+    """Cut the network between an edge and the cloud in round `at_round`.
+
+    End the cut when the other trainers have finished MISSED_ROUNDS further rounds.
+    """
     status = yield ""
     while round_of(status) < at_round:
         status = yield ""
@@ -75,28 +87,31 @@ def cut(line: "EdgeLine", worker: str, *, at_round: int) -> Script:
 
 
 def round_of(status: Status) -> int:
-    """Of the job."""
+    """The current round of the job."""
     number: int = status.get("round", 0)
     return number
 
 
 def round_told_by(worker: str, status: Status) -> int:
-    """The last that the CR knows of it."""
+    """The latest round of the trainer `worker` in the job's status."""
     entry = (status.get("workers") or {}).get(worker) or {}
     number: int = (entry.get("taskInfo") or {}).get("currentRound", 0)
     return number
 
 
 def _pid(api: Api, pod: str) -> int:
-    """Of the local cluster's process that runs the pod's only container."""
+    """The pid of the process that runs the pod's only container in the local cluster."""
     status = api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}")["status"]
     return int(status["containerStatuses"][0]["containerID"].removeprefix("process://"))
 
 
 class EdgeLine:
-    """The only line between one edge and the cloud: of its LocalController, and of its trainer.
+    """All connections between one edge and the cloud, through two proxies.
 
-    Args: aggregator: name of the Service that the trainer calls
+    The LocalController of the edge uses one proxy, the trainer of the edge uses the other proxy.
+
+    Args:
+        aggregator: name of the Service that the trainer calls
     """
 
     def __init__(self, *, aggregator: str) -> None:
@@ -118,15 +133,16 @@ class EdgeLine:
         self._running = running
 
     def tuning(self, node: str) -> system.Tuning:
-        """Settings by which the LocalController of `node` uses the line."""
+        """The settings that make the LocalController of `node` connect through the proxy."""
         address = f"ws://{LOOPBACK}:{self._to_manager.port}"
         return system.Tuning(
             global_manager_of={node: address}, localcontroller_flags=("--reconnect-max-s", "2")
         )
 
     def lay_to(self, training_worker: Object) -> None:
-        """Change a job's training worker so that it calls the aggregator through the line."""
-        template = copy.deepcopy(training_worker["template"])  # others may share it
+        """Change a job's training worker so that it calls the aggregator through the proxy."""
+        # Other training workers may share this template.
+        template = copy.deepcopy(training_worker["template"])
         container = template["spec"]["containers"][0]
         address = {"AGG_IP": LOOPBACK, "AGG_PORT": str(self._to_aggregator.port)}
         container["env"] += [{"name": name, "value": value} for name, value in address.items()]
@@ -146,7 +162,7 @@ class EdgeLine:
                 raise ConnectionRefusedError(f"{service}: there is no cloud yet")
             try:
                 found = self._running.api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
-            except EdgeAIError as error:  # the object is not there yet, or is gone
+            except EdgeAIError as error:  # the Service does not exist yet, or is gone
                 raise ConnectionRefusedError(str(error)) from error
             return found["spec"]["clusterIP"], port
 

@@ -1,9 +1,10 @@
-"""`edgeai demo federated-learning`: three edges learn ten digits; one is killed, one is cut off.
+"""`edgeai demo federated-learning`: three edges learn ten digits together, despite two faults.
 
-Starts a local cluster with a GlobalManager and three LocalControllers, applies the manifests of
-examples/federated_learning, shows the rounds as the CR tells them while a trainer is killed and
-another edge loses its line, and ends with each edge alone / federated / centralised side by side.
-The last line on stdout is one JSON object. Everything that was started has ended then.
+The demo starts a local cluster with a GlobalManager and three LocalControllers, and applies the
+manifests of examples/federated_learning. While the demo shows the rounds of the job, it kills one
+trainer and cuts the network of another edge. At the end the demo compares the models of each edge
+alone, the federated model and a centralised model. The last line on stdout is one JSON object.
+Before this line, the demo stops everything that it started.
 """
 
 from collections.abc import Mapping
@@ -29,27 +30,27 @@ from examples.federated_learning.files import EDGES, model_file
 from examples.federated_learning.manifests import Placement, objects
 
 JOB: Final = "digits"
-TRAINING_S: Final = 0.25  # in each round; slow enough to watch
+TRAINING_S: Final = 0.25  # length of a round's training, slow enough for a user to watch
 GONE_AFTER_S: Final = 3.0
-KILLED, CUT_OFF = 1, 2  # numbers of edges
-KILL_AT, CUT_AT = 10, 20  # rounds
+KILLED, CUT_OFF = 1, 2  # numbers of the edges that get a fault
+KILL_AT, CUT_AT = 10, 20  # rounds in which the faults begin
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The last line on stdout. Accuracies in 0..1, on all held-out images."""
+    """The last line on stdout. All accuracies are in 0..1, measured on all held-out images."""
 
     rounds: int
     local_accuracy: list[float]
-    """of each edge alone"""
+    """Accuracy of the model that each edge trains alone."""
     federated_accuracy: float
     centralised_accuracy: float
     bytes_per_round: int
-    """of weights, sent and received, for one trainer"""
+    """Bytes of weights that one trainer sends and receives in a round."""
     recovered_faults: int
 
 
 def run(console: Console) -> int:
-    """Returns: exit status, see stage.perform"""
+    """Run the demo. Returns: exit status, see stage.perform"""
     return stage.perform(_story, console, keep=False)
 
 
@@ -94,7 +95,10 @@ def _prepare(on: Stage, line: EdgeLine) -> tuple[Environment, dict[str, Part]]:
 
 
 def _manifests(on: Stage, line: EdgeLine) -> list[Object]:
-    """The example's, with one trainer that reaches the cloud by `line`; the job comes last."""
+    """The manifests of the example. One trainer reaches the cloud through `line`.
+
+    The job comes last.
+    """
     placement = Placement(
         files=on.files,
         cloud_node=environment.CLOUD,
@@ -108,7 +112,7 @@ def _manifests(on: Stage, line: EdgeLine) -> list[Object]:
 
 
 def images(parts: Mapping[str, Part]) -> Table:
-    """How many images of each digit an edge trains with."""
+    """A table with the number of images of each digit that each edge trains with."""
     table = Table(title="images to train with, by digit")
     table.add_column("")
     for digit in range(CLASSES):
@@ -122,7 +126,7 @@ def images(parts: Mapping[str, Part]) -> Table:
 
 
 def comparison(figures: Figures, parts: Mapping[str, Part]) -> Table:
-    """Each edge alone, federated and centralised side by side."""
+    """A table that compares each edge alone, federated learning and centralised learning."""
     held_out = sum(len(part.held_out) for part in parts.values())
     table = Table(
         title="why it is worth it",
@@ -144,7 +148,7 @@ def comparison(figures: Figures, parts: Mapping[str, Part]) -> Table:
 
 
 def _bytes_per_round(status: Mapping[str, Any]) -> int:
-    """Of the trainer that nothing happened to."""
+    """Bytes of weights in each round, for the trainer without a fault."""
     told = status["workers"][f"{JOB}-train-0"]["taskInfo"]
     sent, received = int(told["sentBytes"]), int(told["receivedBytes"])
     return (sent + received) // ROUNDS

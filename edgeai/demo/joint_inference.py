@@ -1,9 +1,10 @@
-"""`edgeai demo joint-inference`: a whole edgeai on this machine, real images, and a table.
+"""`edgeai demo joint-inference`: joint inference on real images, on this machine.
 
-Starts a local cluster with a GlobalManager and two LocalControllers, trains both models, applies
-the manifests of examples/joint_inference, shows the stream while it runs, and ends with edge
-only / joint / cloud only side by side and the CR as the API holds it. The last line on stdout is
-one JSON object. Everything that was started has ended then, unless `keep` says otherwise.
+The demo starts a local cluster with a GlobalManager and two LocalControllers, trains both models
+and applies the manifests of examples/joint_inference. The demo shows the progress of the edge
+worker. At the end the demo compares the edge model alone, joint inference and the cloud model
+alone, and shows the CR from the API. The last line on stdout is one JSON object. Before this line,
+the demo stops everything that it started, unless `keep` is set.
 """
 
 import contextlib
@@ -27,13 +28,13 @@ from examples.joint_inference.manifests import Placement, objects
 
 SERVICE: Final = "digits"
 EDGE_NODE: Final = "edge0"
-SILENCE_S: Final = 60.0  # the worker prints far more often, so a longer silence is a failure
-STREAM_RATE: Final = 120.0  # images per second; slow enough to watch
-CLOUD_LATENCY_MS: Final = 5.0  # plays the network's delay to a remote cloud
+SILENCE_S: Final = 60.0  # the worker prints far more often, so such a silence is a failure
+STREAM_RATE: Final = 120.0  # images per second, slow enough for a user to watch
+CLOUD_LATENCY_MS: Final = 5.0  # simulates the network delay to a remote cloud
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The last line on stdout. Accuracies and ratio in 0..1, the rest are numbers of images."""
+    """The last line on stdout. Accuracies and ratio are in 0..1. Other fields count images."""
 
     samples: int
     edge_accuracy: float
@@ -45,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def run(console: Console, *, keep: bool = False) -> int:
-    """Returns: exit status, see stage.perform"""
+    """Run the demo. Returns: exit status, see stage.perform"""
     return stage.perform(_story, console, keep=keep)
 
 
@@ -72,7 +73,7 @@ def _story(on: Stage) -> Outcome:
 
 
 def _prepare(on: Stage) -> tuple[Environment, train.Files]:
-    """The cluster starts while the models are trained."""
+    """Start the cluster and train the models at the same time."""
     with (
         on.console.status("starting a cluster of cloud0, edge0, edge1; training both models"),
         ThreadPoolExecutor(1) as pool,
@@ -86,7 +87,7 @@ def _prepare(on: Stage) -> tuple[Environment, train.Files]:
 
 
 def _manifests(files: train.Files) -> list[Object]:
-    """The example's; the JointInferenceService comes last."""
+    """The manifests of the example. The JointInferenceService comes last."""
     placement = Placement(
         files=files.dataset.parent,
         edge_node=EDGE_NODE,
@@ -101,7 +102,7 @@ def _manifests(files: train.Files) -> list[Object]:
 def _watch_stream(
     console: Console, running: Environment, service: Object, files: train.Files
 ) -> dict[str, Any]:
-    """Show the worker's progress, and what the CR says of it, until it prints its result."""
+    """Show the progress of the edge worker and of the CR, until the worker prints its result."""
     progress = Progress(
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
@@ -125,7 +126,7 @@ def _watch_stream(
 
 
 def _figures(event: dict[str, Any], told: str) -> dict[str, Any]:
-    """Columns of the progress bar."""
+    """The values in the columns of the progress bar."""
     seen = event.get("seen", 0)
     return {
         "hard": event.get("hard", 0),
@@ -136,14 +137,14 @@ def _figures(event: dict[str, Any], told: str) -> dict[str, Any]:
 
 
 def upload_count(api: Api, service: Object) -> int | None:
-    """What the CR says, None while it says nothing."""
+    """The number of uploaded images in the CR's status; None if the status has no number yet."""
     status = api.get(path_of(service)).get("status") or {}
     count: int | None = status.get("uploadCount")
     return count
 
 
 def edge_pod(api: Api) -> str:
-    """Name of the edge worker's pod, once it runs."""
+    """Wait until the edge worker's pod runs. Returns: name of the pod"""
     selector = f"edgeai.io/name={SERVICE},edgeai.io/role=edge"
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
     names: list[str] = []
@@ -158,7 +159,7 @@ def edge_pod(api: Api) -> str:
 
 
 def worker_events(api: Api, pod: str) -> Iterator[dict[str, Any]]:
-    """The JSON lines that the edge worker prints, among what else it logs."""
+    """Yield the JSON lines in the edge worker's log. Skip all other lines."""
     for line in api.follow_log(NAMESPACE, pod, silence_s=SILENCE_S):
         with contextlib.suppress(msgspec.DecodeError):
             event = msgspec.json.decode(line)
@@ -167,7 +168,7 @@ def worker_events(api: Api, pod: str) -> Iterator[dict[str, Any]]:
 
 
 def _wait_for_count(api: Api, service: Object, uploaded: int) -> Object:
-    """The CR, once its status counts what the worker counted."""
+    """Wait until the status of the CR has the worker's count of uploads. Returns: the CR"""
     path = path_of(service)
 
     def differs() -> str:
@@ -182,7 +183,7 @@ def _wait_for_count(api: Api, service: Object, uploaded: int) -> Object:
 
 
 def comparison(result: dict[str, Any]) -> Table:
-    """Edge only, joint and cloud only side by side."""
+    """A table that compares the edge model alone, joint inference and the cloud model alone."""
     table = Table(
         title="why it is worth it",
         caption=f"{result['samples']} held-out images; the cloud worker adds "

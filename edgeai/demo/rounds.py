@@ -1,7 +1,7 @@
-"""The live view of a federated job: rounds and accuracy, all of it read from its CR.
+"""The live view of a federated job: rounds and accuracy, from the status of the job's CR.
 
-Called by the demo of federated learning. A trainer's report takes the whole way: worker,
-ledger of the edge, GlobalManager, status.
+The demo of federated learning calls this module. A trainer's report goes from the worker to the
+ledger of the edge, then to the GlobalManager, then into the status.
 """
 
 import time
@@ -18,12 +18,12 @@ from edgeai.demo.faults import Fault, Status, round_of
 from edgeai.demo.stage import DemoFailed, Stage
 
 POLL_S: Final = 0.1
-STILL_S: Final = 60.0  # a job without a new status for so long is stuck
+STILL_S: Final = 60.0  # a job whose status stays the same for this long is stuck
 BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
 class Course:
-    """Accuracy by round, as far as it is known."""
+    """The accuracy of each round that the demo has seen."""
 
     def __init__(self) -> None:
         self._by_round: dict[int, float] = {}
@@ -34,7 +34,10 @@ class Course:
             self._by_round[round_of(status)] = float(told["accuracy"])
 
     def __str__(self) -> str:
-        """A character for each round, higher for more accuracy; unknown rounds repeat the last."""
+        """A bar chart with one character for each round. A higher bar means more accuracy.
+
+        A round without a known accuracy repeats the bar of the previous round.
+        """
         shown, last = "", 0.0
         for number in range(1, max(self._by_round, default=0) + 1):
             last = self._by_round.get(number, last)
@@ -49,9 +52,10 @@ class Course:
 
 
 def watch(on: Stage, api: Api, job: Object, faults: Sequence[Fault]) -> Object:
-    """Show the job and let the faults strike, until it has ended. Returns: the CR then
+    """Show the job and run the faults, until the job has ended.
 
-    Raises: DemoFailed when the job fails or gets stuck, or when somebody did not recover
+    Returns: the CR of the ended job
+    Raises: DemoFailed when the job fails or gets stuck, or when a trainer did not recover
     """
     path, course = path_of(job), Course()
     changed_s, before = time.monotonic(), None

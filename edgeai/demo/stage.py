@@ -1,6 +1,6 @@
-"""What all demos share: a directory, a last line of JSON, and a clean-up that leaves nothing.
+"""The common parts of all demos: a directory, a last line of JSON, and a complete clean-up.
 
-Each demo runs on a Stage; `perform` cleans up, whether the demo succeeds, fails or is interrupted.
+Each demo runs on a Stage. `perform` cleans up when the demo succeeds, fails or is interrupted.
 """
 
 import contextlib
@@ -28,11 +28,14 @@ NAMESPACE: Final = "default"
 
 
 class DemoFailed(EdgeAIError):
-    """A step of the demo did not do what it shows."""
+    """A step of the demo did not have the expected result."""
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """Where a demo takes place. `keep`: whether it leaves everything running."""
+    """The console and the directory of one demo.
+
+    If `keep` is true, the demo leaves everything running.
+    """
 
     console: Console
     directory: Path
@@ -40,12 +43,12 @@ class Stage(msgspec.Struct, frozen=True):
 
     @property
     def state_dir(self) -> Path:
-        """Of the cluster."""
+        """The state directory of the demo's cluster."""
         return self.directory / "state"
 
     @property
     def files(self) -> Path:
-        """What the workers get and make."""
+        """The directory with the input and output files of the workers."""
         return self.directory / "files"
 
     def tick(self, what: str) -> None:
@@ -56,9 +59,9 @@ Story = Callable[[Stage], msgspec.Struct]
 
 
 def perform(story: Story, console: Console, *, keep: bool) -> int:
-    """Tell the story and print what it returns as the last line.
+    """Run the steps of a demo and clean up. Print the demo's outcome as the last line.
 
-    Returns: exit status, 0 only if every step happened and nothing was left behind
+    Returns: exit status, 0 only if every step and the clean-up succeeded
     """
     stage = Stage(console, Path(tempfile.mkdtemp(prefix="edgeai-demo-")), keep)
     try:
@@ -84,7 +87,7 @@ def perform(story: Story, console: Console, *, keep: bool) -> int:
 
 
 def apply(stage: Stage, running: Environment, objects: list[Object]) -> Object:
-    """Returns: the last of them as it was applied"""
+    """Apply the objects in this order. Returns: the last object, as the API returned it"""
     applied = [running.api.apply(object_) for object_ in objects]
     names = ", ".join(f"{o['kind']} {o['metadata']['name']}" for o in applied)
     stage.tick(f"applied {names}")
@@ -92,7 +95,11 @@ def apply(stage: Stage, running: Environment, objects: list[Object]) -> Object:
 
 
 def as_the_api_holds_it(object_: Object, *, without: Collection[str] = ()) -> Panel:
-    """Args: without: fields of the status that were shown otherwise"""
+    """A panel with the object's metadata and status from the API.
+
+    Args:
+        without: fields of the status that the panel leaves out
+    """
     status = {name: value for name, value in object_["status"].items() if name not in without}
     shown = {
         "metadata": {k: object_["metadata"][k] for k in ("namespace", "name", "generation")},
@@ -104,7 +111,7 @@ def as_the_api_holds_it(object_: Object, *, without: Collection[str] = ()) -> Pa
 
 
 def delete(stage: Stage, api: Api, object_: Object) -> None:
-    """Delete the CR; its Deployments, Services and pods go with it."""
+    """Delete the CR. Wait until the CR and its pods are gone."""
     api.delete(path_of(object_))
     selector = f"edgeai.io/name={object_['metadata']['name']}"
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
@@ -120,7 +127,10 @@ def delete(stage: Stage, api: Api, object_: Object) -> None:
 
 
 def end(stage: Stage, running: Environment) -> None:
-    """Stop everything, or say how to look at it. Raises: DemoFailed, what stops it raises"""
+    """Stop the demo's cluster. If `stage.keep` is true, print how to use the cluster instead.
+
+    Raises: DemoFailed if files are left; the errors of environment.down
+    """
     if stage.keep:
         stage.console.print(f"Left running: export KUBECONFIG={running.kubeconfig}")
         stage.console.print(f"  edgeai status -w --state-dir {running.state_dir}")
@@ -140,7 +150,7 @@ def _remove(stage: Stage) -> None:
 
 
 def _print_logs(stage: Stage) -> None:
-    """The end of the logs of what may have caused a failure."""
+    """Print the last lines of all log files, because one of them may show the failure's cause."""
     for log in sorted(stage.directory.rglob("*.log")):
         with contextlib.suppress(OSError):
             tail = log.read_text(errors="replace").splitlines()[-10:]

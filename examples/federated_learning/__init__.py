@@ -1,1 +1,4 @@
-"""Handwritten digits that stay where they are: three edge nodes learn one model together."""
+"""Example of federated learning: three edge nodes learn one model of handwritten digits together.
+
+Each image stays on its node.
+"""

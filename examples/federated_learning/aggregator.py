@@ -1,8 +1,9 @@
-"""The aggregator of the example: joins what the trainers learned, never sees an image.
+"""The aggregator of the example: joins the weights of the trainers and never sees an image.
 
     python3 -m examples.federated_learning.aggregator
 
-Environment, beside what every aggregator gets: ROUNDS, MIN_PARTICIPANTS, GONE_AFTER_SECONDS.
+Besides the environment variables of every aggregator, this aggregator reads ROUNDS,
+MIN_PARTICIPANTS and GONE_AFTER_SECONDS.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ from workersdk.federated.rounds import RoundSettings
 from workersdk.federated.server import AggregationServer
 
 ROUNDS: Final = 40
-MOMENTUM: Final = 0.7  # less than by default: nodes that see other digits pull in other directions
+# Smaller than the default, because the nodes have different digits and so different gradients.
+MOMENTUM: Final = 0.7
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -25,9 +27,9 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=str.upper):
     rounds: Positive = ROUNDS
     min_participants: Positive | None = None
-    """a round with fewer waits; default: two, unless one trains alone"""
+    """A round with fewer participants waits. Default: two, or one if there is only one trainer."""
     gone_after_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
-    """a trainer that was silent for so long is not waited for"""
+    """The aggregator does not wait for a trainer that has been silent for this long."""
 
 
 def main(environ: Mapping[str, str]) -> None:

@@ -1,8 +1,8 @@
-"""What the nodes gained: the federated model beside one trained alone on each node, and on all.
+"""Compares the federated model with the models that each node trains alone.
 
-Called by `edgeai demo` and by tests, which have all images; nobody in a federation does. Each
-model is trained with the same settings and as many passes over its images, and measured on all
-held-out images.
+The module also trains a centralised model on all images. `edgeai demo` and tests call this module,
+because only they have all images. Each model has the same settings and the same number of passes
+over its images. The accuracy of each model is measured on all held-out images.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,19 @@ class Figures(msgspec.Struct, frozen=True):
     """Accuracies in 0..1 on all held-out images."""
 
     local_accuracy: list[float]
-    """of each edge's own model, in the order of the edges"""
+    """Accuracy of each edge's own model, in the order of the edges."""
     federated_accuracy: float
     centralised_accuracy: float
 
 
 def compare(parts: Mapping[str, Part], model: Path, *, rounds: int = ROUNDS) -> Figures:
-    """Args: model: what the federation made. Raises: OSError, ValueError"""
+    """Train the local models and the centralised model. Measure all models.
+
+    Args:
+        parts: edge -> images of the edge
+        model: file of the federated model
+    Raises: OSError, ValueError
+    """
     held_out = joined([part.held_out for part in parts.values()])
     everything = joined([part.train for part in parts.values()])
     federated = Perceptron()
@@ -41,7 +47,7 @@ def compare(parts: Mapping[str, Part], model: Path, *, rounds: int = ROUNDS) -> 
 
 
 def trained_alone(images: Digits, rounds: int) -> Perceptron:
-    """As many passes as a trainer makes in so many rounds."""
+    """A model that is trained with the passes of one trainer in `rounds` rounds, but alone."""
     perceptron = Perceptron()
     for number in range(1, rounds + 1):
         perceptron.begin_round(number, perceptron.get_weights())

@@ -1,10 +1,10 @@
-"""Writes what the example's nodes have: of each digit almost all images lie on one node.
+"""Writes the images of the example's nodes. One node has almost all images of a digit.
 
     python3 -m examples.federated_learning.data DIRECTORY
 
-Makes DIRECTORY/edge0 to edge2, each with `train.csv` and `held_out.csv`, and DIRECTORY/model for
-the result. Run once before the workers, by a person or by `edgeai demo`; the same files every
-time. Needs scikit-learn; the workers do not.
+The script creates DIRECTORY/edge0 to edge2, each with `train.csv` and `held_out.csv`, and
+DIRECTORY/model for the result. A user or `edgeai demo` runs the script once before the workers.
+Each run writes the same files. The script needs scikit-learn. The workers do not need scikit-learn.
 """
 
 import argparse
@@ -18,23 +18,23 @@ from examples.digits import Digits
 from examples.federated_learning.files import EDGES, held_out_of, train_file
 
 HOME: Final = (0, 0, 0, 1, 1, 1, 2, 2, 2, 2)
-"""Number of the edge where a digit is at home."""
+"""Digit -> number of the edge that has almost all images of this digit."""
 STRAYS: Final = 0.05
-"""Share of the images that are on another edge."""
+"""Share of a digit's images that are on another edge than HOME says."""
 HELD_OUT: Final = 0.4
-"""Share of each edge's images that nobody trains with."""
+"""Share of each edge's images that no trainer uses for training."""
 SEED: Final = 0
 
 
 class Part(NamedTuple):
-    """What one edge has."""
+    """The training images and the held-out images of one edge."""
 
     train: Digits
     held_out: Digits
 
 
 def write(directory: Path) -> dict[str, Part]:
-    """Write all files. Returns: what is in them, by edge. Raises: OSError"""
+    """Write the files of all edges. Returns: edge -> its images. Raises: OSError"""
     (directory / "model").mkdir(parents=True, exist_ok=True)
     parts = divide(digits_source.load())
     for edge, part in parts.items():
@@ -45,7 +45,7 @@ def write(directory: Path) -> dict[str, Part]:
 
 
 def divide(images: Digits) -> dict[str, Part]:
-    """Every image to exactly one edge."""
+    """Divide the images among the edges. Each image goes to exactly one edge."""
     random = np.random.default_rng(SEED)
     home = np.array(HOME)[images.labels]
     away = (home + random.integers(1, len(EDGES), len(images))) % len(EDGES)

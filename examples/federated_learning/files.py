@@ -1,4 +1,4 @@
-"""Where the files of the example are: data.py writes them, the workers and the demo read them."""
+"""The paths of the example's files. data.py writes them. The workers and the demo read them."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ def train_file(directory: Path, edge: str) -> Path:
 
 
 def held_out_of(train: Path) -> Path:
-    """The file beside it."""
+    """The path of the file with the held-out images, in the same directory as `train`."""
     return train.with_name("held_out.csv")
 
 

@@ -1,8 +1,8 @@
-"""The manifests of the example with its placeholders filled in.
+"""Fills in the placeholders of the example's manifests.
 
     python3 -m examples.federated_learning.manifests FILES | kubectl apply -f -
 
-Called by `edgeai demo` and by tests too; a person may as well edit federated_learning.yaml.
+`edgeai demo` and tests call this module, too. A user can edit federated_learning.yaml instead.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ class Placement(manifests.Placement, frozen=True, kw_only=True):
 
 
 def objects(placement: Placement) -> list[dict[str, Any]]:
-    """One dict per resource; the FederatedLearningJob comes last."""
+    """The resources of the example, one dict for each. The FederatedLearningJob comes last."""
     return manifests.objects(TEMPLATE, placement)
 
 

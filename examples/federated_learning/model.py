@@ -1,6 +1,7 @@
-"""The estimator of the example, in NumPy alone: a perceptron with one hidden layer, 2410 numbers.
+"""The estimator of the example: a perceptron with one hidden layer and 2410 weights.
 
-Trained by trainer.py on each node; compare.py trains the same on one node alone and on all images.
+The estimator needs only NumPy. trainer.py trains this model on each node. compare.py trains the
+same model on the images of one node alone, and on all images.
 """
 
 import secrets
@@ -25,9 +26,10 @@ Weights = dict[str, Floats]
 
 
 class Perceptron:
-    """Has the methods that workersdk.federated.FederatedEstimator wants.
+    """A perceptron with the methods of workersdk.federated.FederatedEstimator.
 
-    Args: epochs: how often train() sees each image
+    Args:
+        epochs: number of passes of train() over the images
     """
 
     def __init__(self, *, epochs: int = EPOCHS) -> None:
@@ -37,11 +39,15 @@ class Perceptron:
         self._round = 0
 
     def begin_round(self, number: int, weights: Mapping[str, Floats]) -> None:
-        """As rounds go by steps get smaller, so that nodes which see other digits agree."""
+        """Set the number of the round.
+
+        The learning rate gets smaller from round to round, so that nodes with different digits
+        agree at the end.
+        """
         self._round = number
 
     def train(self, *, train_data: Digits, valid_data: Digits | None = None, **_: Any) -> None:
-        """Stochastic gradient descent on the cross entropy."""
+        """Train the model by stochastic gradient descent on the cross entropy."""
         rate = LEARNING_RATE / (1 + DECAY * self._round)
         for _epoch in range(self._epochs):
             order = self._random.permutation(len(train_data))
@@ -52,7 +58,7 @@ class Perceptron:
         return {"accuracy": self.accuracy(data)}
 
     def accuracy(self, data: Digits) -> float:
-        """Share in 0..1 of the images that it names rightly."""
+        """Share of the images, in 0..1, that get the correct label."""
         scores, _ = self._scores(flat(data.images))
         return float((scores.argmax(axis=1) == data.labels).mean())
 
@@ -63,22 +69,23 @@ class Perceptron:
         self._weights = {name: array.copy() for name, array in weights.items()}
 
     def load(self, model_url: str) -> None:
-        """Raises: OSError, ValueError"""
+        """Read the weights from a file. Raises: OSError, ValueError"""
         with np.load(Path(model_url), allow_pickle=False) as arrays:
             self.set_weights({name: arrays[name] for name in arrays})
 
     def save(self, model_url: str) -> None:
-        """Nobody ever reads half a model, not even where nodes share a file system."""
+        """Write the weights to a file atomically, because nodes may share the file system.
+
+        So a reader never gets an incomplete model.
+        """
         path = Path(model_url)
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         with temporary.open("wb") as file:
             np.savez(file, **self._weights)  # type: ignore[arg-type]  # names are the arrays'
         temporary.replace(path)
 
-    # ---- parts ----------------------------------------------------------------------------------
-
     def _scores(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Of each class, and the hidden layer."""
+        """The score of each class, and the values of the hidden layer, for each row."""
         weights = self._weights
         hidden: Floats = np.maximum(rows @ weights["hidden"] + weights["hidden_bias"], 0)
         scores: Floats = hidden @ weights["output"] + weights["output_bias"]
@@ -102,7 +109,7 @@ class Perceptron:
 
 
 def initial() -> Weights:
-    """The same for everybody, so that all begin at one point."""
+    """The initial weights, which are the same for every trainer."""
     random = np.random.default_rng(SEED)
 
     def drawn(rows: int, columns: int) -> Floats:

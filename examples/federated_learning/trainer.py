@@ -1,9 +1,9 @@
-"""A trainer of the example: learns from the images of its node, which never leave it.
+"""A trainer of the example: learns from the images of its node. No image leaves the node.
 
     python3 -m examples.federated_learning.trainer
 
-Environment, beside what every trainer gets: TRAINING_SECONDS, default 0, is slept in each round.
-It stands for the slow machine that an edge node is.
+Besides the environment variables of every trainer, this trainer reads TRAINING_SECONDS (default 0).
+The trainer sleeps for this long in each round, to simulate a slow machine.
 """
 
 import signal
@@ -24,12 +24,12 @@ from workersdk.federated.learning import FederatedLearning
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=str.upper):
     train_dataset_url: str
-    """CSV that data.py wrote, with held_out.csv beside it"""
+    """CSV file of data.py. held_out.csv is in the same directory."""
     training_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
 
 
 class SlowPerceptron(Perceptron):
-    """Takes `seconds` more for each round."""
+    """A Perceptron that needs `seconds` seconds more for each round."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def main(environ: Mapping[str, str]) -> None:
 
 
 def stop(number: int, _frame: Any) -> None:
-    raise SystemExit(128 + number)  # not done: its pod is to be restarted
+    raise SystemExit(128 + number)  # an exit code other than 0 makes the kubelet restart the pod
 
 
 if __name__ == "__main__":

@@ -1,1 +1,4 @@
-"""Handwritten digits: a small model on the edge, a big one in the cloud, real figures."""
+"""Example of joint inference: a small model at the edge and a big model in the cloud.
+
+The models recognise handwritten digits.
+"""

@@ -2,9 +2,9 @@
 
     python3 -m examples.joint_inference.cloud_worker
 
-Environment, beside what every cloud worker gets: CLOUD_LATENCY_MS, default 0, is slept before
-each answer. It stands for the way to a distant cloud where both workers share one machine;
-whoever shows latencies must name it.
+Besides the environment variables of every cloud worker, this worker reads CLOUD_LATENCY_MS
+(default 0). The worker sleeps for this long before each answer, to simulate the network delay to a
+distant cloud. A table of latencies must name this value.
 """
 
 import time
@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, rename=str.upper):
 
 
 class DistantModel(CloudModel):
-    """A CloudModel that answers `latency_s` later."""
+    """A CloudModel that sleeps for `latency_s` seconds before each answer."""
 
     def __init__(self, latency_s: float) -> None:
         self._latency_s = latency_s

@@ -2,12 +2,13 @@
 
     python3 -m examples.joint_inference.edge_worker
 
-Prints JSON lines: "progress" while it streams, then one "result" that compares joint inference
-with the edge model alone and the cloud model alone, then "serving" until SIGTERM, exit code 0.
-Only the joint pass is counted and reported; the other two are measurements.
+The worker prints JSON lines. During the stream it prints "progress" lines. Then it prints one
+"result" line, which compares joint inference with the edge model alone and the cloud model alone.
+Then it prints "serving" and waits for SIGTERM. The exit code is 0. The worker counts and reports
+only the pass with joint inference. The passes with one model alone are only measurements.
 
-Environment, beside what every edge worker gets (see Settings): DATASET_PATH, BATCH_SIZE,
-STREAM_RATE, STREAM_REPEAT, WAIT_FOR_CLOUD_SECONDS, CLOUD_LATENCY_MS.
+Besides the environment variables of every edge worker, this worker reads DATASET_PATH, BATCH_SIZE,
+STREAM_RATE, STREAM_REPEAT, WAIT_FOR_CLOUD_SECONDS and CLOUD_LATENCY_MS (see Settings).
 """
 
 import json
@@ -29,7 +30,7 @@ from workersdk import AnsweredBy, CloudOnly, Counts, EdgeOnly, InferenceResult, 
 
 PROGRESS_S: Final = 0.1
 FLUSH_S: Final = 5.0
-MAX_LATENCIES: Final = 100_000  # a stream may be endless, the newest are measured
+MAX_LATENCIES: Final = 100_000  # a stream may be endless, so only the newest latencies are kept
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -37,26 +38,26 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=str.upper):
     dataset_path: str
-    """CSV that train.py wrote"""
+    """Path of the CSV file that train.py wrote."""
     batch_size: Positive = 1
-    """images per inference call"""
+    """Number of images in one inference call."""
     stream_rate: NotNegative = 0.0
-    """images per second, 0: as fast as they are answered"""
+    """Images per second; 0 streams the images as fast as the models answer."""
     stream_repeat: Positive = 1
-    """how often the whole Dataset is streamed"""
+    """Number of passes over the whole Dataset."""
     wait_for_cloud_seconds: NotNegative = 0.0
-    """begin without the cloud only after this time; 0: at once"""
+    """Longest wait for the cloud worker before the stream begins; 0 does not wait."""
     cloud_latency_ms: NotNegative = 0.0
-    """what the cloud worker was told to sleep, repeated in the result for whoever shows it"""
+    """Simulated latency of the cloud worker. The worker only copies this value to the result."""
 
 
 class Tally:
-    """What came of one pass over the images."""
+    """The counts, correct answers and latencies of one pass over the images."""
 
     def __init__(self) -> None:
         self.counts = Counts()
         self.correct = 0
-        self.cloud_correct = 0  # of those that the cloud answered
+        self.cloud_correct = 0  # correct answers of the cloud model
         self.latencies_s: deque[float] = deque(maxlen=MAX_LATENCIES)
 
     def add(
@@ -98,11 +99,11 @@ def main(environ: Mapping[str, str]) -> None:
         emit("result", compare(tally, model, images, settings))
         emit("serving", {})
         while True:
-            signal.pause()  # the reporter's heartbeats go on
+            signal.pause()  # the reporter's thread continues to send heartbeats
 
 
 def stop(_number: int, _frame: Any) -> None:
-    raise SystemExit(0)  # leaves the `with` above, which hands over the last report
+    raise SystemExit(0)  # leaves the `with` in main(), which sends the last report
 
 
 def stream(
@@ -139,7 +140,12 @@ def batches(images: Digits, settings: Settings) -> Iterator[Digits]:
 
 
 def compare(joint: Tally, model: EdgeModel, images: Digits, settings: Settings) -> dict[str, Any]:
-    """The figures of the joint pass beside those of each model alone on the same images."""
+    """Compare joint inference with each model alone on the same images.
+
+    Args:
+        joint: the counts of the pass with joint inference
+    Returns: the fields of the "result" line
+    """
     once = msgspec.structs.replace(settings, stream_rate=0.0, stream_repeat=1)
     with JointInference(model, EdgeOnly(), is_reporting=False, loads_model=False) as alone:
         edge = stream(alone, images, once)
@@ -149,7 +155,7 @@ def compare(joint: Tally, model: EdgeModel, images: Digits, settings: Settings) 
         "samples": joint.counts.seen,
         "edge_accuracy": share(edge.correct, edge.counts.seen),
         "joint_accuracy": share(joint.correct, joint.counts.seen),
-        # of the images that the cloud answered: null when it answered none
+        # Share of the images that the cloud answered; null if the cloud answered no image.
         "cloud_accuracy": share(cloud.cloud_correct, cloud.counts.answered_by_cloud),
         "cloud_unanswered": cloud.counts.fallbacks,
         "upload_ratio": share(joint.counts.uploaded, joint.counts.seen),

@@ -1,8 +1,8 @@
-"""The manifests of the example with its placeholders filled in.
+"""Fills in the placeholders of the example's manifests.
 
     python3 -m examples.joint_inference.manifests FILES | kubectl apply -f -
 
-Called by `edgeai demo` and by tests too; a person may as well edit joint_inference.yaml.
+`edgeai demo` and tests call this module, too. A user can edit joint_inference.yaml instead.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ class Placement(manifests.Placement, frozen=True, kw_only=True):
 
 
 def objects(placement: Placement) -> list[dict[str, Any]]:
-    """One dict per resource; the JointInferenceService comes last."""
+    """The resources of the example, one dict for each. The JointInferenceService comes last."""
     return manifests.objects(TEMPLATE, placement)
 
 

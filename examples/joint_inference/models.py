@@ -1,7 +1,8 @@
-"""The two estimators of the example, in NumPy alone: workers need no ML framework.
+"""The two estimators of the example. They need only NumPy, so workers need no ML framework.
 
-Made by train.py, run by edge_worker.py and cloud_worker.py. Both answer with a vector of ten
-class probabilities per image. A model is a plain .npz of arrays, read without pickle.
+train.py trains the models. edge_worker.py and cloud_worker.py run the models. Both models answer
+with a vector of ten class probabilities for each image. A model file is a .npz file of arrays,
+without pickle.
 """
 
 from pathlib import Path
@@ -12,11 +13,14 @@ import numpy as np
 from examples.digits import SIDE, Floats
 from examples.layers import flat, softmax
 
-COARSE_SIDE: Final = 4  # the edge model sees each image reduced to 4x4
+COARSE_SIDE: Final = 4  # the edge model reduces each image to 4x4 pixels
 
 
 class EdgeModel:
-    """Softmax regression on the image reduced to 4x4: 330 numbers, a few microseconds."""
+    """Softmax regression on the image, reduced to 4x4 pixels.
+
+    The model has 330 weights and answers in a few microseconds.
+    """
 
     def load(self, model_url: str) -> None:
         with np.load(Path(model_url), allow_pickle=False) as arrays:
@@ -28,8 +32,11 @@ class EdgeModel:
 
 
 class CloudModel:
-    """Kernel ridge regression with a Gaussian kernel on the whole image: keeps every training
-    image, so it is a hundred times larger and slower than the edge's."""
+    """Kernel ridge regression with a Gaussian kernel on the whole image.
+
+    The model keeps every training image, so it is a hundred times larger and slower than the
+    edge model.
+    """
 
     def load(self, model_url: str) -> None:
         with np.load(Path(model_url), allow_pickle=False) as arrays:
@@ -39,11 +46,16 @@ class CloudModel:
     def predict(self, batch: Floats) -> Floats:
         """(n, 8, 8) images to (n, 10) probabilities."""
         scores = gaussian_kernel(flat(batch), self._anchors, self._gamma) @ self._weights
-        return softmax(10 * scores)  # scores are near 0 and 1: sharpen, the order stays
+        return softmax(
+            10 * scores
+        )  # scores are near 0 or 1; the factor spreads them and keeps their order
 
 
 def coarse_features(images: Floats) -> Floats:
-    """Mean of each block of 2x2 pixels, and its square: one row of 32 per image."""
+    """The features of the edge model: one row of 32 values for each image.
+
+    The values are the mean of each block of 2x2 pixels, and the square of each mean.
+    """
     block = SIDE // COARSE_SIDE
     blocks = images.reshape(len(images), COARSE_SIDE, block, COARSE_SIDE, block)
     reduced: Floats = blocks.mean(axis=(2, 4)).reshape(len(images), COARSE_SIDE**2)
@@ -51,7 +63,10 @@ def coarse_features(images: Floats) -> Floats:
 
 
 def gaussian_kernel(left: Floats, right: Floats, gamma: float) -> Floats:
-    """exp(-gamma * squared distance), one row per `left`, one column per `right`."""
+    """exp(-gamma * squared distance) for each pair of images.
+
+    The result has one row for each image of `left`, and one column for each image of `right`.
+    """
     distances = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2 * left @ right.T
     kernel: Floats = np.exp(-gamma * distances)
     return kernel

@@ -1,9 +1,9 @@
-"""Trains both models of the example in a few seconds and writes what its workers need.
+"""Trains both models of the example in a few seconds and writes the files for the workers.
 
     python3 -m examples.joint_inference.train DIRECTORY
 
-Run once before the workers, by a person or by `edgeai demo`. Deterministic: the same files and
-figures every time. Needs scikit-learn; the workers do not.
+A user or `edgeai demo` runs the script once before the workers. Each run writes the same files and
+prints the same figures. The script needs scikit-learn. The workers do not need scikit-learn.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from examples.joint_inference.models import (
 from examples.layers import flat
 from workersdk import CrossEntropy
 
-HELD_OUT: Final = 0.4  # share of the images that no model is trained with: 719
+HELD_OUT: Final = 0.4  # share of the images that are not for training (719 images)
 GAMMA: Final = 0.5
 RIDGE: Final = 0.01
-THRESHOLD_CROSS_ENTROPY: Final = "0.7"  # stands in joint_inference.yaml too; a test compares
+THRESHOLD_CROSS_ENTROPY: Final = "0.7"  # joint_inference.yaml has the same value; a test compares
 
 
 class Files(msgspec.Struct, frozen=True):
-    """What training wrote."""
+    """The files that the training writes."""
 
     edge_model: Path
     cloud_model: Path
@@ -41,7 +41,7 @@ class Files(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Of the held-out images, shares in 0..1."""
+    """Accuracies and upload ratio on the held-out images, in 0..1."""
 
     samples: int
     edge_accuracy: float
@@ -55,7 +55,7 @@ def files_in(directory: Path) -> Files:
 
 
 def train(directory: Path) -> Files:
-    """Write edge.npz, cloud.npz and digits.csv into `directory`, which is made. Raises: OSError"""
+    """Create `directory` and write edge.npz, cloud.npz and digits.csv there. Raises: OSError"""
     directory.mkdir(parents=True, exist_ok=True)
     files = files_in(directory)
     known, held_out = split()
@@ -66,7 +66,7 @@ def train(directory: Path) -> Files:
 
 
 def split() -> tuple[Digits, Digits]:
-    """The images to train with and the held-out ones, every digit in the same share in both."""
+    """The training images and the held-out images. Both have the same share of each digit."""
     return digits_source.split(digits_source.load(), held_out=HELD_OUT)
 
 
@@ -81,7 +81,7 @@ def train_edge(path: Path, known: Digits) -> None:
 
 
 def train_cloud(path: Path, known: Digits) -> None:
-    """Kernel ridge regression on one-hot labels, in closed form."""
+    """Train the cloud model: kernel ridge regression on one-hot labels, in closed form."""
     anchors = flat(known.images)
     kernel = gaussian_kernel(anchors, anchors, GAMMA).astype(np.float64)
     kernel[np.diag_indices_from(kernel)] += RIDGE
@@ -90,7 +90,7 @@ def train_cloud(path: Path, known: Digits) -> None:
 
 
 def measure(files: Files) -> Figures:
-    """Both models and their joint answer on the held-out images, without any network."""
+    """Measure each model, and joint inference, on the held-out images. Uses no network."""
     edge, cloud = EdgeModel(), CloudModel()
     edge.load(str(files.edge_model))
     cloud.load(str(files.cloud_model))
