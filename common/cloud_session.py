@@ -59,7 +59,7 @@ class Reported(msgspec.Struct, frozen=True):
 class CloudSession(Session):
     def __init__(self, *, now: float, timing: Timing) -> None:
         super().__init__(now=now, timing=timing)
-        self.held: dict[TaskKey, wire.Held] = {}  # as the LocalController told it
+        self.held: dict[TaskKey, wire.Held] = {}  # tasks that the LocalController says it holds
         self._desired: dict[TaskKey, Desired] = {}
         self._window: SendWindow[TaskKey, wire.Assign | wire.Withdraw] = SendWindow(WINDOW)
         self._synced: wire.Synced | None = None  # the Synced that was sent

@@ -17,7 +17,7 @@ _TAKES_IT_BACK: Final = sys.version_info >= (3, 13)
 
 
 class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
-    """Like asyncio.TaskGroup, but the group takes back its own cancellation and loses no other."""
+    """Like asyncio.TaskGroup. It takes back its own cancellation, and loses no other one."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()

@@ -149,7 +149,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
     """Handles one connection. A subclass answers in do_GET and do_POST.
 
     A subclass that authenticates its clients sets `is_authenticated` to False, and calls
-    note_authenticated() once a request has been authenticated.
+    note_authenticated() after it has authenticated a request.
     """
 
     is_authenticated = True
@@ -161,7 +161,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
     wbufsize = -1  # sends head and body in one segment
 
     def setup(self) -> None:
-        # For reads before the first request; handle_one_request sets the deadline of a request.
+        # A deadline until the first request; handle_one_request sets the deadline of a request.
         self.request.deadline = Deadline(self._head_timeout_s())
         super().setup()
 

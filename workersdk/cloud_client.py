@@ -39,7 +39,10 @@ REASONS: Final = {
 
 
 class CloudAnswer(msgspec.Struct, frozen=True):
-    """The cloud's answer for one sample. `reason` is HARD; any other reason means no answer."""
+    """The cloud's answer for one sample, or the reason why there is none.
+
+    `reason` is HARD if `answer` is from the cloud. Any other reason says why there is no answer.
+    """
 
     reason: Reason
     is_sent: bool

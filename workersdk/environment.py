@@ -43,7 +43,7 @@ class ReportEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     report_period_s: float = 1.0
     """REPORT_PERIOD_SECONDS: least time between two reports while the state changes"""
     heartbeat_s: float = 10.0
-    """HEARTBEAT_SECONDS: most time between two reports if nothing changes; 0: no limit"""
+    """HEARTBEAT_SECONDS: most time between two reports if nothing changes; 0: no heartbeats"""
 
 
 class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):

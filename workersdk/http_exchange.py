@@ -168,7 +168,7 @@ class _Connection(http.client.HTTPConnection):
         return response, is_kept
 
     def _error(self, failure: Failure, error: Exception) -> ExchangeError:
-        # Only the texts of OSErrors: other errors, such as InvalidURL, quote the path.
+        # Keep only the texts of OSErrors: other errors, such as InvalidURL, quote the path.
         text = str(error) if isinstance(error, OSError) else ""
         detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return ExchangeError(failure, detail, is_sent=self._is_sent)

@@ -36,7 +36,7 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024
 class Output(msgspec.Struct, frozen=True, rename="camel"):
     task_info: Mapping[str, int | float | str]
     counts: Sequence[str]
-    """The names in task_info of totals since this process started. The LC sums them up."""
+    """The names in task_info of totals since this process started."""
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, rename="camel"):

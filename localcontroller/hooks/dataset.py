@@ -1,10 +1,10 @@
 """The Dataset hook: counts the samples of each Dataset on this node, and reports the number.
 
-Started by `app`. The hook checks a Dataset when the GlobalManager assigns it, and then once in each
-period. A check reads only changed content, and only a changed result makes a new report. The
+`app` starts the hook. The hook checks a Dataset when the GlobalManager assigns it, and then once in
+each period. A check reads only changed content, and only a changed result makes a new report. The
 LocalController sends this report as a worker with the Dataset's name. No secret gives the right to
-report as this worker. If a source fails, the report names the problem. Neither a failed
-nor a slow source stops the checks of the other Datasets.
+report as this worker. If a source fails, the report names the problem. Neither a failed nor a slow
+source stops the checks of the other Datasets.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ writes nothing.
 A worker is one pod's part in a task. After a restart the worker has a new process; each process is
 one attempt. A count is a total of one process, so the total of the worker is the sum over its
 processes. Any other number is the value of the newest process. The message says which names are
-counts; a name that was a count once stays a count.
+counts; a name that has been a count stays a count.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """The reason for the status. Only messages of the LocalController itself have a reason."""
     heartbeat_s: float = 0.0
-    """The process promises a message in each such period, seconds; 0: no promise."""
+    """The process promises one message in each period of this length, seconds; 0: no promise."""
     counts: dict[str, int] = {}
     numbers: dict[str, Number] = {}
     details: dict[str, str] = {}

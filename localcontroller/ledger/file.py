@@ -57,7 +57,7 @@ def _sqlite_code(error: BaseException) -> int:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the disk has no space. For a full quota SQLite has IOERR_WRITE instead of FULL."""
+    """Whether the disk has no space. For a full quota SQLite reports IOERR_WRITE, not FULL."""
     code = _sqlite_code(error)
     return code & _SQLITE_PRIMARY == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
 

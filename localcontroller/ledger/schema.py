@@ -1,7 +1,7 @@
 """Finds out which schema a ledger file has, and applies the missing migration steps.
 
-Called each time a ledger is opened. `migrations` is imported only if a step is missing, because
-sqlite-utils takes 5 MiB of memory, and 15 MiB where numpy is installed.
+LedgerFile calls this each time it opens a ledger. `migrations` is imported only if a step is
+missing, because sqlite-utils takes 5 MiB of memory, and 15 MiB where numpy is installed.
 """
 
 import sqlite3

@@ -3,7 +3,7 @@
 The link creates a Conversation for each connection. A Conversation moves frames between the socket,
 the session (the protocol) and the ledger (the durable state). It makes no decision about tasks or
 workers, and acknowledges a frame after its commit. While the ledger cannot commit, the frames wait
-in their order, the commit is tried again, and the GlobalManager waits for the acknowledgement.
+in their order, it tries the commit again, and the GlobalManager waits for the acknowledgement.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class Conversation:
         self._offered = 0  # revision of the newest report that the session got
 
     async def run(self) -> NoReturn:
-        """Run until one side ends it. Raises: SessionEnded, ProtocolError, Unavailable, …"""
+        """Run until a side ends the session. Raises: SessionEnded, ProtocolError, Unavailable, …"""
         try:
             async with TaskGroup() as group:
                 group.create_task(self._receive(), name="link-receive")

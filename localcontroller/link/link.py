@@ -203,7 +203,7 @@ class Link:
         raise AssertionError("unreachable: every loop ends by an exception")
 
     async def _watch_credentials(self) -> NoReturn:
-        """Raises: CredentialReplaced, once the files have changed and can be used."""
+        """Raises: CredentialReplaced, if the files have changed and can be used."""
         unusable = self._presented_digest
         while True:
             await asyncio.sleep(self._credential_check_s)
@@ -220,7 +220,7 @@ class Link:
                 raise CredentialReplaced("the credential of this node was replaced")
 
     async def _watch_files(self) -> NoReturn:
-        """Raises: CredentialLost, once the files are unusable for too long and a restart can help.
+        """Raises: CredentialLost, if the files are unusable for too long and a restart can help.
 
         Without an answer of the GlobalManager the process goes on, because the network may be down.
         Without network a stopped container could not start again, and the workers could not report.

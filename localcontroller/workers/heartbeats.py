@@ -44,7 +44,7 @@ class Heartbeats:
 
     def __init__(self, *, silence_factor: float, now: Callable[[], float]) -> None:
         self.silence_factor = silence_factor
-        self.changed = asyncio.Event()  # a deadline is new, or earlier than before
+        self.changed = asyncio.Event()  # set when a deadline is new, or earlier than before
         self._now = now
         self._deadlines: dict[tuple[Uid, WorkerName], Deadline] = {}
 

@@ -1,8 +1,8 @@
 """Coalesces the messages of each worker and limits how often the ledger commits them.
 
-Used by the worker API. A worker's messages that arrive within COMMIT_INTERVAL_S of its last commit
-wait and share the next commit. So a worker that sends without pause costs as few commits as a
-worker that sends five messages a second. A final state does not wait.
+The worker API uses Intake. A worker's messages that arrive within COMMIT_INTERVAL_S of its last
+commit wait and share the next commit. So a worker that sends without pause costs as few commits as
+a worker that sends five messages a second. A final state does not wait.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ MAX_HEARTBEAT_S: Final = 3600
 MAX_EXACT: Final = 2**53  # larger whole numbers lose digits in JSON
 
 Name = Annotated[str, msgspec.Meta(max_length=253)]
-CountName = Annotated[str, msgspec.Meta(max_length=63)]  # short: MAX_REPORT_BYTES omits totals
+CountName = Annotated[str, msgspec.Meta(max_length=63)]  # short: MAX_REPORT_BYTES excludes totals
 Exact = Annotated[int, msgspec.Meta(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 

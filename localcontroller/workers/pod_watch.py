@@ -1,8 +1,9 @@
 """Watches the pods of this node, if a cluster API or KubeEdge's MetaServer is configured.
 
-Started by `app`. It reports a worker whose pod ended without a last message of the worker. Only a
-pod's state is evidence. An API that cannot be reached, or lists no pod at all, proves nothing about
-any worker. The watch uses plain HTTP: the Kubernetes client would triple this process's memory.
+`app` starts the watch. The watch reports a worker whose pod ended without a last message of the
+worker. Only a pod's state is evidence. An API that cannot be reached, or lists no pod at all,
+proves nothing about any worker. The watch uses plain HTTP: the Kubernetes client would triple this
+process's memory.
 
 A pod counts for a worker only if it is on this node, in the namespace of the worker's job, and its
 controller belongs to the job. The messages that a worker sends with its secret count more than any

@@ -1,7 +1,7 @@
 """Decides the state of a worker from its pod. Pure.
 
-Used by `pod_watch`. A pod counts for a worker only if the pod's controller belongs to the worker's
-job; `pod_watch` checks the pod's namespace and node.
+`pod_watch` calls this module. A pod counts for a worker only if the pod's controller belongs to the
+worker's job; `pod_watch` checks the pod's namespace and node.
 """
 
 from typing import Final, NamedTuple

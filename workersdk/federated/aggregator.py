@@ -1,4 +1,4 @@
-"""Decides for the aggregator, from the rounds (which know who takes part), the store and the clock.
+"""Makes the decisions of the aggregator, from the rounds, the store and the clock.
 
 The HTTP handlers call the Aggregator from many threads, and the loop of AggregationServer calls it,
 too. A refusal raises Refused, with the HTTP status and a text for the participant. A refusal never

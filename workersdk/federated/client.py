@@ -46,7 +46,7 @@ REQUEST_TIMEOUT_S: Final = 60.0  # for one piece; the aggregator has the same li
 BEAT_TIMEOUT_S: Final = 10.0
 LEAVE_TIMEOUT_S: Final = 2.0  # Kubernetes gives a stopped pod 30 s in all
 WAIT_S: Final = 20.0  # for the next round, in one request
-MAX_RESENDS: Final = 3  # of a transfer that is damaged several times in a row
+MAX_RESENDS: Final = 3  # tries in a row to send a damaged transfer again
 MAX_REJOINS: Final = 3  # for one request, to one process of the aggregator
 
 

@@ -163,7 +163,7 @@ class RoundStore:
             self._check_whole(part, commit.checksum)  # not in the lock, because it takes long
         with self._lock:
             if self._has(round_, name, commit.checksum):
-                return  # a repeated request was faster
+                return  # a repeated request has completed this update
             self._require(round_, name)
             self._updates().mkdir(exist_ok=True)
             record, update = self._files(name, "commit", "update")
@@ -235,7 +235,7 @@ class RoundStore:
         self._start_round(next_, is_last=is_last, recipients=recipients)
 
     def _combined(self, aggregation: Aggregation, slice_: Slice) -> tuple[Vector, Vector]:
-        with np.errstate(over="ignore", invalid="ignore"):  # the check below finds them
+        with np.errstate(over="ignore", invalid="ignore"):  # a check below raises NotFinite
             combined, kept = aggregation.combine(slice_)
         if combined.shape != slice_.model.shape:
             raise AggregationError(aggregation.name, "gave what is no model")
