@@ -57,7 +57,7 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Start a local cluster with edgeai in it, unless it runs; prints its kubeconfig's path."""
+    """Start a local cluster with edgeai in it, unless it runs. Print its kubeconfig's path."""
     running = environment.find(state_dir)
     if running is None:
         number = len(environment.EDGES) if edges is None else edges
@@ -127,7 +127,7 @@ def demo_joint_inference(
         bool, typer.Option(help="leave everything running, and say how to look at it")
     ] = False,
 ) -> None:
-    """A small model at the edge, a large one in the cloud for the hard samples."""
+    """Run a small model at the edge, and a large model in the cloud for the hard samples."""
     with _needs_extra():
         # Import scikit-learn late, because it loads more slowly than all the rest of the command.
         from edgeai.demo import joint_inference
@@ -136,7 +136,7 @@ def demo_joint_inference(
 
 @demo.command("federated-learning")
 def demo_federated_learning() -> None:
-    """Three edges learn one model together; one is killed, one is cut off on the way."""
+    """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
     with _needs_extra():
         from edgeai.demo import federated_learning
     raise typer.Exit(federated_learning.run(Console()))

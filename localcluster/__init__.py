@@ -41,5 +41,5 @@ The cluster differs from Kubernetes on purpose:
   another cluster has created this version.
 - Each page of a list shows its objects as they are when the page is read. A watch from the list's
   resource version delivers every change since the first page.
-- Writes survive a crash of the process; a power cut may lose the last ones.
+- Writes survive a crash of the process; a power cut may lose the last writes.
 """

@@ -88,7 +88,7 @@ class GarbageCollector:
 
     def _enqueue_removed(self, change: Change) -> None:
         metadata = change.object["metadata"]
-        self._enqueue(metadata["uid"])  # its dependents must be examined
+        self._enqueue(metadata["uid"])  # the object's dependents must be examined
         for owner in metadata.get("ownerReferences") or []:
             self._enqueue(owner["uid"])
         if namespace := self._terminating(NAMESPACES, metadata.get("namespace", "")):

@@ -21,7 +21,7 @@ log = get_logger(__name__)
 CLOUD_LABEL = "node-role.kubernetes.io/cloud"
 EDGE_LABEL = "node-role.kubernetes.io/edge"
 
-_Key = tuple[str, str]  # namespace, name
+_Key = tuple[str, str]  # namespace and name of an object
 
 
 def choose_node(pod: Object, nodes: Sequence[Object]) -> str | None:

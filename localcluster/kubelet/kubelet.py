@@ -27,7 +27,7 @@ from localcluster.objects.store import Change, Store
 
 log = get_logger(__name__)
 
-_Key = tuple[str, str]  # namespace, name
+_Key = tuple[str, str]  # namespace and name of an object
 
 
 class Kubelet:

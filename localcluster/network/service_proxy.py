@@ -31,7 +31,7 @@ CONNECT_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 30.0
 LISTEN_RETRY_S = 2.0
 
-_Key = tuple[str, str]  # namespace, name
+_Key = tuple[str, str]  # namespace and name of an object
 _Address = tuple[str, int]
 
 
