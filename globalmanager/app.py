@@ -239,7 +239,7 @@ def client_settings(settings: Settings) -> ClientSettings:
 
 
 def lease_timing(settings: Settings) -> LeaseTiming:
-    """Raises: SettingsError"""
+    """The times of the election, from the settings. Raises: SettingsError"""
     try:
         return LeaseTiming(
             duration_s=settings.lease_duration_s,

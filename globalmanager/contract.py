@@ -45,8 +45,8 @@ class ResourceType(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of a collection (when `name` is empty), of an object, or
-        of a subresource.
+        """The URL path of a collection (when `name` is empty), of an object, or of a
+        subresource.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
@@ -226,8 +226,8 @@ class PatchStatus(msgspec.Struct, frozen=True):
 
 
 class Adopt(msgspec.Struct, frozen=True):
-    """Make the job the controller of a scaler, so that Kubernetes deletes the scaler
-    with the job.
+    """Make the job the controller of a scaler, so that Kubernetes deletes the scaler with the
+    job.
     """
 
     ref: ObjectRef
@@ -347,14 +347,14 @@ class UpdateRule(enum.Enum):
     REPLACE = "replace"
     """The plan replaces the child in place. The plan does so also after somebody else's change."""
     RECREATE = "recreate"
-    """The plan deletes the child. A later plan creates the child again when the old
-    child is gone.
+    """The plan deletes the child. A later plan creates the child again when the old child is
+    gone.
     """
     KEEP = "keep"
     """The plan never touches a child that exists."""
     REFUSE = "refuse"
-    """The plan never touches the child. The status tells the user that the change
-    is not possible.
+    """The plan never touches the child. The status tells the user that the change is not
+    possible.
     """
 
 
@@ -425,8 +425,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return self.resources[0].kind
 
     def decode(self, type_: ResourceType, object_: Object) -> Job:
-        """The job with its decoded spec. When the spec is wrong, `invalid` has
-        the fault instead.
+        """The job with its decoded spec. When the spec is wrong, `invalid` has the fault
+        instead.
         """
         try:
             return Job(type=type_, object=object_, spec=self.read(object_))

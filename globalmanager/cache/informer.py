@@ -67,8 +67,8 @@ class _Versioned(msgspec.Struct, rename="camel"):
 
 
 class _Bookmark(msgspec.Struct):
-    """The object of a BOOKMARK event. It has the version that the watch has reached,
-    and no name.
+    """The object of a BOOKMARK event. It has the version that the watch has reached, and no
+    name.
     """
 
     metadata: _Versioned
@@ -109,9 +109,9 @@ class Informer:
         self._backoff = Backoff(
             base_s=self._settings.backoff_base_s, max_s=self._settings.backoff_max_s
         )
-        self._resource_version = ""  # where the next watch starts; "" demands a list
-        self._newest_listed = 0  # shows whether the server's history went back
-        self._heard_at = -math.inf  # last answer or event of the API
+        self._resource_version = ""  # where the next watch starts; "" means: list first
+        self._newest_listed = 0  # a smaller version shows that history went back
+        self._heard_at = -math.inf  # time of the last answer or event of the API
         self._answer_due_at = -math.inf  # silence after this moment means that contact is lost
         self._lost_at: float | None = None  # None while there is contact
         self._denied_at: float | None = None  # the time since which the server denies the type
@@ -122,8 +122,8 @@ class Informer:
 
     @property
     def settled(self) -> bool:
-        """Whether the store is complete: a list has filled the store, or the server
-        lacks the type.
+        """Whether the store is complete: a list has filled the store, or the server lacks the
+        type.
         """
         return self.synced or self.absent
 
@@ -199,7 +199,7 @@ class Informer:
     async def _watch(self) -> bool:
         """Watch once, until the server ends the watch.
 
-        Returns: whether the watch lasted long enough that the next one may begin at once
+        Returns: True when the watch was long enough, so that the next watch may begin at once
         """
         timeout_s = max(1, round(self._settings.watch_s * random.uniform(_WATCH_SPREAD, 1)))
         self._answer_due_at = _now()

@@ -53,7 +53,9 @@ def by_uid(object_: Object) -> Iterable[str]:
 
 
 def controller_key(namespace: str, uid: str) -> str:
-    """Key of index "controller". An owner reference is valid only within its own namespace."""
+    """The key of a controller in index "controller". An owner reference is valid only within its
+    own namespace.
+    """
     return f"{namespace}/{uid}"
 
 

@@ -1,1 +1,1 @@
-"""Runs every kind: informers observe, a keyed queue orders, the loop plans and applies."""
+"""Runs every kind. Informers observe, a queue orders the keys, and the loop plans and applies."""

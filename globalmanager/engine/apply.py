@@ -53,7 +53,7 @@ _REMEDIES: Final = {
 
 
 class NameConflict(EdgeAIError):
-    """An object with the name of the child to create exists and belongs to another owner."""
+    """An object of another owner has the name of the child to create."""
 
     def __init__(self, ref: ObjectRef, owner: str) -> None:
         self.ref, self.owner = ref, owner
@@ -63,7 +63,7 @@ class NameConflict(EdgeAIError):
 
 
 class StillTerminating(EdgeAIError):
-    """An earlier child with the name of the child to create is still being deleted."""
+    """An earlier child with the same name is still being deleted."""
 
     def __init__(self, ref: ObjectRef) -> None:
         super().__init__(f"an earlier {ref} is still being deleted")
@@ -201,7 +201,7 @@ class Applier:
     async def _require_own(self, observed: Observed, ref: ObjectRef) -> None:
         """Check that the existing object `ref` is the job's own child.
 
-        An earlier request may have created the child although its answer was lost.
+        An earlier request may have created the child, and its answer may have been lost.
 
         Raises: NameConflict, StillTerminating
         """

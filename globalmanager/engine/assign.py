@@ -67,7 +67,8 @@ class Assigner:
         pause_at = loop.time() + _SLICE_S
         try:
             while True:
-                ref = await self._queue.get()  # lets other tasks run only when the queue is empty
+                # `get` lets other tasks run only when the queue is empty
+                ref = await self._queue.get()
                 self._assign(ref)
                 self._queue.done(ref)
                 self._check_initially_assigned()

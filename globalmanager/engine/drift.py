@@ -41,7 +41,7 @@ class _Corrections(msgspec.Struct):
     restores: int = 0
     """How often in a row the engine has restored the child."""
     restored_at: float = 0.0
-    """Time of the last restore, seconds of the clock."""
+    """Time of the last restore, in seconds of the clock."""
 
 
 class Drift:
@@ -53,7 +53,8 @@ class Drift:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._children: OrderedDict[str, _Corrections] = OrderedDict()  # by uid, the newest last
+        # child's uid -> corrections, newest last
+        self._children: OrderedDict[str, _Corrections] = OrderedDict()
 
     def wait_s(self, desired: Object, existing: Object) -> float | None:
         """Seconds until the engine may replace `existing` by `desired`; 0 for now. None means

@@ -101,7 +101,10 @@ class Recorder:
             self._on_drop()
 
     async def _write(self, ref: ObjectRef, pending: _PendingEvent) -> int:
-        """Create the Event, or raise its count. Returns: the count that the API has now"""
+        """Create the Event, or raise the count of the existing Event.
+
+        Returns: the count that the API has now
+        """
         known = self._counts.get(ref)
         if known is None:
             try:

@@ -141,8 +141,8 @@ class Observer:
         return self._all_of(ref.type).get(ref)
 
     def references(self, ref: ObjectRef) -> frozenset[ObjectRef]:
-        """The objects that the job referred to at its last `observe`. Some of them
-        may not exist.
+        """The objects that the job referred to at its last `observe`. Some of them may not
+        exist.
         """
         return self._references.targets(ref)
 

@@ -78,8 +78,8 @@ class Owners:
             raise
 
     def check(self, observed: Observed) -> None:
-        """Raises: Conflict when the job is no longer confirmed; the caller must plan
-        the job again
+        """Raises: Conflict when the job is no longer confirmed; the caller must plan the job
+        again
         """
         if observed.uid not in self._confirmed:
             raise _changed_meanwhile(observed, "it or one of its children was deleted meanwhile")

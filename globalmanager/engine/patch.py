@@ -1,5 +1,5 @@
-"""JSON merge patches (RFC 7386) of plain dicts. status uses the patches to write
-.status of jobs.
+"""JSON merge patches (RFC 7386) of plain dicts. status uses the patches to write .status of
+jobs.
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ def diff(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, A
 
 
 def merged(observed: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`observed` with the merge patch applied. The result shares its unchanged parts with
-    `observed`, which itself stays unchanged.
+    """The result of applying the merge patch to `observed`. The result shares its unchanged parts
+    with `observed`. `observed` itself stays unchanged.
     """
     result = dict(observed)
     for field, value in patch.items():

@@ -27,11 +27,11 @@ KEY_BYTES: Final = 32
 async def get_root_key(
     client: KubeClient, *, namespace: str, on_problem: ProblemListener = ignore
 ) -> bytes:
-    """The 32 bytes of the root key. Waits until the Kubernetes API answers.
+    """Get or create the root key, 32 bytes. The function waits until the Kubernetes API answers.
 
     The first GlobalManager of a cluster creates the key from random bytes.
 
-    Args: on_problem: called with the problem while the API is unavailable or refuses
+    Args: on_problem: called with the problem while the API is unavailable or refuses the request
     Raises: SettingsError when the Secret does not hold a root key
     """
     ref = ObjectRef(SECRETS, namespace, SECRET_NAME)

@@ -16,7 +16,7 @@ import msgspec
 from common.ids import NodeName
 
 MAX_ENCODED_BYTES: Final = 1_000_000
-"""The API server accepts objects up to 1 MiB. The text of some 60,000 claims fits."""
+"""Limit of the text. The API server accepts objects up to 1 MiB. About 60,000 claims fit."""
 _NEARLY_FULL: Final = 0.8  # fraction of the limit; `encode` leaves out claims in steps of a tenth
 _MAX_DECODED_BYTES: Final = 16 * 1024 * 1024
 _FINGERPRINT_CHARS: Final = 12
@@ -37,7 +37,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     """`fingerprint` of the node's ledger. Different ledgers show that two LocalControllers use one
     name."""
     clashes: int = 0
-    """How often this replica saw two LocalControllers use the node's name. Each time causes an
+    """How often this replica saw two LocalControllers use the node's name. Each increase causes an
     Event."""
 
 

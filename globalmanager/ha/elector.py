@@ -47,7 +47,7 @@ class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float = 15.0
     """Time without a renewal of the Lease after which another replica may lead."""
     renew_deadline_s: float = 10.0
-    """Time after its last renewal for which the leader may write."""
+    """The leader may write for this time after its last renewal of the Lease."""
     retry_s: float = 1.5
     """Pause between two renewals of the Lease by the leader, or between two reads by another
     replica."""
@@ -131,8 +131,8 @@ class Elector:
         """Why the last read or renewal of the Lease failed; "" when it succeeded."""
 
     def subscribe(self, listener: LeadershipListener) -> None:
-        """Call `listener` when this replica begins to lead (True) and when the
-        reign ends (False).
+        """Call `listener` when this replica begins to lead (True) and when the reign ends
+        (False).
         """
         self._listeners.append(listener)
 
@@ -141,8 +141,8 @@ class Elector:
         return str(self._seen.get("holderIdentity") or _NOBODY)
 
     def look_soon(self, spec: Object) -> None:
-        """Read the Lease at once when `spec` has a new holder or epoch. A
-        watch delivered `spec`.
+        """Read the Lease at once when `spec` has a new holder or epoch. A watch delivered
+        `spec`.
         """
         watched = (spec.get("holderIdentity") or _NOBODY, _epoch_of(spec))
         if watched != (self.holder, self.epoch):

@@ -61,7 +61,7 @@ class Fence:
 
     @asynccontextmanager
     async def passage(self) -> AsyncIterator[None]:
-        """The context of one write. The write is cancelled when the fence closes.
+        """The context of one write. The fence cancels the write when the fence closes.
 
         Raises: Shut
         """

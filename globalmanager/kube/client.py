@@ -102,8 +102,8 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeClient:
-    """A client that many tasks may use at the same time. Call `close`, or use it
-    with `async with`.
+    """A client that many tasks may use at the same time. Call `close`, or use it with `async
+    with`.
     """
 
     def __init__(
@@ -267,8 +267,8 @@ class KubeClient:
     async def merge_patch(
         self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """Send a JSON merge patch. The server checks metadata.resourceVersion if the
-        patch has it.
+        """Send a JSON merge patch. The server checks metadata.resourceVersion if the patch has
+        it.
         """
         request = _request("patch", "PATCH", ref, body=patch, subresource=subresource)
         return await self._object(msgspec.structs.replace(request, content_type=MERGE_PATCH))

@@ -102,8 +102,8 @@ def decode(document: bytes) -> Object:
 
 
 def read(document: bytes) -> Object | Unreadable:
-    """An object of a list or a watch, or Unreadable. The metadata of an object have
-    the right form.
+    """An object of a list or a watch, or Unreadable. The metadata of an object have the right
+    form.
     """
     try:
         object_ = decode(document)
@@ -211,8 +211,8 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 
 
 class _Page(msgspec.Struct):
-    """A page with undecoded items. It decodes twenty times as fast as a page
-    with decoded objects.
+    """A page with undecoded items. It decodes twenty times as fast as a page with decoded
+    objects.
     """
 
     items: list[msgspec.Raw] | None = None
@@ -231,8 +231,8 @@ _event_decoder: Final = msgspec.json.Decoder(_Event)
 
 
 def read_page(body: bytes) -> Page:
-    """A page of a list. The JSON library must be able to skip over every
-    item. Raises: NotReadable
+    """A page of a list. The JSON library must be able to skip over every item. Raises:
+    NotReadable
     """
     try:
         page = _page_decoder.decode(body)

@@ -104,8 +104,8 @@ class Transport:
 
     @asynccontextmanager
     async def _until_replaced(self) -> AsyncIterator[None]:
-        """Ends the `with` body when `take_over` replaces the
-        connections. Raises: ConnectionError
+        """Ends the `with` body when `take_over` replaces the connections. Raises:
+        ConnectionError
         """
         end = asyncio.timeout(None)
         try:

@@ -14,7 +14,7 @@ from globalmanager.rest.routes import Route
 
 log = get_logger(__name__)
 
-MAX_LINE_BYTES: Final = 4096  # request line; the longest path has three names of 253
+MAX_LINE_BYTES: Final = 4096  # request line; the longest path has three names of 253 bytes
 MAX_FIELD_BYTES: Final = 8190  # one header
 MAX_HEADERS: Final = 64
 KEEPALIVE_S: Final = 30.0

@@ -161,8 +161,8 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
 
 
 def is_adopted(observed: Observed, scaler: Object) -> bool:
-    """Whether the job is the scaler's controller. An earlier job of the same name
-    does not count.
+    """Whether the job is the scaler's controller. An earlier job of the same name does not
+    count.
     """
     return observed.uid in _controllers(scaler)
 

@@ -22,8 +22,8 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Finding, Truth
 
 MAX_FINISHED: Final = 2000
-"""Further names in .status.finished are ignored, because a user can write anything
-into a status.
+"""Further names in .status.finished are ignored, because a user can write anything into a
+status.
 """
 
 

@@ -23,7 +23,7 @@ _MAX_SHOWN_CHARS: Final = 80
 
 
 def parse(value: Any, type_: type[S], path: str = "spec") -> S:
-    """`value` as `type_`; unknown fields are ignored.
+    """Convert `value` to `type_`. Unknown fields are ignored.
 
     Raises: InvalidSpec for the first wrong field
     """
@@ -34,7 +34,7 @@ def parse(value: Any, type_: type[S], path: str = "spec") -> S:
 
 
 def parse_spec(object_: Object, type_: type[S]) -> S:
-    """The object's .spec as `type_`. Raises: InvalidSpec"""
+    """The object's .spec, converted to `type_`. Raises: InvalidSpec"""
     return parse(object_.get("spec"), type_)
 
 

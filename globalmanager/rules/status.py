@@ -121,8 +121,8 @@ def accepted(note: str = "") -> Finding:
 
 
 def rejected(error: InvalidSpec) -> Finding:
-    """Condition Accepted for a wrong spec. The message names the field, the fault
-    and the remedy.
+    """Condition Accepted for a wrong spec. The message names the field, the fault and the
+    remedy.
     """
     message = f"{error}. What runs already is left as it is."
     return Finding(ACCEPTED, Truth.FALSE, "InvalidSpec", message)
@@ -142,7 +142,7 @@ def updated_conditions(
 
     A finding of a known type replaces the condition in its place. A finding of a new type is
     appended. A condition without a finding stays unchanged. When the list is longer than
-    MAX_CONDITIONS, the oldest conditions without a finding are removed first.
+    MAX_CONDITIONS, the first conditions without a finding are removed.
     """
     found = {finding.type: _condition(observed, finding, now) for finding in findings}
     listed = of(observed).get("conditions")

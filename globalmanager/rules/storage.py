@@ -31,8 +31,8 @@ _DOWNLOADS_VOLUME: Final = "edgeai-downloads"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Data that a worker needs. `env` names the variable that tells the worker where
-    the data is.
+    """Data that a worker needs. `env` names the variable that tells the worker where the data
+    is.
     """
 
     env: str

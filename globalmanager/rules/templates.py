@@ -89,8 +89,8 @@ class _Metadata(msgspec.Struct):
 
 
 class TemplateShape(msgspec.Struct):
-    """The fields of a pod template that `pods.build` uses. The API server checks
-    all other fields.
+    """The fields of a pod template that `pods.build` uses. The API server checks all other
+    fields.
     """
 
     spec: PodSpecShape

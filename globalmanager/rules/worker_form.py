@@ -114,8 +114,8 @@ def _check_worker_spec(worker_spec: WorkerSpec, path: str) -> None:
 
 
 def fixed_node(form: WorkerForm) -> str:
-    """The node that the user names; "" when Kubernetes chooses a node. `check`
-    has accepted `form`.
+    """The node that the user names; "" when Kubernetes chooses a node. `check` has accepted
+    `form`.
     """
     if form.node_name or form.template is None:
         return form.node_name
@@ -140,8 +140,8 @@ def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
 
 
 def build(observed: Observed, worker: WorkerPod) -> Object:
-    """The pod template of a worker. `check` has accepted the form, and the settings
-    have its image.
+    """The pod template of a worker. `check` has accepted the form, and the settings have its
+    image.
     """
     return pods.build(
         observed,

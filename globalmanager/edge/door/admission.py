@@ -40,8 +40,8 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     busy_retry_s: float = 10.0
     """Mean of the Retry-After header in seconds, for a connection over these limits."""
     cold_retry_s: float = 5.0
-    """Mean of the Retry-After header in seconds, until this replica knows what the
-    nodes must hold.
+    """Mean of the Retry-After header in seconds, until this replica knows what the nodes must
+    hold.
     """
 
 

@@ -24,8 +24,8 @@ from globalmanager.settings import Settings
 
 
 class DoorConfiguration:
-    """The checked settings of the edge port. Raises: SettingsError that names the flag
-    or the file
+    """The checked settings of the edge port. Raises: SettingsError that names the flag or the
+    file
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -87,7 +87,7 @@ def tls_files(settings: Settings) -> TlsFiles | None:
 
 
 def service_account(text: str) -> ServiceAccount:
-    """Raises: SettingsError"""
+    """The ServiceAccount in a setting like "namespace/name". Raises: SettingsError"""
     namespace, _, name = text.partition("/")
     if not (is_subdomain(namespace) and is_subdomain(name)):
         raise _wrong("edge_service_account", f"{text!r} is no NAMESPACE/NAME")

@@ -29,7 +29,7 @@ class EdgeConnection(ServerConnection):
 
     def __init__(self, *args: Any, everyone: "set[EdgeConnection]", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.place: LobbyPlace | None = None  # place in the lobby
+        self.place: LobbyPlace | None = None  # the connection's place in the lobby
         self.node: NodeName | None = None  # the node, when the node is authenticated
         self.admitted_by: Handshake | None = None  # the handshake that authenticated the node
         self._everyone = everyone
@@ -59,7 +59,7 @@ class EdgeConnection(ServerConnection):
             self.transport.abort()
 
     def _speaks_early(self, data: bytes) -> bool:
-        """Whether the peer sent bytes after its request, or a request that is too long."""
+        """Whether the peer sent bytes after its request, or sent a request that is too long."""
         self._head += data
         if len(self._head) > MAX_HEAD_BYTES:
             return True

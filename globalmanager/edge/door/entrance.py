@@ -123,7 +123,7 @@ class Entrance(asyncio.Protocol):
         self._gate = gate
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's has no such base class
+        transport = cast(asyncio.Transport, transport)  # uvloop's class has no such base class
         peer = transport.get_extra_info("peername")
         place = self._lobby.enter(str(peer[0]) if peer else "")
         if place is None:

@@ -43,7 +43,8 @@ HEALTH_PATH: Final = "/healthz"
 # TCP ends a connection when the peer acknowledges no data for this time
 USER_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 5.0
-QUEUED_MESSAGES: Final = 4  # received messages that the session has not taken; more slow TCP down
+# Received messages that wait for the session. At this number TCP makes the peer send slower.
+QUEUED_MESSAGES: Final = 4
 
 
 class EdgeServer:
@@ -132,8 +133,8 @@ class EdgeServer:
         log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
 
     async def stop(self) -> None:
-        """Close all sessions with GOING_AWAY. Abort the connection of a peer that
-        does not answer.
+        """Close all sessions with GOING_AWAY. Abort the connection of a peer that does not
+        answer.
         """
         if self._server is None:
             return

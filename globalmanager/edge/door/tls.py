@@ -52,7 +52,9 @@ class ServerTls:
         self._use(server_context(files))
 
     def context(self) -> ssl.SSLContext:
-        """The SSL context for one handshake. All handshakes share it until the files change."""
+        """The SSL context for one handshake. All handshakes share the context until the files
+        change.
+        """
         self._reload_if_changed()
         return self._context
 
@@ -97,7 +99,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _ask_for_certificates(context: ssl.SSLContext, bundle: Path) -> None:
-    """Raises: SettingsError"""
+    """Make the context ask clients for their certificates. Raises: SettingsError"""
     try:
         context.load_verify_locations(bundle)
     except (OSError, ValueError) as error:

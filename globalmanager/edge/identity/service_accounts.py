@@ -60,7 +60,7 @@ class ServiceAccount(msgspec.Struct, frozen=True):
 
 
 class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for the questions to the cluster, and for the memory of its answers."""
+    """Limits for the questions to the cluster, and for the number of remembered answers."""
 
     per_s: float = 50.0
     """Checks of unknown tokens per second. The check of a good token takes two requests, the check
@@ -78,8 +78,8 @@ class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the authenticator remembers a bad token. A LocalController waits longer
     than this before it connects with a new token."""
     away_s: float = 1.0
-    """Seconds for which the authenticator remembers that the cluster gave no answer
-    about a token.
+    """Seconds for which the authenticator remembers that the cluster gave no answer about a
+    token.
     """
     remembered: int = 20_000
     """Largest number of remembered tokens."""
@@ -159,7 +159,7 @@ class ServiceAccountAuthenticator:
         return token
 
     async def _verdict_on(self, digest: bytes, token: str) -> Verdict:
-        """The remembered verdict on a token, or a new one from the cluster.
+        """The remembered verdict on a token, or a new verdict from the cluster.
 
         Handshakes with the same token wait for the same answer.
         """
@@ -171,7 +171,10 @@ class ServiceAccountAuthenticator:
         return verdict
 
     async def _ask_and_remember(self, digest: bytes, token: str) -> Verdict:
-        """Raises: Overloaded when there are too many unknown tokens"""
+        """Ask the cluster about a token and remember the verdict.
+
+        Raises: Overloaded when there are too many unknown tokens
+        """
         self._new_tokens.reserve(self._now())
         done = self._under_way[digest] = asyncio.Event()
         try:

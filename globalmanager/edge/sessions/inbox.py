@@ -156,10 +156,10 @@ class Inbox:
         self._active: dict[WorkerKey, Entry] = {}  # a writer works on these reports
         # keys in _ready, and keys that wait for their backoff
         self._scheduled: set[WorkerKey] = set()
-        self._ready: asyncio.Queue[WorkerKey] = asyncio.Queue()  # bounded by _waiting
+        self._ready: asyncio.Queue[WorkerKey] = asyncio.Queue()  # _waiting limits its length
         self._backoffs: dict[WorkerKey, Backoff] = {}
         self._reports_of: Counter[NodeName] = Counter()
-        self._reports = 0  # sum of _reports_of
+        self._reports = 0  # the sum of the counts in _reports_of
         self._size_bytes = 0
         self._paused: dict[Sender, None] = {}  # senders that wait for room, the longest wait first
         self._warned_at: dict[NodeName, float] = {}

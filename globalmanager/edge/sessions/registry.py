@@ -51,7 +51,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replacements:
-    """Remembers when sessions of each node were last replaced, to find nodes that flap."""
+    """Remembers when the sessions of each node were replaced, in order to find nodes that flap."""
 
     def __init__(self) -> None:
         self._at: dict[NodeName, deque[float]] = {}
@@ -123,7 +123,7 @@ class Sessions:
         self._utcnow = utcnow
         self._opening: dict[NodeName, SessionDriver] = {}  # sessions that wait for the Hello
         self._open: dict[NodeName, SessionDriver] = {}
-        self._problems: dict[NodeName, str] = {}  # node without a session -> why the last one ended
+        self._problems: dict[NodeName, str] = {}  # node -> why its last session ended
         self._replacements = Replacements()
         self._duplicates = DuplicateNodes()
         self._last_id = 0
@@ -135,8 +135,8 @@ class Sessions:
         return (self._info(session) for session in self._open.values())
 
     def problem(self, node: NodeName) -> str:
-        """Why the last connection of `node` ended. "" while the node has a session
-        at this replica.
+        """Why the last connection of `node` ended. "" while the node has a session at this
+        replica.
         """
         return self._problems.get(node, "")
 

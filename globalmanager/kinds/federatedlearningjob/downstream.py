@@ -69,8 +69,8 @@ def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
 
 
 def _of_pods(observed: Observed, node: str) -> dict[int, str]:
-    """Index -> "" of each trainer whose pod is on the node, for a job whose spec
-    is not accepted.
+    """Index -> "" of each trainer whose pod is on the node, for a job whose spec is not
+    accepted.
     """
     there = (pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node)
     indices = (index_of(observed.ref.name, TRAIN, name) for name in there)

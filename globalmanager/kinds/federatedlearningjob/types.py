@@ -199,8 +199,8 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 
 def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Missing, ...]:
-    """What the job waits for: missing objects and images. When none is missing:
-    Secrets that clash.
+    """What the job waits for: missing objects and images. When none is missing: Secrets that
+    clash.
     """
     found = tuple(entry for entry in _missing(observed, spec) if entry is not None)
     return found or tuple(_clashing_keys(observed, spec))

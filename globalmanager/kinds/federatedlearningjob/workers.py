@@ -41,8 +41,8 @@ def trainer_name(job: str, index: int) -> WorkerName:
 
 
 def trainer_role(index: int) -> str:
-    """The role from which edgeai derives a trainer's secret. Each trainer has a secret
-    of its own.
+    """The role from which edgeai derives a trainer's secret. Each trainer has a secret of its
+    own.
     """
     return f"{TRAIN}-{index}"
 

@@ -1,5 +1,5 @@
-"""JointInferenceService: a small model on the edge sends hard samples to a big model
-in the cloud.
+"""JointInferenceService: a small model on the edge sends hard samples to a big model in the
+cloud.
 """
 
 from globalmanager.contract import (

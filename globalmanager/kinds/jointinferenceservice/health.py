@@ -67,8 +67,8 @@ def _at_fault(faulty: Mapping[str, PodFault], prefix: str = "") -> str:
 
 
 def numbers(observed: Observed) -> dict[str, Any]:
-    """The numbers of .status: pods counted from the observed pods, samples from
-    the edges' reports.
+    """The numbers of .status: pods counted from the observed pods, samples from the edges'
+    reports.
     """
     return {
         "active": sum(faults.is_active(pod) for pod in observed.pods),

@@ -48,8 +48,8 @@ def _conclude(
     findings: tuple[Finding, Finding],
     stages: Stages = (),
 ) -> Plan:
-    """The plan with the computed status. `findings` are the conditions
-    Accepted and ResolvedRefs.
+    """The plan with the computed status. `findings` are the conditions Accepted and
+    ResolvedRefs.
     """
     running, phase = _refused(observed, *_running(observed, findings))
     return lifecycle.conclude(

@@ -1,5 +1,5 @@
-"""Sums over all edge workers. `upstream` calls this module for each report, `health`
-for each plan.
+"""Sums over all edge workers. `upstream` calls this module for each report, `health` for each
+plan.
 """
 
 from collections.abc import Mapping

@@ -62,8 +62,8 @@ def hints(spec: JointInferenceServiceSpec) -> str:
 
 
 def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
-    """The children in the order of creation: the Service before the workers that
-    call the Service.
+    """The children in the order of creation: the Service before the workers that call the
+    Service.
     """
     name = observed.ref.name
     service = children.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, ports={"tcp": PORT})

@@ -23,8 +23,8 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TrainedBy(msgspec.Struct, frozen=True, rename="camel"):
-    """The job that wrote the metrics. When several jobs make one Model, only the
-    newest job writes.
+    """The job that wrote the metrics. When several jobs make one Model, only the newest job
+    writes.
     """
 
     name: str
