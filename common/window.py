@@ -61,8 +61,15 @@ class SendWindow(Generic[K, V]):
 
     def take(self) -> list[tuple[int, V]]:
         """Take the values that may be sent now, as (seq, value)."""
-        ready = [key for key in self._waiting if len(self._in_flight.get(key, ())) < self._per_key]
-        return [self._send(key) for key in ready[: self._size - len(self._unacknowledged)]]
+        first = [key for key in self._waiting if key not in self._in_flight]
+        further = [
+            key for key in self._waiting if 0 < len(self._in_flight.get(key, ())) < self._per_key
+        ]
+        room = self._size - len(self._unacknowledged)
+        # Half of the window is only for first values: keys whose values are never acknowledged
+        # must not keep out the other keys.
+        room_for_further = room - len(first) - self._size // 2
+        return [self._send(key) for key in first[:room] + further[: max(0, room_for_further)]]
 
     def _send(self, key: K) -> tuple[int, V]:
         value = self._waiting.pop(key)

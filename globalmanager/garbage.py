@@ -19,7 +19,7 @@ _WINDOW_S: Final = 1.0
 async def collect_when_quiet(
     *,
     every_s: float = 60.0,
-    latest_s: float = 600.0,
+    latest_s: float = 120.0,
     quiet_share: float = 0.1,
     cpu_s: Callable[[], float] = time.process_time,
 ) -> None:

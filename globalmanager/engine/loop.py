@@ -153,6 +153,9 @@ class Engine:
         self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
         """Records Events about job resources and nodes."""
         reports = client.on_share(Share.REPORTS)
+        # A plan's status write locks the job's status. If it waited for a slot of the plans, the
+        # edges' reports about the job would wait, too.
+        leading_status = reports if fence is None else reports.guarded(fence)
         self.status_writer = StatusWriter(reports, self._informers.all_of)
         """Writes .status by merge patch to exactly one uid. On any replica, it writes the reports
         of edges."""
@@ -161,7 +164,7 @@ class Engine:
             Live(leading, self._written_to),
             self._owners,
             Drift(time.monotonic),
-            self.status_writer.through(leading),
+            self.status_writer.through(leading_status),
             self.recorder,
         )
         self._open_informers()

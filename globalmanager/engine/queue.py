@@ -106,7 +106,7 @@ class WorkQueue(Generic[K]):
         """Note that the worker has finished with the key. If the key was added meanwhile, or is
         added during its rest, the queue gives the key out again after the rest.
         """
-        if self._rest_s and not self._closed:
+        if self._rest_s:
             asyncio.get_running_loop().call_later(self._rest_s, self._rested, key)
         else:
             self._rested(key)

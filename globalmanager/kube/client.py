@@ -61,6 +61,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Largest number of plans' requests that are under way at the same time; see `slots`."""
     report_requests: int = 4
     """Largest number of status writes for edges' reports that are under way at the same time."""
+    slot_hold_s: float = 0.1
+    """Seconds after which a request of a plan or a report no longer counts as under way."""
     deadline_s: float = 10.0
     """Longest time in seconds for one request and its answer. A watch may also end this much too
     late."""
@@ -93,6 +95,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     method: str
     path: str
+    namespace: str = ""
     query: dict[str, str] = {}
     body: Any = None
     content_type: str = "application/json"
@@ -118,8 +121,8 @@ class KubeClient:
         self._on_request = on_request
         self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
         self._slots = {
-            Share.PLANS: Slots(settings.plan_requests),
-            Share.REPORTS: Slots(settings.report_requests),
+            Share.PLANS: Slots(settings.plan_requests, hold_s=settings.slot_hold_s),
+            Share.REPORTS: Slots(settings.report_requests, hold_s=settings.slot_hold_s),
         }
         self._share = Share.OTHER
         self._guard: Guard | None = None  # decides on writes; None: the client sends every write
@@ -253,6 +256,7 @@ class KubeClient:
             target=str(ref),
             method="POST",
             path=type_.path(ref.namespace),
+            namespace=ref.namespace,
             body=_typed(type_, object_),
         )
         return await self._object(request, check=check)
@@ -385,12 +389,25 @@ class KubeClient:
                 the whole body of the `with` statement
         Raises: ApiError
         """
-        await self._rate.acquire(self._share)
-        slots = self._slots.get(self._share)
-        async with nullcontext() if slots is None else slots.taken():
+        async with self._admitted(request):
             check()
             async with self._exchange(request, deadline_s, is_stream=is_stream) as response:
                 yield response
+
+    @asynccontextmanager
+    async def _admitted(self, request: ApiRequest) -> AsyncIterator[None]:
+        """Wait for a slot of the share, and then for the rate: a Retry-After of the server thus
+        also holds the requests that wait for a slot.
+        """
+        slots = self._slots.get(self._share)
+        if slots is None:
+            await self._rate.acquire(self._share)
+            yield
+            return
+        async with slots.taken(request.namespace) as start:
+            await self._rate.acquire(self._share)
+            start()
+            yield
 
     @asynccontextmanager
     async def _exchange(
@@ -507,6 +524,7 @@ def _request(
         target=str(ref),
         method=method,
         path=ref.type.path(ref.namespace, ref.name, subresource),
+        namespace=ref.namespace,
         body=body,
     )
 

@@ -7,12 +7,15 @@ in total than many writes at the same time.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
 class Slots:
-    """Lets at most `count` requests pass at a time. The other requests wait in their order.
+    """Lets at most `count` requests pass at a time. Waiting requests pass in turns of namespaces,
+    and in their order inside one namespace, so a namespace with many slow requests delays a request
+    of another namespace by two requests at most: the one under way, and the one of the next turn.
 
     Args:
         hold_s: seconds after which a request gives its slot to the next request and goes on. Such a
@@ -25,24 +28,59 @@ class Slots:
     def __init__(self, count: int, *, hold_s: float = 0.1) -> None:
         if count < 1:
             raise ValueError(f"at least 1 request must be under way, not {count}")
-        self._free = asyncio.Semaphore(count)
+        self._free = count
         self._hold_s = hold_s
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by namespace, next one first
 
     @asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
-        await self._free.acquire()
+    async def taken(self, namespace: str) -> AsyncIterator[Callable[[], None]]:
+        """Hold a slot. The caller calls the result immediately before it sends its request: then
+        the `hold_s` seconds begin.
+        """
+        await self._acquire(namespace)
         loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle | None = None
         is_taken = True
 
         def release() -> None:
             nonlocal is_taken
             if is_taken:
                 is_taken = False
-                self._free.release()
+                self._release()
 
-        timer = loop.call_later(self._hold_s, release)
+        def start() -> None:
+            nonlocal timer
+            timer = loop.call_later(self._hold_s, release)
+
         try:
-            yield
+            yield start
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             release()
+
+    async def _acquire(self, namespace: str) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(namespace, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # the slot was given to this request before the cancellation
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        """Give the slot to the first request of the next namespace."""
+        while self._waiting:
+            namespace = next(iter(self._waiting))
+            turns = self._waiting.pop(namespace)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[namespace] = turns  # the namespace is the last one now
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

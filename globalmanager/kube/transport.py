@@ -53,8 +53,8 @@ class Transport:
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             problem = f"its TLS certificates cannot be used: {error}"
             raise SettingsError(source, problem) from error
-        self._session = _plain_session(self._api)
         self._proxy_options = _proxy_options(self._api, self._server)
+        self._session = _plain_session(self._api)
         self._renewed_at = -_RENEW_INTERVAL_S
         self._under_way: set[asyncio.Timeout] = set()  # one time limit for each request under way
         self.replaced = asyncio.Event()
@@ -183,16 +183,23 @@ def _proxy_options(api: ApiClient, server: str) -> dict[str, Any]:
     NO_PROXY.
     """
     rest = api.rest_client
-    url = urlsplit(server)
-    of_environment = None
-    if not urllib.request.proxy_bypass(url.netloc):
-        of_environment = urllib.request.getproxies().get(url.scheme)
     options = {
-        "proxy": rest.proxy or of_environment,
+        "proxy": rest.proxy or proxy_of_environment(server),
         "proxy_headers": rest.proxy_headers,
         "server_hostname": rest.server_hostname,
     }
     return {name: value for name, value in options.items() if value}
+
+
+def proxy_of_environment(server: str) -> str:
+    """URL of the proxy; "" when the environment names no proxy for the server."""
+    url = urlsplit(server)
+    proxy = urllib.request.getproxies().get(url.scheme, "")
+    # An entry of NO_PROXY may be a host, an IPv6 address without brackets, or host:port.
+    hosts = (url.hostname or "", url.netloc)
+    is_direct = any(urllib.request.proxy_bypass(host) for host in hosts)
+    is_supported = proxy.startswith("http://")  # aiohttp speaks plain HTTP to proxies
+    return proxy if is_supported and not is_direct else ""
 
 
 async def open_transport(kubeconfig: Path | None) -> Transport:
@@ -281,6 +288,13 @@ def _check_context(source: str, content: dict[str, Any]) -> None:
 def _check_server(source: str, server: Any) -> None:
     if not str(server).startswith(("https://", "http://")):
         problem = f"server {server!r} is no http or https URL; write it as https://HOST:PORT"
+        raise SettingsError(source, problem)
+    try:
+        is_complete = bool(urlsplit(server).hostname) and urlsplit(server).port != 0
+    except ValueError:
+        is_complete = False
+    if not is_complete:
+        problem = f"server {server!r} has no valid host and port; write it as https://HOST:PORT"
         raise SettingsError(source, problem)
 
 

@@ -28,7 +28,7 @@ def test_key_in_flight_waits_for_its_acknowledgement() -> None:
 
 
 def test_newer_values_of_a_key_are_sent_at_once_up_to_the_bound_of_a_key() -> None:
-    window: SendWindow[str, int] = SendWindow(SIZE, per_key=2)
+    window: SendWindow[str, int] = SendWindow(2 * SIZE, per_key=2)
     for value in (1, 2, 3, 4):
         window.put("a", value)
         window.take()
@@ -36,6 +36,18 @@ def test_newer_values_of_a_key_are_sent_at_once_up_to_the_bound_of_a_key() -> No
     assert window.in_flight("a") == 2
     window.acknowledge(1)
     assert window.take() == [(3, 4)]
+
+
+def test_keys_that_are_never_acknowledged_keep_out_no_other_key() -> None:
+    window: SendWindow[int, int] = SendWindow(8, per_key=4)
+    for _ in range(10):
+        for key in (1, 2):
+            window.put(key, key)
+        window.take()
+    assert window.unacknowledged == 4
+    for key in range(3, 7):
+        window.put(key, key)
+    assert [value for _, value in window.take()] == [3, 4, 5, 6]
 
 
 def test_a_blocked_key_does_not_hold_up_the_others() -> None:
@@ -55,11 +67,12 @@ def test_unknown_acknowledgement_is_nothing(seq: int) -> None:
 class WindowMachine(RuleBasedStateMachine):
     """A peer that applies what it gets ends with the newest value of every key."""
 
+    size = SIZE
     per_key = 1
 
     def __init__(self) -> None:
         super().__init__()
-        self.window: SendWindow[str, int] = SendWindow(SIZE, per_key=self.per_key)
+        self.window: SendWindow[str, int] = SendWindow(self.size, per_key=self.per_key)
         self.newest: dict[str, int] = {}
         self.peer: dict[str, int] = {}
         self.wire: list[tuple[int, str, int]] = []
@@ -92,7 +105,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @invariant()
     def bounded(self) -> None:
-        assert self.window.unacknowledged == len(self.wire) <= SIZE
+        assert self.window.unacknowledged == len(self.wire) <= self.size
         keys = [key for _, key, _ in self.wire]
         for key in set(keys):
             sent = [value for _, of, value in self.wire if of == key]
@@ -107,6 +120,7 @@ class WindowMachine(RuleBasedStateMachine):
 
 
 class DeepWindowMachine(WindowMachine):
+    size = 2 * SIZE
     per_key = 2
 
 

@@ -14,6 +14,16 @@ from globalmanager.garbage import collect_when_quiet
 pytestmark = pytest.mark.looptime
 
 
+@pytest.fixture(autouse=True)
+def own_threshold() -> Iterator[None]:
+    """Each test begins and ends with the threshold of the process."""
+    before = gc.get_threshold()
+    yield
+    after = gc.get_threshold()
+    gc.set_threshold(*before)
+    assert after == before
+
+
 @contextmanager
 def full_collections() -> Iterator[list[float]]:
     """When each one came, seconds of the loop's clock."""

@@ -1,11 +1,13 @@
 """The client's requests, and the exception that each fault of the server becomes."""
 
 import asyncio
+import time
 from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from common.errors import Unavailable
 from common.ids import Uid
@@ -374,3 +376,52 @@ async def test_a_report_passes_a_queue_of_plans(
         await async_eventually("five answers", lambda: len(answered) == 5)
         tasks.create_task(ask(reports, "report"), name="report")
     assert answered.index("report") < 10
+
+
+class Gauge:
+    """An API server that counts the requests that are under way at the same time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def answer(self, _request: web.Request) -> web.StreamResponse:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.02)
+        self.now -= 1
+        return web.json_response(POD)
+
+
+@pytest.mark.parametrize(
+    ("share", "most"), [(Share.PLANS, 2), (Share.REPORTS, 3), (Share.OTHER, 12)]
+)
+async def test_a_share_has_no_more_requests_under_way_than_its_slots(
+    scripted: ScriptedApi, tmp_path: Path, share: Share, most: int
+) -> None:
+    gauge = Gauge()
+    scripted.others = [gauge.answer]
+    settings = ClientSettings(plan_requests=2, report_requests=3, slot_hold_s=60, deadline_s=60)
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
+    async with await KubeClient.from_kubeconfig(path, settings) as client:
+        sharing = client.on_share(share)
+        await asyncio.gather(*(sharing.get(REF) for _ in range(12)))
+    assert gauge.most == most
+
+
+async def test_requests_that_wait_for_a_slot_heed_retry_after(
+    scripted: ScriptedApi, tmp_path: Path
+) -> None:
+    scripted.others = [
+        scripted.failure(429, "TooManyRequests", Retry_After="2"),
+        scripted.json(POD),
+    ]
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
+    settings = ClientSettings(slot_hold_s=60, deadline_s=60)
+    async with await KubeClient.from_kubeconfig(path, settings) as client:
+        plans = client.on_share(Share.PLANS)
+        asked = [asyncio.create_task(plans.get(REF)) for _ in range(5)]
+        with pytest.raises(errors.TooManyRequests):
+            await asked[0]
+        refused_at = time.monotonic()
+        await asyncio.gather(*asked[1:])
+    assert time.monotonic() - refused_at > 1.5

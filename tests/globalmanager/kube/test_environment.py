@@ -7,6 +7,7 @@ import yaml
 
 from globalmanager.contract import NODES, ObjectRef
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.transport import proxy_of_environment
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 
 UNREACHABLE = "http://api.test:6443"
@@ -32,6 +33,16 @@ async def test_a_proxy_of_the_environment_is_used(
     monkeypatch.setenv("HTTP_PROXY", scripted.url)
     await get_node(write_kubeconfig(tmp_path / "kubeconfig", UNREACHABLE))
     assert [str(request.url) for request in scripted.seen] == [f"{UNREACHABLE}/api/v1/nodes/edge0"]
+
+
+@pytest.mark.parametrize("no_proxy", ["fd00::1", "[fd00::1]", "[fd00::1]:6443"])
+def test_an_ipv6_server_in_no_proxy_is_asked_directly(
+    monkeypatch: pytest.MonkeyPatch, no_proxy: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    assert proxy_of_environment("https://[fd00::1]:6443") == "http://127.0.0.1:1"
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    assert proxy_of_environment("https://[fd00::1]:6443") == ""
 
 
 @pytest.mark.parametrize("no_proxy", ["127.0.0.1", "*", "example.org, 127.0.0.1"])

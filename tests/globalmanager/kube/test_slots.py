@@ -31,8 +31,9 @@ class Server:
         finally:
             self.now -= 1
 
-    async def ask(self, slots: Slots, name: str, takes_s: float) -> None:
-        async with slots.taken(), self.works():
+    async def ask(self, slots: Slots, name: str, takes_s: float, namespace: str = "") -> None:
+        async with slots.taken(namespace) as start, self.works():
+            start()
             self.started.append(name)
             await asyncio.sleep(takes_s)
             self.ended.append(name)
@@ -73,7 +74,7 @@ async def test_a_slot_that_was_given_away_is_not_given_back_a_second_time() -> N
 async def test_a_request_that_fails_or_is_cancelled_gives_its_slot_back() -> None:
     slots = Slots(1, hold_s=HOLD_S)
     with pytest.raises(ConnectionError):
-        async with slots.taken():
+        async with slots.taken(""):
             raise ConnectionError
     server = Server()
     under_way = asyncio.create_task(server.ask(slots, "under way", 0.5))
@@ -90,3 +91,26 @@ async def test_a_request_that_fails_or_is_cancelled_gives_its_slot_back() -> Non
 def test_no_slot_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match="not 0"):
         Slots(0)
+
+
+async def test_a_namespace_with_many_slow_requests_delays_another_by_two_requests() -> None:
+    slots = Slots(1, hold_s=HOLD_S)
+    server = Server()
+    async with TaskGroup() as tasks:
+        for number in range(100):
+            slow = server.ask(slots, f"slow {number}", 60.0, "tenant-a")
+            tasks.create_task(slow, name=f"slow request {number}")
+        await asyncio.sleep(0.1)
+        await server.ask(slots, "quick", 0.1, "tenant-b")
+        assert now() == pytest.approx(2 * HOLD_S + 0.1)
+
+
+async def test_the_time_before_a_request_is_sent_does_not_count() -> None:
+    slots = Slots(1, hold_s=HOLD_S)
+    async with slots.taken("") as start:
+        other = asyncio.create_task(Server().ask(slots, "other", 0.1))
+        await asyncio.sleep(60)
+        assert not other.done()
+        start()
+        await asyncio.sleep(HOLD_S + 0.2)
+        assert other.done()
