@@ -75,8 +75,8 @@ class HostRewriter:
     """Replaces the DNS names of Services by addresses, for the pods of one namespace.
 
     A Service name without namespace may be an ordinary word. So the rewriter replaces such a name
-    only in a URL, before a port, or as the whole value of a variable whose name names a host
-    (MASTER_ADDR, BIG_MODEL_IP).
+    only in a URL, before a port, or as the whole value of a variable that stands for a
+    host (MASTER_ADDR, BIG_MODEL_IP).
     """
 
     def __init__(self, namespace: str, services: Iterable[ServiceHost]) -> None:

@@ -154,7 +154,7 @@ class LedgerTables:
     # ---- tasks ----------------------------------------------------------------------------------
 
     def apply(self, frame: wire.Assign | wire.Withdraw | wire.Synced) -> str:
-        """Apply a frame. Returns: why the ledger refuses the frame; "": the frame was applied."""
+        """Apply a frame. Returns: the reason of a refusal, or "" for a frame that was applied."""
         match frame:
             case wire.Assign():
                 return self._assign_task(frame)

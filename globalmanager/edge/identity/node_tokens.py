@@ -114,8 +114,8 @@ def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
 
 
 def sha256_hex(token: str) -> str:
-    # websockets decodes non-ASCII bytes of a header as surrogates. A token with such bytes also
-    # gets a digest, so the token counts as unknown.
+    # websockets decodes non-ASCII bytes of a header as surrogates. A plain encode() raises an error
+    # for surrogates. With surrogateescape such a token gets a digest that equals no stored digest.
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
