@@ -362,7 +362,8 @@ class Engine:
             self._queue.retry(ref, at_least_s=retry_after_s)
 
     async def _outcome(self, ref: ObjectRef) -> tuple[str, float | None]:
-        """The result for metrics, and the least seconds until the next try; None for no try."""
+        """Returns the label for the metrics, and the shortest time until the next try, in seconds.
+        None means that no next try is needed."""
         try:
             requeue_after_s = await self._reconcile(ref)
         except Conflict:

@@ -104,8 +104,8 @@ class StatusWriter:
     """Writes .status with one request at a time for each object. The answers go into the store.
 
     While a request for an object is under way, or waits for the rate limit, more callers may
-    arrive. The next request has the patches of all these callers. So many simultaneous changes of
-    one object need two requests, and the first request waits for no other change.
+    arrive. The next request has the patches of all these callers. Thus many changes of one object
+    at the same time take two requests at most, and the first request waits for no other change.
     """
 
     def __init__(self, client: KubeClient, store_of: StoreOf) -> None:

@@ -71,7 +71,8 @@ async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
     """Send `data` to the client.
 
-    Raises: ConnectionError; TimeoutError if the client does not read, after closing the connection
+    Raises: ConnectionError; TimeoutError when the client does not read. The connection is closed
+    then.
     """
     if not data:
         return
