@@ -60,7 +60,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     plan_requests: int = 1
     """Largest number of plans' requests that are under way at the same time; see `slots`."""
     report_requests: int = 4
-    """Largest number of status writes for edges' reports that are under way at the same time."""
+    """Largest number of status writes, for edges' reports and for plans, under way at a time."""
     slot_hold_s: float = 0.1
     """Seconds after which a request of a plan or a report no longer counts as under way."""
     deadline_s: float = 10.0

@@ -23,9 +23,9 @@ class Share(enum.Enum):
     """The purpose of a request."""
 
     PLANS = "plans"
-    """Writes of the leader that bring a job into the wanted state."""
+    """Writes of the leader that bring a job into the wanted state, but for the job's status."""
     REPORTS = "reports"
-    """Status writes for reports of edges."""
+    """Status writes: for reports of edges, and for plans."""
     OTHER = "other"
     """Lists, watches, and checks of nodes' credentials."""
 
