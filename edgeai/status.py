@@ -85,8 +85,8 @@ def _session_text(node: Object) -> Text:
 
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
-    names = Counter(map(_name, jobs))
-    rows = [_job_row(job, now, is_alone=names[_name(job)] == 1) for job in jobs]
+    names = Counter(map(_shown_name, jobs))
+    rows = [_job_row(job, now, is_alone=names[_shown_name(job)] == 1) for job in jobs]
     return _table("jobs", ("JOB", "PHASE", "PROGRESS", "AGE", ""), rows)
 
 
@@ -99,7 +99,7 @@ def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
     status = job.get("status") or {}
     phase = status.get("phase", "-")
     return (
-        _name(job) if is_alone else f"{_name(job)} ({_kind(job)})",
+        _shown_name(job) if is_alone else f"{_shown_name(job)} ({_shown_kind(job)})",
         Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
         _progress(status) or "-",
         _age(job["metadata"]["creationTimestamp"], now),
@@ -139,11 +139,11 @@ def _progress(status: dict[str, Any]) -> str:
     return ", ".join(metrics[:MAX_SHOWN])
 
 
-def _name(job: Object) -> str:
+def _shown_name(job: Object) -> str:
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
-def _kind(job: Object) -> str:
+def _shown_kind(job: Object) -> str:
     group: str = job["apiVersion"].partition("/")[0]
     return f"{job['kind']}.{group}"
 

@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from common.errors import SettingsError
 from common.settings import split_address
 from common.tasks import TaskGroup
+from globalmanager.cache.health import Health
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import WorkerSettings
 from globalmanager.edge.door.configuration import DoorConfiguration
@@ -34,10 +35,8 @@ from globalmanager.edge.sessions.driver import DriverTiming
 from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.edge.sessions.registry import Sessions
-from globalmanager.engine.health import Health
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.rootkey import get_root_key
 from globalmanager.garbage import collect_when_quiet
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Identity, LeaseTiming
@@ -46,6 +45,7 @@ from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import ClientSettings, KubeClient
 from globalmanager.kube.errors import NotFound
+from globalmanager.kube.rootkey import get_root_key
 from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer
@@ -208,7 +208,9 @@ class Manager:
         return Health(health.ready and not unknown, (*unknown, *health.reasons, *complaints))
 
     def _can_serve_edges(self) -> bool:
-        """Whether this replica knows the desired set of every node and the others' sessions."""
+        """Whether this replica knows the desired set of every node, and the sessions of the other
+        replicas.
+        """
         return self._engine.initially_assigned.is_set() and not self._membership.unknown()
 
 

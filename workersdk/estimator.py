@@ -18,7 +18,10 @@ class Estimator(Protocol):
 
 
 def predict(estimator: Estimator, samples: Array) -> Sequence[Any] | Array:
-    """Raises: EstimatorError if a sample has no answer or several; the errors of predict()"""
+    """The answers of the estimator: one for each sample.
+
+    Raises: EstimatorError if a sample has no answer, or has several; any error of predict()
+    """
     answers = estimator.predict(samples)
     try:
         given = len(answers)

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from common.errors import EdgeAIError
 from edgeai import system
 from edgeai.api import Api, Object
-from edgeai.cutting_proxy import CuttingProxy
+from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 

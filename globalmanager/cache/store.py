@@ -294,6 +294,10 @@ class Store:
         return tuple(self._objects[ref] for ref in ordered)
 
 
+StoreOf = Callable[[ResourceType], Store]
+"""Type -> the store with the objects of this type."""
+
+
 def _trim(uids: OrderedDict[str, Any], at_most: int) -> None:
     """Forget the oldest uids until at most `at_most` are left."""
     while len(uids) > at_most:

@@ -13,6 +13,7 @@ from typing import Final
 from common import logs
 from common.errors import EdgeAIError
 from common.tasks import TaskGroup
+from globalmanager.cache.live import Live
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
     Action,
@@ -32,7 +33,6 @@ from globalmanager.contract import (
 )
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
-from globalmanager.engine.live import Live
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound

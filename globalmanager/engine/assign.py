@@ -11,13 +11,13 @@ from typing import Final
 
 from common import logs
 from common.ids import NodeName, Uid
-from globalmanager.cache.index import Relation
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import PODS, Kind, Object, ObjectRef, ResourceType, task_key
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
 from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import WorkQueue
+from globalmanager.engine.relation import JobRelation
 
 log = logs.get_logger(__name__)
 
@@ -56,7 +56,9 @@ class Assigner:
         self._metrics = metrics
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
         self._parked: set[ObjectRef] = set()  # jobs that wait for an informer to settle
-        self._nodes: Relation[ObjectRef, NodeName] = Relation()  # job -> nodes with an assignment
+        self._nodes: JobRelation[ObjectRef, NodeName] = (
+            JobRelation()
+        )  # job -> nodes with an assignment
         self._uids: dict[ObjectRef, Uid] = {}  # the jobs whose assignments the sink has
         self.initially_assigned = asyncio.Event()
         """Set when the sink has the assignments of every job that existed at the start."""

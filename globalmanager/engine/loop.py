@@ -22,8 +22,10 @@ from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
+from globalmanager.cache.health import Health, health_of
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.cache.informers import ALL, MANAGED, Informers, Scope
+from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store, controller_of
 from globalmanager.contract import (
     NODES,
@@ -44,8 +46,6 @@ from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
-from globalmanager.engine.health import Health, health_of
-from globalmanager.engine.live import Live
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
@@ -271,9 +271,12 @@ class Engine:
             self._informers,
             jobs=self._kinds.keys(),
             stale_after_s=self._settings.stale_after_s,
-            reconciled=self.initially_assigned.is_set(),
         )
-        return Health(health.ready, (*health.reasons, *self.status_writer.complaints()))
+        reasons = (*health.reasons, *self.status_writer.complaints())
+        if health.ready and not self.initially_assigned.is_set():
+            reasons = ("not every resource was looked at since the start", *reasons)
+            return Health(ready=False, reasons=reasons)
+        return Health(health.ready, reasons)
 
     # ---- from changes to keys -------------------------------------------------------------------
 

@@ -4,14 +4,13 @@ Called by loop and assign. The observer sends no request to the Kubernetes API, 
 takes microseconds.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from common import logs
-from globalmanager.cache.index import Relation
-from globalmanager.cache.store import Store, by_controller, controller_key, uid_of
+from globalmanager.cache.store import StoreOf, by_controller, controller_key, uid_of
 from globalmanager.contract import (
     POD_CONTROLLERS,
     PODS,
@@ -24,12 +23,10 @@ from globalmanager.contract import (
     WorkerSettings,
     ref_of,
 )
+from globalmanager.engine.relation import JobRelation
 from globalmanager.ha.contacts import Contacts
 
 log = logs.get_logger(__name__)
-
-StoreOf = Callable[[ResourceType], Store]
-"""Type -> the store with the objects of this type."""
 
 
 class Owned(NamedTuple):
@@ -105,9 +102,11 @@ class Observer:
         self._contacts = contacts
         self.settings = settings
         self._jobs: dict[ObjectRef, Job] = {}  # job -> the job at its last `observe`
-        self._references: Relation[ObjectRef, ObjectRef] = Relation()  # job -> references
-        self._controllers: Relation[ObjectRef, str] = Relation()  # job -> `Owned.controllers`
-        self._jobs_of_scaler: Relation[ObjectRef, ObjectRef] = Relation()  # scaler -> its jobs
+        self._references: JobRelation[ObjectRef, ObjectRef] = JobRelation()  # job -> references
+        self._controllers: JobRelation[ObjectRef, str] = JobRelation()  # job -> `Owned.controllers`
+        self._jobs_of_scaler: JobRelation[ObjectRef, ObjectRef] = (
+            JobRelation()
+        )  # scaler -> its jobs
 
     def observe(self, ref: ObjectRef) -> Observed | None:
         """A snapshot of a job resource; None when the resource is gone.

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from common import times
+from globalmanager.cache.live import Live
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, Observed
-from globalmanager.engine.live import Live
 from globalmanager.kube.errors import Conflict
 
 # A new job needs no GET, because a healthy watch delivers a new job within milliseconds. When the

@@ -1,9 +1,9 @@
-"""Writes the .status of objects, for the reconciler and for edge reports.
+"""Writes the .status of jobs, for the reconciler and for edge reports.
 
-A request has only the fields that differ, and changes only the object with the given uid. The patch
+A request has only the fields that differ, and changes only the job with the given uid. The patch
 must meet the same .status from which it was computed, because totals are sums of the present
 values. The API server ignores metadata.uid in a patch of a custom resource's /status. So each patch
-has the resourceVersion of an object that is known to have the uid. Called by apply and, through
+has the resourceVersion of a job that is known to have the uid. Called by apply and, through
 app, by the edge server.
 
 A CustomResourceDefinition of another version may drop fields or lack the /status subresource. A
@@ -18,13 +18,12 @@ from weakref import WeakValueDictionary
 
 from common.errors import EdgeAIError
 from common.ids import Uid
-from globalmanager.cache.store import uid_of
+from globalmanager.cache.live import Live
+from globalmanager.cache.store import StoreOf, uid_of
 from globalmanager.contract import Object, ObjectRef
-from globalmanager.engine.live import Live
-from globalmanager.engine.observe import StoreOf
-from globalmanager.engine.patch import between, diff, merged, overlap
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
+from globalmanager.kube.patches import between, diff, merged, overlap
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Function from the present .status to a merge patch of it; None when nothing changes."""
@@ -36,7 +35,7 @@ _FORGET_S: Final = 180.0  # longer than a caller's pause between two attempts
 
 
 class NotKept(EdgeAIError):
-    """The object exists, but the API server has not stored a field of the patch."""
+    """The job exists, but the API server has not stored a field of the patch."""
 
     def __init__(self, ref: ObjectRef, problem: str, detail: str = "") -> None:
         self.problem = f"its CustomResourceDefinition {problem}: run `kubectl apply -f deploy/crds`"
@@ -50,7 +49,7 @@ class _Failure(NamedTuple):
 
 
 class _Subject(NamedTuple):
-    """An object and the fields that one writer writes. Another writer's success says nothing about
+    """A job and the fields that one writer writes. Another writer's success says nothing about
     these fields.
     """
 
@@ -63,7 +62,7 @@ class _Subject(NamedTuple):
 
 
 class _Unkept:
-    """The patches that the API server did not store. An entry expires, because its object may be
+    """The patches that the API server did not store. An entry expires, because its job may be
     gone.
     """
 
@@ -101,10 +100,10 @@ class _Caller:
 
 
 class StatusWriter:
-    """Writes .status with one request at a time for each object. The answers go into the store.
+    """Writes .status with one request at a time for each job. The answers go into the store.
 
-    While a request for an object is under way, or waits for the rate limit, more callers may
-    arrive. The next request has the patches of all these callers. Thus many changes of one object
+    While a request for a job is under way, or waits for the rate limit, more callers may
+    arrive. The next request has the patches of all these callers. Thus many changes of one job
     at the same time take two requests at most, and the first request waits for no other change.
     """
 
@@ -145,18 +144,18 @@ class StatusWriter:
         await self.update(ref, uid, patch_of)
 
     async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
-        """Merge a patch into the .status of the object with `uid`. An empty patch sends no request.
+        """Merge a patch into the .status of the job with `uid`. An empty patch sends no request.
 
         Returns when the API has the patch. One request may have the patches of several callers.
 
         Args:
-            patch_of: called again when another client has changed the object. An exception of
+            patch_of: called again when another client has changed the job. An exception of
                 `patch_of` goes to this caller only
 
         Raises:
-            NotFound: the object is gone, or another object has taken its name
+            NotFound: the job is gone, or another job has taken its name
             NotKept: the type's definition has no place for a field of the patch
-            Conflict: other clients change the object faster than this writer can write
+            Conflict: other clients change the job faster than this writer can write
             ApiError, Overloaded: as for any request. The caller may try again after Unavailable
         """
         caller, subject = _Caller(patch_of), (ref, uid)
@@ -203,21 +202,21 @@ class StatusWriter:
         """Write the patches of all callers in one request. Raises: the error for the callers that
         are not served
         """
-        object_ = self._store_of(ref.type).get(ref)
-        if object_ is None or uid_of(object_) != uid:
-            object_ = await self._live.get(ref, uid=uid)
+        job = self._store_of(ref.type).get(ref)
+        if job is None or uid_of(job) != uid:
+            job = await self._live.get(ref, uid=uid)
         for _ in range(_ATTEMPTS):
-            status = status_of(object_)
+            status = status_of(job)
             wanted, patches = _fold(status, [each for each in callers if not each.is_served])
             needed = between(status, wanted)
             try:
-                kept = None if needed is None else await self._send(ref, object_, needed)
+                kept = None if needed is None else await self._send(ref, job, needed)
             except NotKept as error:
                 for patch in patches.values():
                     self._unkept.add(_Subject.of(ref, patch), error)
                 raise
             except Conflict:
-                object_ = await self._live.get(ref, uid=uid)
+                job = await self._live.get(ref, uid=uid)
                 continue
             dropped = {} if kept is None or needed is None else diff(kept, needed) or {}
             for caller, patch in patches.items():
@@ -244,15 +243,15 @@ class StatusWriter:
         caller.serve(error)
 
     async def _send(
-        self, ref: ObjectRef, object_: Object, patch: Mapping[str, Any]
+        self, ref: ObjectRef, job: Object, patch: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Send the patch. Returns: the .status that the API then has"""
-        version = object_["metadata"]["resourceVersion"]
+        version = job["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch}
         try:
             return status_of(await self._live.patch_status(ref, body))
         except NotFound as error:
-            await self._live.get(ref, uid=uid_of(object_))  # NotFound when the object is gone
+            await self._live.get(ref, uid=uid_of(job))  # NotFound when the job is gone
             raise NotKept(ref, "has no status subresource") from error
         except Invalid as error:
             raise NotKept(ref, "refuses status fields", f" ({error.message})") from error
@@ -285,7 +284,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def status_of(object_: Object) -> Mapping[str, Any]:
-    """The .status of the object; empty when the object has none."""
-    status = object_.get("status")
+def status_of(job: Object) -> Mapping[str, Any]:
+    """The .status of the job; empty when the job has none."""
+    status = job.get("status")
     return status if isinstance(status, dict) else {}

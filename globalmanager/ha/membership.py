@@ -75,6 +75,6 @@ class Membership:
         """Further problems with the other replicas. The edge server serves edges in spite of these
         problems.
         """
-        is_known = self.elector.epoch > 0  # otherwise `unknown` has the problem
+        is_known = self.elector.epoch > 0  # without an epoch, `unknown` names the problem
         lease = f"Lease: {self.elector.problem}" if is_known and self.elector.problem else ""
         return tuple(filter(None, (lease, self.presence.problem, *self.roster.complaints)))

@@ -13,9 +13,11 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """Lets at most `count` requests pass at a time. Waiting requests pass in turns of namespaces,
-    and in their order inside one namespace, so a namespace with many slow requests delays a request
-    of another namespace by two requests at most: the one under way, and the one of the next turn.
+    """Lets at most `count` requests pass at a time.
+
+    The namespaces take turns. In its turn a namespace passes its oldest waiting request. So a
+    namespace with many slow requests delays a request of another namespace by two requests at most:
+    by the request under way, and by the request of the next turn.
 
     Args:
         hold_s: seconds after which a request gives its slot to the next request and goes on. Such a
@@ -30,7 +32,9 @@ class Slots:
             raise ValueError(f"at least 1 request must be under way, not {count}")
         self._free = count
         self._hold_s = hold_s
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by namespace, next one first
+        self._waiting: dict[
+            str, deque[asyncio.Future[None]]
+        ] = {}  # by namespace; the first namespace has the next turn
 
     @asynccontextmanager
     async def taken(self, namespace: str) -> AsyncIterator[Callable[[], None]]:

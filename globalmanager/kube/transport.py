@@ -47,7 +47,7 @@ class Transport:
         self.source = source
         self._configuration = configuration
         self._server = (configuration.host or "").rstrip("/")
-        self._load = load  # reads the credentials again, into the same configuration
+        self._load = load  # `load` reads the credentials into the same configuration again
         try:
             self._api = ApiClient(configuration)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError

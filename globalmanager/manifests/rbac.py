@@ -13,10 +13,10 @@ from typing import Any, Final
 import yaml
 
 from globalmanager.contract import NODES, SECRETS, Kind, ResourceType, UpdateRule
-from globalmanager.engine.rootkey import SECRET_NAME
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
+from globalmanager.kube.rootkey import SECRET_NAME
 from globalmanager.kube.tokenreviews import TOKEN_REVIEWS
 
 Rule = dict[str, Any]

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from common.ids import NodeName
+from globalmanager.cache.health import Health
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
-from globalmanager.engine.health import Health
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.openapi import document

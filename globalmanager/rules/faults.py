@@ -16,7 +16,7 @@ from globalmanager.rules.status import mapping
 
 _COMING_UP: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
-_DELAY: Final = re.compile(r"\bback-off \S+ ")  # the number in this text grows with each try
+_DELAY: Final = re.compile(r"\bback-off \S+ ")  # the delay in this text grows with each try
 _MAX_MESSAGE_CHARS: Final = 400
 
 

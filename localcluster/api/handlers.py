@@ -14,7 +14,7 @@ from aiohttp import web
 from common.times import Clock
 from localcluster.api import requests, scale, tables
 from localcluster.api.requests import Body, Options, Target
-from localcluster.api.streams import StreamOptions, stream_log, stream_watch
+from localcluster.api.streams import StreamOptions, requested_container, stream_log, stream_watch
 from localcluster.objects import errors, patches, podlogs, schemas, strategy
 from localcluster.objects.history import Watch
 from localcluster.objects.patches import PatchType
@@ -147,7 +147,7 @@ class API:
         self, request: web.Request, target: Target, options: Options
     ) -> web.StreamResponse:
         pod = self._store.get(PODS, target.namespace, target.name)
-        container = podlogs.container_name(pod, options.text("container"))
+        container = requested_container(pod, options.text("container"))
         if self.log_source is None:
             raise errors.NotFound(f'nothing in this cluster runs the pod "{target.name}"')
         query = podlogs.LogQuery(

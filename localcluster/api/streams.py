@@ -51,6 +51,27 @@ async def stream_watch(
     return response
 
 
+def requested_container(pod: Object, asked: str) -> str:
+    """The name of the container that a request for a log means.
+
+    Args:
+        asked: name in the request; "" means the only container of the pod
+    Raises: errors.BadRequest for an unknown name, and for "" if the pod has several containers
+    """
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    containers = [container["name"] for container in spec["containers"]]
+    known = containers + [container["name"] for container in spec.get("initContainers") or []]
+    if not asked and len(containers) == 1:
+        return str(containers[0])
+    if not asked:
+        raise errors.BadRequest(
+            f"a container name must be specified for pod {name}, choose one of: {containers}"
+        )
+    if asked not in known:
+        raise errors.BadRequest(f"container {asked} is not valid for pod {name}, it has: {known}")
+    return asked
+
+
 async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
     """Send each piece of a log when the log source yields the piece.
 

@@ -10,9 +10,6 @@ from typing import Protocol
 
 import msgspec
 
-from localcluster.objects import errors
-from localcluster.objects.resources import Object
-
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Names a container, and the lines that a client wants of the container's log."""
@@ -41,24 +38,3 @@ class LogSource(Protocol):
     """
 
     def __call__(self, query: LogQuery) -> AsyncIterator[bytes]: ...
-
-
-def container_name(pod: Object, asked: str) -> str:
-    """The name of the container that a request for a log means.
-
-    Args:
-        asked: name in the request; "" means the only container of the pod
-    Raises: errors.BadRequest for an unknown name, and for "" if the pod has several containers
-    """
-    spec, name = pod["spec"], pod["metadata"]["name"]
-    containers = [container["name"] for container in spec["containers"]]
-    known = containers + [container["name"] for container in spec.get("initContainers") or []]
-    if not asked and len(containers) == 1:
-        return str(containers[0])
-    if not asked:
-        raise errors.BadRequest(
-            f"a container name must be specified for pod {name}, choose one of: {containers}"
-        )
-    if asked not in known:
-        raise errors.BadRequest(f"container {asked} is not valid for pod {name}, it has: {known}")
-    return asked

@@ -205,7 +205,7 @@ CUSTOMRESOURCEDEFINITIONS = Resource(
 )
 
 
-class _Inert(msgspec.Struct, frozen=True):
+class _InertObjects(msgspec.Struct, frozen=True):
     """A resource whose objects have no effect. Clients can apply manifests of such objects."""
 
     group: str
@@ -226,20 +226,20 @@ class _Inert(msgspec.Struct, frozen=True):
 
 
 _RBAC = "rbac.authorization.k8s.io"
-_INERT = (
-    _Inert("", "persistentvolumeclaims", "PersistentVolumeClaim", ("pvc",)),
-    _Inert("", "resourcequotas", "ResourceQuota", ("quota",)),
-    _Inert("", "limitranges", "LimitRange", ("limits",)),
-    _Inert("apps", "replicasets", "ReplicaSet", ("rs",)),
-    _Inert("discovery.k8s.io", "endpointslices", "EndpointSlice"),
-    _Inert("networking.k8s.io", "ingresses", "Ingress", ("ing",)),
-    _Inert("networking.k8s.io", "networkpolicies", "NetworkPolicy", ("netpol",)),
-    _Inert("policy", "poddisruptionbudgets", "PodDisruptionBudget", ("pdb",)),
-    _Inert("scheduling.k8s.io", "priorityclasses", "PriorityClass", ("pc",), "Cluster"),
-    _Inert(_RBAC, "roles", "Role"),
-    _Inert(_RBAC, "rolebindings", "RoleBinding"),
-    _Inert(_RBAC, "clusterroles", "ClusterRole", (), "Cluster"),
-    _Inert(_RBAC, "clusterrolebindings", "ClusterRoleBinding", (), "Cluster"),
+_INERT_OBJECTS = (
+    _InertObjects("", "persistentvolumeclaims", "PersistentVolumeClaim", ("pvc",)),
+    _InertObjects("", "resourcequotas", "ResourceQuota", ("quota",)),
+    _InertObjects("", "limitranges", "LimitRange", ("limits",)),
+    _InertObjects("apps", "replicasets", "ReplicaSet", ("rs",)),
+    _InertObjects("discovery.k8s.io", "endpointslices", "EndpointSlice"),
+    _InertObjects("networking.k8s.io", "ingresses", "Ingress", ("ing",)),
+    _InertObjects("networking.k8s.io", "networkpolicies", "NetworkPolicy", ("netpol",)),
+    _InertObjects("policy", "poddisruptionbudgets", "PodDisruptionBudget", ("pdb",)),
+    _InertObjects("scheduling.k8s.io", "priorityclasses", "PriorityClass", ("pc",), "Cluster"),
+    _InertObjects(_RBAC, "roles", "Role"),
+    _InertObjects(_RBAC, "rolebindings", "RoleBinding"),
+    _InertObjects(_RBAC, "clusterroles", "ClusterRole", (), "Cluster"),
+    _InertObjects(_RBAC, "clusterrolebindings", "ClusterRoleBinding", (), "Cluster"),
 )
 
 BUILTINS: tuple[Resource, ...] = (
@@ -256,5 +256,5 @@ BUILTINS: tuple[Resource, ...] = (
     HORIZONTALPODAUTOSCALERS,
     LEASES,
     CUSTOMRESOURCEDEFINITIONS,
-    *(inert.resource() for inert in _INERT),
+    *(inert.resource() for inert in _INERT_OBJECTS),
 )

@@ -1,4 +1,4 @@
-"""How the known state of a worker changes with a message and with an observation. Pure.
+"""How the record of a worker changes with a message and with an observation. Pure.
 
 The ledger calls `after_message` and `after_observation` inside its transactions. This module does
 no I/O and reads no clock. Both functions return the same object if nothing changed; then the ledger
@@ -27,7 +27,7 @@ Number = int | float
 
 
 class TooManyCounts(EdgeAIError):
-    """The processes of a worker use more than MAX_COUNTS different names of counts."""
+    """The ledger keeps at most MAX_COUNTS different names of counts for a worker."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -56,16 +56,16 @@ class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, str] = {}
 
 
-class WorkerProcess(msgspec.Struct, frozen=True):
-    """One process of a worker, with the counts of its newest message."""
+class ProcessRecord(msgspec.Struct, frozen=True):
+    """The record of one process of a worker, with the counts of the newest message."""
 
     attempt: int
     sequence: int | None
     counts: dict[str, int]
 
 
-class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the LocalController knows about one worker of one task."""
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The ledger's record of one worker of one task: everything that the LocalController knows."""
 
     attempt: int = 0
     instance: str | None = None
@@ -79,7 +79,7 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, str] = {}
     settled: dict[str, int] = {}
     """Sum of the counts of processes that are no longer in `processes`."""
-    processes: dict[str, WorkerProcess] = {}
+    processes: dict[str, ProcessRecord] = {}
     """By instance, oldest attempt first."""
 
     @property
@@ -109,84 +109,84 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-NEW_WORKER: Final = WorkerState()
+NEW_RECORD: Final = WorkerRecord()
 
 
-def after_message(worker: WorkerState, message: WorkerMessage) -> WorkerState:
-    """The state of the worker after `message` of one of its processes. Raises: TooManyCounts"""
-    count_names = worker.count_names | message.counts.keys()
+def after_message(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
+    """The record after `message` of one of the worker's processes. Raises: TooManyCounts"""
+    count_names = record.count_names | message.counts.keys()
     if len(count_names) > MAX_COUNTS:
         raise TooManyCounts(len(count_names))
-    process = worker.processes.get(message.instance)
-    if process is None or _is_unnamed_successor(worker, message):
-        return _with_newest_facts(_with_new_process(worker, message), message)
+    process = record.processes.get(message.instance)
+    if process is None or _is_unnamed_successor(record, message):
+        return _with_newest_facts(_with_new_process(record, message), message)
     if _is_stale(process, message):
-        return worker
-    if _is_current(worker, process) and worker.is_finished:
-        return _revived(worker, message) if _disproves_end(worker, message) else worker
-    updated = _with_counts(worker, message, process.attempt)
-    if _is_current(worker, process):
+        return record
+    if _is_current(record, process) and record.is_finished:
+        return _revived(record, message) if _disproves_end(record, message) else record
+    updated = _with_counts(record, message, process.attempt)
+    if _is_current(record, process):
         updated = _with_newest_facts(updated, message)
-    return worker if _is_same_report(worker, updated, message.instance) else updated
+    return record if _is_same_report(record, updated, message.instance) else updated
 
 
-def after_observation(worker: WorkerState, status: WorkerStatus, reason: str) -> WorkerState:
-    """The state of the worker after a watch saw the worker silent, dead, or running again."""
-    if worker.is_finished or (worker.status, worker.reason) == (status, reason):
-        return worker
-    if status == "running" and (worker.status != "lost" or worker.heartbeat_s):
+def after_observation(record: WorkerRecord, status: WorkerStatus, reason: str) -> WorkerRecord:
+    """The record after a watch saw the worker silent, dead, or running again."""
+    if record.is_finished or (record.status, record.reason) == (status, reason):
+        return record
+    if status == "running" and (record.status != "lost" or record.heartbeat_s):
         # A worker that is not lost needs no correction. A worker with heartbeats must itself
         # report that it runs again.
-        return worker
+        return record
     return msgspec.structs.replace(
-        worker, attempt=max(worker.attempt, 1), status=status, reason=reason
+        record, attempt=max(record.attempt, 1), status=status, reason=reason
     )
 
 
-def _with_new_process(worker: WorkerState, message: WorkerMessage) -> WorkerState:
+def _with_new_process(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
     """Add the process that sent its first message, and make this process the current one."""
     # An observation may have begun the attempt before the process sent its first message.
-    is_begun = worker.attempt > 0 and worker.instance is None and not worker.is_finished
-    attempt = worker.attempt if is_begun else worker.attempt + 1
-    settled = dict(worker.settled)
-    processes = dict(worker.processes)
+    is_begun = record.attempt > 0 and record.instance is None and not record.is_finished
+    attempt = record.attempt if is_begun else record.attempt + 1
+    settled = dict(record.settled)
+    processes = dict(record.processes)
     if message.instance in processes:
         settled = _plus(settled, processes.pop(message.instance).counts)
     while len(processes) >= MAX_WORKER_PROCESSES:
         settled = _plus(settled, processes.pop(next(iter(processes))).counts)
-    processes[message.instance] = WorkerProcess(attempt, message.sequence, message.counts)
+    processes[message.instance] = ProcessRecord(attempt, message.sequence, message.counts)
     return msgspec.structs.replace(
-        worker, attempt=attempt, instance=message.instance, settled=settled, processes=processes
+        record, attempt=attempt, instance=message.instance, settled=settled, processes=processes
     )
 
 
-def _disproves_end(worker: WorkerState, message: WorkerMessage) -> bool:
+def _disproves_end(record: WorkerRecord, message: WorkerMessage) -> bool:
     """Whether `message` shows that the process still runs, although a watch saw its end.
 
     A message without a heartbeat promise proves nothing: the process may have ended after it.
     """
-    return bool(worker.reason) and message.heartbeat_s > 0
+    return bool(record.reason) and message.heartbeat_s > 0
 
 
-def _revived(worker: WorkerState, message: WorkerMessage) -> WorkerState:
+def _revived(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
     """Begin a new attempt, because the cloud never changes the final state of an attempt."""
-    attempt = worker.attempt + 1
-    revived = msgspec.structs.replace(_with_counts(worker, message, attempt), attempt=attempt)
+    attempt = record.attempt + 1
+    revived = msgspec.structs.replace(_with_counts(record, message, attempt), attempt=attempt)
     return _with_newest_facts(revived, message)
 
 
-def _with_counts(worker: WorkerState, message: WorkerMessage, attempt: int) -> WorkerState:
-    process = WorkerProcess(attempt, message.sequence, message.counts)
+def _with_counts(record: WorkerRecord, message: WorkerMessage, attempt: int) -> WorkerRecord:
+    process = ProcessRecord(attempt, message.sequence, message.counts)
     return msgspec.structs.replace(
-        worker, processes={**worker.processes, message.instance: process}
+        record, processes={**record.processes, message.instance: process}
     )
 
 
-def _with_newest_facts(worker: WorkerState, message: WorkerMessage) -> WorkerState:
+def _with_newest_facts(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
     """Take all of `message` except its counts. Only for a message of the current process."""
-    count_names = worker.count_names
+    count_names = record.count_names
     return msgspec.structs.replace(
-        worker,
+        record,
         status=message.status,
         reason=message.reason,
         phase=message.phase,
@@ -196,18 +196,18 @@ def _with_newest_facts(worker: WorkerState, message: WorkerMessage) -> WorkerSta
     )
 
 
-def _is_current(worker: WorkerState, process: WorkerProcess) -> bool:
-    return process.attempt == worker.attempt
+def _is_current(record: WorkerRecord, process: ProcessRecord) -> bool:
+    return process.attempt == record.attempt
 
 
-def _is_stale(process: WorkerProcess, message: WorkerMessage) -> bool:
+def _is_stale(process: ProcessRecord, message: WorkerMessage) -> bool:
     """Whether a newer message of the same process came earlier."""
     if process.sequence is None or message.sequence is None:
         return False
     return message.sequence <= process.sequence
 
 
-def _is_unnamed_successor(worker: WorkerState, message: WorkerMessage) -> bool:
+def _is_unnamed_successor(record: WorkerRecord, message: WorkerMessage) -> bool:
     """Whether `message` is from a new process, where neither the new nor the old one has a name.
 
     The process is new if the message comes after the end of the old process, or if the message has
@@ -215,34 +215,34 @@ def _is_unnamed_successor(worker: WorkerState, message: WorkerMessage) -> bool:
     """
     if message.instance:
         return False
-    if worker.is_finished and worker.reason:
+    if record.is_finished and record.reason:
         return True
     if message.sequence is not None:  # a message that came late may have smaller counts, too
         return False
-    is_restarted = worker.is_finished and message.status == "running"
-    return is_restarted or _counts_fell(worker.processes[message.instance].counts, message.counts)
+    is_restarted = record.is_finished and message.status == "running"
+    return is_restarted or _counts_fell(record.processes[message.instance].counts, message.counts)
 
 
-def _counts_fell(known: Counts, new: Counts) -> bool:
+def _counts_fell(recorded: Counts, new: Counts) -> bool:
     """Whether any count is smaller than before. Counts of one process only grow."""
-    return any(new.get(name, count) < count for name, count in known.items())
+    return any(new.get(name, count) < count for name, count in recorded.items())
 
 
-def _is_same_report(old: WorkerState, new: WorkerState, instance: str) -> bool:
+def _is_same_report(old: WorkerRecord, new: WorkerRecord, instance: str) -> bool:
     """Whether the cloud needs no new report. `instance`: the only process that may differ."""
     return _reported_facts(old, instance) == _reported_facts(new, instance)
 
 
-def _reported_facts(worker: WorkerState, instance: str) -> tuple[object, ...]:
-    details = {name: text for name, text in worker.details.items() if name != UPDATE_TIME}
+def _reported_facts(record: WorkerRecord, instance: str) -> tuple[object, ...]:
+    details = {name: text for name, text in record.details.items() if name != UPDATE_TIME}
     return (
-        worker.status,
-        worker.reason,
-        worker.phase,
-        worker.heartbeat_s,
-        worker.numbers,
+        record.status,
+        record.reason,
+        record.phase,
+        record.heartbeat_s,
+        record.numbers,
         details,
-        worker.processes[instance].counts,
+        record.processes[instance].counts,
     )
 
 

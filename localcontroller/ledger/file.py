@@ -103,7 +103,9 @@ class LedgerFile:
         """Run `operations` in one transaction.
 
         Returns: for each operation its result, or the EdgeAIError that it raised
-        Raises: sqlite3.Error, LedgerDamaged: no operation had an effect; Unavailable: no ledger
+        Raises:
+            sqlite3.Error, LedgerDamaged: no operation has an effect
+            Unavailable: no ledger is open
         """
         db, tables = self._opened()
         with _transaction(db):

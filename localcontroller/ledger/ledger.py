@@ -18,7 +18,7 @@ from common.edge_session import Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
 from common.wire import WorkerStatus
 from localcontroller.ledger import attempts
-from localcontroller.ledger.attempts import WorkerMessage, WorkerState
+from localcontroller.ledger.attempts import WorkerMessage, WorkerRecord
 from localcontroller.ledger.file import LedgerFile
 from localcontroller.ledger.tables import Grant, LedgerTables, LedgerView, TaskRow, WorkerRow
 from localcontroller.ledger.writer import LedgerCommit, LedgerWriter
@@ -33,8 +33,8 @@ MAX_REASON_CHARS: Final = 1024
 class RecordedMessage(msgspec.Struct, frozen=True):
     """The result of one recorded message."""
 
-    worker: WorkerState
-    """The state of the worker after the commit."""
+    worker: WorkerRecord
+    """The record of the worker after the commit."""
     is_current: bool
     """Whether the newest process of the worker sent the message."""
 
@@ -130,10 +130,10 @@ class Ledger:
         name: WorkerName,
         status: WorkerStatus,
         reason: str,
-    ) -> WorkerState:
+    ) -> WorkerRecord:
         """Record that a watch saw a worker silent, dead, or running again.
 
-        Returns: the state of the worker after the commit
+        Returns: the record of the worker after the commit
         Raises: NotGranted, LedgerFull, Unavailable
         """
         return await self._writer.submit(
@@ -191,7 +191,7 @@ def _record(
     for message in messages:
         new = attempts.after_message(new, message)
     if new is not old:
-        tables.put_worker_state(uid, name, old, new, observed_at=observed_at)
+        tables.put_worker_record(uid, name, old, new, observed_at=observed_at)
     return [RecordedMessage(new, message.instance == new.instance) for message in messages]
 
 
@@ -202,9 +202,9 @@ def _observe(
     reason: str,
     observed_at: str,
     tables: LedgerTables,
-) -> WorkerState:
+) -> WorkerRecord:
     old = tables.worker(uid, name)
     new = attempts.after_observation(old, status, reason)
     if new is not old:
-        tables.put_worker_state(uid, name, old, new, observed_at=observed_at)
+        tables.put_worker_record(uid, name, old, new, observed_at=observed_at)
     return new

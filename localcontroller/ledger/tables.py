@@ -17,9 +17,9 @@ from common.edge_session import Outgoing
 from common.errors import EdgeAIError, InvalidName, ProtocolError, Unavailable
 from common.ids import TaskKey, Uid, WorkerName, parse_task_key
 from localcontroller.ledger.attempts import (
-    NEW_WORKER,
-    WorkerProcess,
-    WorkerState,
+    NEW_RECORD,
+    ProcessRecord,
+    WorkerRecord,
     after_observation,
 )
 
@@ -83,7 +83,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     key: TaskKey
     uid: Uid
     name: WorkerName
-    worker: WorkerState
+    worker: WorkerRecord
     is_acked: bool
     """The GlobalManager has acknowledged the newest report of the worker."""
 
@@ -241,7 +241,7 @@ class LedgerTables:
         ).fetchall()
         for name, *state in rows:
             retired = after_observation(
-                self._decode_worker_state(uid, name, *state), "lost", "its task left the node"
+                self._decode_worker_record(uid, name, *state), "lost", "its task left the node"
             )
             self._execute(
                 "UPDATE workers SET acked_revision = revision, body = ?"
@@ -270,7 +270,7 @@ class LedgerTables:
 
     # ---- workers --------------------------------------------------------------------------------
 
-    def worker(self, uid: Uid, name: WorkerName) -> WorkerState:
+    def worker(self, uid: Uid, name: WorkerName) -> WorkerRecord:
         """Raises: NotGranted"""
         if not self._rows(
             "SELECT 1 FROM grants WHERE uid = ? AND worker = ?", uid, name
@@ -280,15 +280,15 @@ class LedgerTables:
             f"SELECT {_WORKER_COLUMNS} FROM workers WHERE uid = ? AND worker = ?",
             *(uid, name),
         ).fetchone()
-        return NEW_WORKER if row is None else self._decode_worker_state(uid, name, *row)
+        return NEW_RECORD if row is None else self._decode_worker_record(uid, name, *row)
 
-    def put_worker_state(
-        self, uid: Uid, name: WorkerName, old: WorkerState, new: WorkerState, *, observed_at: str
+    def put_worker_record(
+        self, uid: Uid, name: WorkerName, old: WorkerRecord, new: WorkerRecord, *, observed_at: str
     ) -> None:
-        """Write the state `new`, and put its report into the outbox.
+        """Write the record `new`, and put its report into the outbox.
 
-        Args: old: the state that the tables have
-        Raises: LedgerFull for a state that is not final while the ledger is nearly full
+        Args: old: the record that the tables have
+        Raises: LedgerFull for a record that is not final while the ledger is nearly full
         """
         if not new.is_finished and self.used_bytes() > self._max_bytes * RUNNING_SHARE:
             raise LedgerFull("the node's ledger is full; raise --ledger-max-bytes")
@@ -311,8 +311,8 @@ class LedgerTables:
         self,
         uid: Uid,
         name: WorkerName,
-        old: Mapping[str, WorkerProcess],
-        new: Mapping[str, WorkerProcess],
+        old: Mapping[str, ProcessRecord],
+        new: Mapping[str, ProcessRecord],
     ) -> None:
         for instance in old.keys() - new.keys():
             self._execute(
@@ -339,11 +339,11 @@ class LedgerTables:
                 TaskKey(key),
                 Uid(uid),
                 WorkerName(name),
-                self._decode_worker_state(uid, name, *state),
+                self._decode_worker_record(uid, name, *state),
                 bool(is_acked),
             )
 
-    def _decode_worker_state(
+    def _decode_worker_record(
         self,
         uid: str,
         name: str,
@@ -352,9 +352,9 @@ class LedgerTables:
         heartbeat_s: float,
         settled: bytes,
         body: bytes,
-    ) -> WorkerState:
+    ) -> WorkerRecord:
         report: wire.ReportBody = _decode(body, wire.ReportBody)
-        worker = WorkerState(
+        worker = WorkerRecord(
             attempt=attempt,
             instance=instance,
             status=report.status,
@@ -370,13 +370,13 @@ class LedgerTables:
         numbers = {k: v for k, v in report.task_info.items() if k not in count_names}
         return msgspec.structs.replace(worker, numbers=numbers)
 
-    def _worker_processes(self, uid: str, name: str) -> Iterator[tuple[str, WorkerProcess]]:
+    def _worker_processes(self, uid: str, name: str) -> Iterator[tuple[str, ProcessRecord]]:
         for instance, attempt, sequence, counts in self._rows(
             "SELECT instance, attempt, sequence, counts FROM processes"
             " WHERE uid = ? AND worker = ? ORDER BY attempt",
             *(uid, name),
         ):
-            yield instance, WorkerProcess(attempt, sequence, _decode(counts, dict[str, int]))
+            yield instance, ProcessRecord(attempt, sequence, _decode(counts, dict[str, int]))
 
     # ---- outbox ---------------------------------------------------------------------------------
 

@@ -29,8 +29,8 @@ CLOSE_S: Final = 1.0
 RETRY_COMMIT_S: Final = 2.0
 MAX_INBOX: Final = 512  # frames; the windows of both sides are far smaller
 MAX_BATCH: Final = 64
-MAX_CLOSE_REASON_BYTES: Final = 123  # RFC 6455, 5.5.1
-ABNORMAL: Final = 1006  # RFC 6455, 7.4.1: the connection ended without a close frame
+MAX_CLOSE_REASON_BYTES: Final = 123  # a close frame carries no longer reason (RFC 6455 §5.5.1)
+ABNORMAL: Final = 1006  # the connection ended without a close frame (RFC 6455 §7.4.1)
 
 
 class SessionEnded(EdgeAIError):

@@ -96,7 +96,11 @@ class WorkerApi:
         return web.json_response({"Status": 200, "Message": "OK"})
 
     def _authorise(self, request: web.Request) -> tuple[Grant, WorkerName]:
-        """Raises: NotGranted, with one text for an unknown secret and for another task's worker"""
+        """The grant and the worker that the URL names.
+
+        Raises: NotGranted. The text is the same for an unknown secret and for a worker of another
+            task
+        """
         worker = WorkerName(request.match_info["worker"])
         # The time of a lookup by hash reveals no secret: a caller cannot choose the hash.
         digest = hashlib.sha256(request.match_info["secret"].encode()).hexdigest()

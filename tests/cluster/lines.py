@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from edgeai.cutting_proxy import CuttingProxy
+from edgeai.demo.cutting_proxy import CuttingProxy
 
 _REQUEST: Final = re.compile(rb"([A-Z]+) (/\S*) HTTP/1\.1\r\n")
 _STATUS: Final = re.compile(rb"HTTP/1\.1 (\d+) ")

@@ -18,8 +18,8 @@ import pytest
 
 from edgeai import environment, system
 from edgeai.api import Api, ApiError, Object, path_of
-from edgeai.cutting_proxy import CuttingProxy
 from edgeai.demo import joint_inference as demo
+from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.environment import Environment
 from tests.system.digits import manifests, streaming
 from tests.waiting import eventually

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgeai import environment, system
-from edgeai.cutting_proxy import CuttingProxy, Manner
 from edgeai.demo import joint_inference as demo
+from edgeai.demo.cutting_proxy import CuttingProxy, Manner
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 from tests.system import processes

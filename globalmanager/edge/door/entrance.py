@@ -16,7 +16,7 @@ from common.logs import get_logger
 from common.ratelimit import TokenBucket
 from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
-from globalmanager.edge.door.limited_log import RateLimitedWarning
+from globalmanager.edge.door.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.tls import ServerTls, reason_of
 
 log = get_logger(__name__)
@@ -46,7 +46,7 @@ class TlsGate:
         self._buckets = buckets
         self._open_s = open_s
         self._on_failure = on_failure
-        self._warning = RateLimitedWarning("TLS handshake failed")
+        self._warning = RefusedConnectionWarning("TLS handshake failed")
         self._under_way: set[asyncio.Task[None]] = set()
         self._closed = False
 

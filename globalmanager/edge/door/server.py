@@ -23,7 +23,7 @@ from common.ratelimit import TokenBucket
 from globalmanager.edge.door.admission import AddressBuckets, AdmissionLimits, Lobby, retry_after
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.entrance import Entrance, TlsGate
-from globalmanager.edge.door.limited_log import RateLimitedWarning
+from globalmanager.edge.door.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.tls import ServerTls, peer_certificate
 from globalmanager.edge.identity.handshake import (
     NODE_HEADER,
@@ -80,8 +80,8 @@ class EdgeServer:
         self._gate = None if tls is None else self._tls_gate(tls)
         self._bucket = self._new_bucket(max_wait_s=0.0)
         self._buckets = self._new_address_buckets(max_wait_s=0.0)
-        self._stranger_warning = RateLimitedWarning("peer not authenticated")
-        self._unavailable_warning = RateLimitedWarning("peers cannot be authenticated now")
+        self._stranger_warning = RefusedConnectionWarning("peer not authenticated")
+        self._unavailable_warning = RefusedConnectionWarning("peers cannot be authenticated now")
         self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
         self._reviewing: asyncio.Task[None] | None = None
         self._lobby = Lobby(

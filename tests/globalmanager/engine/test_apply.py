@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from common.ids import Uid
+from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store
 from globalmanager.contract import (
     Contact,
@@ -26,7 +27,6 @@ from globalmanager.contract import (
 from globalmanager.engine.apply import Applier, NameConflict, StillTerminating, refusal_of
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import EVENTS, Recorder
-from globalmanager.engine.live import Live
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kube.client import KubeClient

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
+from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store
 from globalmanager.contract import Object, ObjectRef, Observed, WorkerSettings
-from globalmanager.engine.live import Live
 from globalmanager.engine.owners import Owners
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound, ServerError

@@ -6,11 +6,9 @@ import base64
 import pytest
 
 from common.errors import SettingsError
+from globalmanager.cache.health import Health
 from globalmanager.contract import SECRETS, WorkerSettings
-from globalmanager.engine.health import Health
 from globalmanager.engine.loop import Engine
-from globalmanager.engine.retry import retry_until_answered
-from globalmanager.engine.rootkey import SECRET_NAME, get_root_key
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import (
     AlreadyExists,
@@ -20,6 +18,8 @@ from globalmanager.kube.errors import (
     Unauthorized,
     Unreachable,
 )
+from globalmanager.kube.retry import retry_until_answered
+from globalmanager.kube.rootkey import SECRET_NAME, get_root_key
 from tests.globalmanager.cluster import Cluster, Edge
 from tests.globalmanager.gadgets import GADGET
 from tests.waiting import async_eventually

@@ -9,9 +9,9 @@ from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Counter
 
 from common.ids import NodeName
+from globalmanager.cache.health import Health
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
-from globalmanager.engine.health import Health
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from common.ids import NodeName
+from globalmanager.cache.health import Health
 from globalmanager.edge.sessions.registry import SessionInfo
-from globalmanager.engine.health import Health
 from globalmanager.rest.server import MAX_FIELD_BYTES, MAX_LINE_BYTES
 from tests.globalmanager.rest.cluster import JI, SINCE, World, object_of
 

@@ -8,18 +8,18 @@ from common.wire import WorkerStatus
 from localcontroller.ledger.attempts import (
     MAX_COUNTS,
     MAX_WORKER_PROCESSES,
-    NEW_WORKER,
+    NEW_RECORD,
     TooManyCounts,
     WorkerMessage,
-    WorkerState,
+    WorkerRecord,
     after_message,
     after_observation,
 )
 from tests.localcontroller.builders import worker_message
 
 
-def after(*events: WorkerMessage | tuple[WorkerStatus, str]) -> WorkerState:
-    worker = NEW_WORKER
+def after(*events: WorkerMessage | tuple[WorkerStatus, str]) -> WorkerRecord:
+    worker = NEW_RECORD
     for event in events:
         worker = (
             after_message(worker, event)

@@ -3,7 +3,7 @@
 import pytest
 
 from globalmanager.edge.door.admission import AddressBuckets, Lobby, retry_after
-from globalmanager.edge.door.limited_log import RateLimitedWarning
+from globalmanager.edge.door.refusal_warning import RefusedConnectionWarning
 
 
 def test_the_lobby_is_bounded_per_address_and_in_total() -> None:
@@ -57,7 +57,7 @@ def test_a_complaint_is_said_once_in_a_while_with_the_number_of_those_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [100.0]
-    warning = RateLimitedWarning("somebody knocks", every_s=10.0, clock=lambda: now[0])
+    warning = RefusedConnectionWarning("somebody knocks", every_s=10.0, clock=lambda: now[0])
     for _ in range(4):
         warning.warn(peer="192.0.2.1")
     now[0] += 10.0

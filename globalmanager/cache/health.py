@@ -1,4 +1,7 @@
-"""The engine's answer to /readyz: whether its informers are healthy, and what is wrong if not."""
+"""The health of the cache: whether the informers follow the API, and what is wrong if not.
+
+The engine and app add what they know, and REST answers /readyz with the result.
+"""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
@@ -15,7 +18,7 @@ _MAX_SET_ASIDE_NAMED: Final = 5
 
 
 class Health(msgspec.Struct, frozen=True):
-    """One answer of /readyz."""
+    """Whether the caches can be relied on: one answer of /readyz."""
 
     ready: bool
     reasons: tuple[str, ...] = ()
@@ -27,14 +30,12 @@ def health_of(
     *,
     jobs: Collection[ResourceType],
     stale_after_s: float,
-    reconciled: bool,
 ) -> Health:
-    """The health of an engine with these informers.
+    """The health of the cache that these informers fill.
 
     Args:
         jobs: types of the job resources
         stale_after_s: seconds without contact to the API after which an informer is unhealthy
-        reconciled: True when the engine has looked at every job resource that existed at the start
     """
     fatal: list[str] = []
     tolerable: list[str] = []
@@ -43,7 +44,7 @@ def health_of(
             # When the cluster lacks a built-in type (an old cluster lacks autoscaling/v2), the
             # other types still work.
             problems = fatal if informer.type in jobs else tolerable
-            problems.append(_absence(informer.type, is_job=informer.type in jobs))
+            problems.append(_absence(informer, is_job=informer.type in jobs))
         elif not informer.synced:
             fatal.append(f"{informer.type}: not listed yet: {informer.problem or 'under way'}")
         elif informer.problem and informer.stale_for_s() >= stale_after_s:
@@ -52,8 +53,6 @@ def health_of(
         elif informer.problem:
             tolerable.append(f"{informer.type}: {informer.problem}")
         tolerable += _set_aside(informer)
-    if not fatal and not reconciled:
-        fatal.append("not every resource was looked at since the start")
     return Health(ready=not fatal, reasons=(*fatal, *tolerable))
 
 
@@ -68,7 +67,8 @@ def _set_aside(informer: Informer) -> Iterator[str]:
         yield f"{informer.type}: {unnamed} more are set aside"
 
 
-def _absence(type_: ResourceType, *, is_job: bool) -> str:
+def _absence(informer: Informer, *, is_job: bool) -> str:
+    type_ = informer.type
     if is_job:
         return (
             f"{type_}: its CustomResourceDefinition is not installed, or is of a version without "

@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from common.ids import Uid
+from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store, uid_of
 from globalmanager.contract import Object, ObjectRef
-from globalmanager.engine.live import Live
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
 from tests.globalmanager.objects import GADGETS, make

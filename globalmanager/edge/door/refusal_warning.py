@@ -15,8 +15,8 @@ log = get_logger(__name__)
 EVERY_S: Final = 10.0
 
 
-class RateLimitedWarning:
-    """A warning with a constant message, logged at most once in `every_s` seconds.
+class RefusedConnectionWarning:
+    """A warning that the door refused a connection, logged at most once in `every_s` seconds.
 
     The field `left_out` of a log line counts the warnings since the last log line that were not
     logged.

@@ -1,7 +1,7 @@
-"""Requests about single objects. The answers of the Kubernetes API go into the stores at once.
+"""Requests about single objects. The answers of the Kubernetes API go into the cache at once.
 
-Called by apply, owners and status. The watch delivers the same changes later. So the next plan sees
-every write and every deletion of this process without waiting for the watch.
+Called by the engine: by apply, owners and status. The watch delivers the same changes later. So the
+next plan sees every write and every deletion of this process without waiting for the watch.
 """
 
 import contextlib
@@ -10,29 +10,28 @@ from typing import Any, Self
 
 from common.errors import EdgeAIError
 from common.ids import Uid
-from globalmanager.cache.store import uid_of
+from globalmanager.cache.store import StoreOf, uid_of
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
-from globalmanager.engine.observe import StoreOf
 from globalmanager.kube.client import Check, KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
 
 
 class Live:
-    """Reads and writes single objects of the Kubernetes API, and updates the stores.
+    """Reads and writes single objects of the Kubernetes API, and updates the cache.
 
     Every method raises ApiError and Overloaded, like the methods of KubeClient.
 
     Args:
-        store_of: type -> the store that takes the answers about objects of this type
+        cached: type -> the store that takes the answers about objects of this type
     """
 
-    def __init__(self, client: KubeClient, store_of: StoreOf) -> None:
+    def __init__(self, client: KubeClient, cached: StoreOf) -> None:
         self._client = client
-        self._store_of = store_of
+        self._cached = cached
 
     def through(self, client: KubeClient) -> Self:
-        """A copy that sends its requests with `client` and updates the same stores."""
-        return type(self)(client, self._store_of)
+        """A copy that sends its requests with `client` and updates the same cache."""
+        return type(self)(client, self._cached)
 
     async def get(self, ref: ObjectRef, *, uid: str = "") -> Object:
         """The object as the API has it now.
@@ -42,27 +41,27 @@ class Live:
 
         Raises: NotFound when no object has the name, or when the object has another uid
         """
-        store = self._store_of(ref.type)
-        # Read the store before the request, because the store may learn of a newer object during
+        cache = self._cached(ref.type)
+        # Read the cache before the request, because the cache may learn of a newer object during
         # the request.
-        known = store.get(ref)
+        known = cache.get(ref)
         expected = uid or (uid_of(known) if known is not None else "")
         try:
             object_ = await self._client.get(ref)
         except NotFound as error:
             if expected and _is_absence(error, ref):
-                store.observe_gone(ref, expected)
+                cache.observe_gone(ref, expected)
             raise
-        store.observe(object_)
+        cache.observe(object_)
         if uid and uid_of(object_) != uid:
-            store.observe_gone(ref, uid)
+            cache.observe_gone(ref, uid)
             problem = f"uid {uid} is gone, the name was taken by {uid_of(object_)}"
             raise NotFound("get", str(ref), code=404, message=problem)
         return object_
 
     async def create(self, type_: ResourceType, object_: Object, *, check: Check) -> Object:
         created = await self._client.create(type_, object_, check=check)
-        self._store_of(type_).observe(created)
+        self._cached(type_).observe(created)
         return created
 
     async def replace(self, type_: ResourceType, object_: Object) -> Object:
@@ -70,15 +69,15 @@ class Live:
         try:
             replaced = await self._client.replace(type_, object_)
         except (NotFound, Conflict) as error:
-            await self._update_store(error, ref, uid_of(object_))
+            await self._update_cache(error, ref, uid_of(object_))
             raise
-        self._store_of(type_).observe(replaced)
+        self._cached(type_).observe(replaced)
         return replaced
 
     async def patch(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
         """Send a merge patch for the object; .status stays unchanged."""
         patched = await self._client.merge_patch(ref, patch)
-        self._store_of(ref.type).observe(patched)
+        self._cached(ref.type).observe(patched)
         return patched
 
     async def patch_status(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
@@ -88,7 +87,7 @@ class Live:
         the caller must `get` the object to find out which case it is
         """
         patched = await self._client.merge_patch(ref, patch, subresource="status")
-        self._store_of(ref.type).observe(patched)
+        self._cached(ref.type).observe(patched)
         return patched
 
     async def delete(self, ref: ObjectRef, uid: Uid) -> bool:
@@ -100,19 +99,19 @@ class Live:
         try:
             terminating = await self._client.delete(ref, uid=uid)
         except NotFound as error:
-            await self._update_store(error, ref, uid)
+            await self._update_cache(error, ref, uid)
             return False
         except Conflict as error:
-            await self._update_store(error, ref, uid)
+            await self._update_cache(error, ref, uid)
             raise
         if terminating is None:
-            self._store_of(ref.type).observe_gone(ref, uid)
+            self._cached(ref.type).observe_gone(ref, uid)
         else:  # the object has a grace period or finalizers and still exists
-            self._store_of(ref.type).observe(terminating)
+            self._cached(ref.type).observe(terminating)
         return True
 
-    async def _update_store(self, error: NotFound | Conflict, ref: ObjectRef, uid: str) -> None:
-        """Update the store after a failed request, which shows that the object with this uid has
+    async def _update_cache(self, error: NotFound | Conflict, ref: ObjectRef, uid: str) -> None:
+        """Update the cache after a failed request, which shows that the object with this uid has
         changed.
         """
         if isinstance(error, Conflict):
@@ -120,7 +119,7 @@ class Live:
             with contextlib.suppress(EdgeAIError):
                 await self.get(ref, uid=uid)
         elif _is_absence(error, ref):
-            self._store_of(ref.type).observe_gone(ref, uid)
+            self._cached(ref.type).observe_gone(ref, uid)
 
 
 def _is_absence(error: NotFound, ref: ObjectRef) -> bool:

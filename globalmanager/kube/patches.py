@@ -1,22 +1,23 @@
-"""JSON merge patches (RFC 7386) of plain dicts. status uses the patches to write .status of
-jobs.
+"""JSON merge patches (RFC 7386), as requests to the Kubernetes API have them.
+
+The engine computes with these patches what it writes into the .status of jobs.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 
-def diff(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The smallest merge patch that brings the fields of `desired` into `observed`.
+def diff(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The smallest merge patch that brings the fields of `wanted` into `present`.
 
-    A field that `desired` does not have stays unchanged. A field with value None in `desired` is
+    A field that `wanted` does not have stays unchanged. A field with value None in `wanted` is
     removed. The function compares and sends a list as a whole.
 
-    Returns: None when `observed` needs no change
+    Returns: None when `present` needs no change
     """
     patch: dict[str, Any] = {}
-    for field, want in desired.items():
-        have = observed.get(field)
+    for field, want in wanted.items():
+        have = present.get(field)
         if isinstance(want, Mapping) and isinstance(have, Mapping):
             inner = diff(have, want)
             if inner is not None:
@@ -26,11 +27,11 @@ def diff(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, A
     return patch or None
 
 
-def merged(observed: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result of applying the merge patch to `observed`. The result shares its unchanged parts
-    with `observed`. `observed` itself stays unchanged.
+def merged(present: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result of applying the merge patch to `present`. The result shares its unchanged parts
+    with `present`. `present` itself stays unchanged.
     """
-    result = dict(observed)
+    result = dict(present)
     for field, value in patch.items():
         if value is None:
             result.pop(field, None)
@@ -42,21 +43,21 @@ def merged(observed: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str
     return result
 
 
-def between(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The smallest merge patch that turns `observed` into `desired`; None when the two are equal.
+def between(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The smallest merge patch that turns `present` into `wanted`; None when the two are equal.
 
-    Args: desired: a result of `merged`; the parts that it shares with `observed` cost no comparison
+    Args: wanted: a result of `merged`; the parts that it shares with `present` cost no comparison
     """
-    patch: dict[str, Any] = {field: None for field in observed if field not in desired}
-    for field, want in desired.items():
-        have = observed.get(field)
+    patch: dict[str, Any] = {field: None for field in present if field not in wanted}
+    for field, want in wanted.items():
+        have = present.get(field)
         if have is want:
             continue
         if isinstance(want, Mapping) and isinstance(have, Mapping):
             inner = between(have, want)
             if inner is not None:
                 patch[field] = inner
-        elif have != want or field not in observed:
+        elif have != want or field not in present:
             patch[field] = want
     return patch or None
 

@@ -13,9 +13,9 @@ from typing import Final
 from common import logs
 from common.errors import SettingsError
 from globalmanager.contract import SECRETS, Object, ObjectRef
-from globalmanager.engine.retry import ProblemListener, ignore, retry_until_answered
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
+from globalmanager.kube.retry import ProblemListener, ignore, retry_until_answered
 
 log = logs.get_logger(__name__)
 

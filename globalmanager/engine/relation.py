@@ -1,0 +1,47 @@
+"""A many-to-many relation between jobs and other things, which the engine reads in both directions.
+
+The engine stores here which jobs refer to which objects. When an object changes, the engine finds
+the jobs that it must plan again.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+J = TypeVar("J", bound=Hashable)
+T = TypeVar("T", bound=Hashable)
+
+
+class JobRelation(Generic[J, T]):
+    """Jobs point to targets. `of` finds the jobs of a target. A change costs O(targets of one job).
+
+    A scaler is a job resource, so a scaler may take the place of a job here.
+    """
+
+    def __init__(self) -> None:
+        self._targets: dict[J, frozenset[T]] = {}
+        self._jobs: dict[T, set[J]] = {}
+
+    def set(self, job: J, targets: Iterable[T]) -> None:
+        """Let `job` point to exactly these targets."""
+        new = frozenset(targets)
+        old = self._targets.get(job, frozenset())
+        for target in old - new:
+            self._jobs[target].discard(job)
+            if not self._jobs[target]:
+                del self._jobs[target]
+        for target in new - old:
+            self._jobs.setdefault(target, set()).add(job)
+        if new:
+            self._targets[job] = new
+        else:
+            self._targets.pop(job, None)
+
+    def drop(self, job: J) -> None:
+        self.set(job, ())
+
+    def targets(self, job: J) -> frozenset[T]:
+        return self._targets.get(job, frozenset())
+
+    def of(self, target: T) -> frozenset[J]:
+        """The jobs that point to `target`."""
+        return frozenset(self._jobs.get(target, ()))
