@@ -125,7 +125,9 @@ class KubeClient:
             Share.REPORTS: Slots(settings.report_requests, hold_s=settings.slot_hold_s),
         }
         self._share = Share.OTHER
-        self._guard: Guard | None = None  # decides on writes; None: the client sends every write
+        self._guard: Guard | None = (
+            None  # the guard decides on writes; without a guard the client sends every write
+        )
 
     @classmethod
     async def from_kubeconfig(

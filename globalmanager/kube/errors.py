@@ -1,7 +1,7 @@
 """The exceptions of requests to the Kubernetes API.
 
 ApiError                the request failed; also any status without a class of its own
-├── Unauthorized        401: the credential is not known (any more)
+├── Unauthorized        401: the API server does not know the credential
 ├── Forbidden           403: the credential lacks a right; its message names the verb and resource
 ├── NotFound            404: no such object, or no such type (a CRD is not installed)
 ├── AlreadyExists       409: an object of this name exists already

@@ -33,8 +33,8 @@ def phase_of(pod: Object) -> str:
 
 
 def is_active(pod: Object) -> bool:
-    """Whether the pod is neither finished nor being deleted, as Kubernetes' own controllers
-    count.
+    """Whether the pod is neither finished nor being deleted. The controllers of Kubernetes use
+    the same rule.
     """
     return phase_of(pod) not in ("Succeeded", "Failed") and not is_being_deleted(pod)
 

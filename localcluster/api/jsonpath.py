@@ -84,9 +84,8 @@ def _item(value: Any, index: int) -> list[Any]:
 
 
 def _fulfils(step: re.Match[str], item: Any) -> bool:
-    found = [_text(value) for value in find(step["path"], item)]
+    found = [
+        str(value).lower() if isinstance(value, bool) else str(value)
+        for value in find(step["path"], item)
+    ]
     return (step["value"] in found) is (step["operator"] == "==")
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

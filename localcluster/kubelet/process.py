@@ -62,7 +62,7 @@ class Reaper:
         """
         pidfd = os.pidfd_open(self._process.pid)
         try:
-            await _readable(pidfd)
+            await _process_end(pidfd)
         finally:
             os.close(pidfd)
         raise ClusterError(f"the process that guards the containers, {self.pid}, was killed")
@@ -128,7 +128,7 @@ class ContainerProcess:
 
         Returns: the exit code; 128 + the signal's number if a signal ended the process
         """
-        await _readable(self._pidfd)
+        await _process_end(self._pidfd)
         code = self._reap()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
@@ -192,16 +192,17 @@ class _Output:
             self._ended.set_result(None)
 
 
-async def _readable(descriptor: int) -> None:
+async def _process_end(pidfd: int) -> None:
+    """Wait until the process has ended. A pidfd is readable from then on."""
     loop = asyncio.get_running_loop()
-    readable: asyncio.Future[None] = loop.create_future()
+    ended: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
-        if not readable.done():
-            readable.set_result(None)
+        if not ended.done():
+            ended.set_result(None)
 
-    loop.add_reader(descriptor, wake)
+    loop.add_reader(pidfd, wake)
     try:
-        await readable
+        await ended
     finally:
-        loop.remove_reader(descriptor)
+        loop.remove_reader(pidfd)

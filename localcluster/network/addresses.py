@@ -36,7 +36,7 @@ class Network:
 
     @property
     def prefix(self) -> str:
-        """The begin of all addresses of the network, like "127.64"."""
+        """The part with which all addresses of the network begin, like "127.64"."""
         return f"127.{self.number}"
 
     @property

@@ -46,21 +46,21 @@ _SPEC_DEFAULTS: dict[str, Object] = {
 def with_defaults(resource: Resource, object_: Object) -> Object:
     """A copy of an object with defaults. Values of a wrong type stay. `validation` reports them."""
     if resource is SECRETS:
-        return _secret(object_)
+        return _defaulted_secret(object_)
     spec = object_.get("spec")
     if not isinstance(spec, dict):
         return object_
     spec = copy.deepcopy(_SPEC_DEFAULTS.get(resource.group_resource, {})) | spec
     if resource is PODS:
-        spec = _pod_spec(spec)
+        spec = _defaulted_pod_spec(spec)
     elif resource is SERVICES:
-        spec = _service_spec(spec)
+        spec = _defaulted_service_spec(spec)
     elif resource is DEPLOYMENTS:
-        spec = _templated_spec(spec)
+        spec = _defaulted_templated_spec(spec)
     return {**object_, "spec": spec}
 
 
-def _secret(object_: Object) -> Object:
+def _defaulted_secret(object_: Object) -> Object:
     """A Secret with defaults. The write-only field stringData becomes a part of data, in base64."""
     secret: Object = {"type": "Opaque"} | object_
     texts = secret.pop("stringData", None)
@@ -70,30 +70,30 @@ def _secret(object_: Object) -> Object:
     return secret
 
 
-def _templated_spec(spec: Object) -> Object:
+def _defaulted_templated_spec(spec: Object) -> Object:
     template = spec.get("template")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         return spec
-    return {**spec, "template": {**template, "spec": _pod_spec(template["spec"])}}
+    return {**spec, "template": {**template, "spec": _defaulted_pod_spec(template["spec"])}}
 
 
-def _pod_spec(spec: Object) -> Object:
+def _defaulted_pod_spec(spec: Object) -> Object:
     spec = copy.deepcopy(_POD_DEFAULTS) | spec
     for field in ("initContainers", "containers"):
         if isinstance(spec.get(field), list):
-            spec[field] = [_container(container) for container in spec[field]]
+            spec[field] = [_defaulted_container(container) for container in spec[field]]
     if isinstance(spec.get("volumes"), list):
-        spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
+        spec["volumes"] = [_defaulted_volume(volume) for volume in spec["volumes"]]
     return spec
 
 
-def _volume(volume: Any) -> Any:
+def _defaulted_volume(volume: Any) -> Any:
     if not isinstance(volume, dict) or volume.keys() - {"name"}:
         return volume
     return {**volume, "emptyDir": {}}
 
 
-def _container(container: Any) -> Any:
+def _defaulted_container(container: Any) -> Any:
     if not isinstance(container, dict):
         return container
     image = str(container.get("image", ""))
@@ -105,13 +105,13 @@ def _container(container: Any) -> Any:
     return filled
 
 
-def _service_spec(spec: Object) -> Object:
+def _defaulted_service_spec(spec: Object) -> Object:
     if isinstance(spec.get("ports"), list):
-        spec["ports"] = [_service_port(port) for port in spec["ports"]]
+        spec["ports"] = [_defaulted_service_port(port) for port in spec["ports"]]
     return spec
 
 
-def _service_port(port: Any) -> Any:
+def _defaulted_service_port(port: Any) -> Any:
     if not isinstance(port, dict):
         return port
     return {"protocol": "TCP", "targetPort": port.get("port")} | port
@@ -121,13 +121,13 @@ def _with(defaults: Object, item: Any) -> Any:
     return defaults | item if isinstance(item, dict) else item
 
 
-def keep_allocations(resource: Resource, current: Object, updated: Object) -> None:
+def keep_allocations(resource: Resource, stored: Object, updated: Object) -> None:
     """Keep a Service's address when a client applies a manifest without an address again."""
     if resource is not SERVICES or not isinstance(updated.get("spec"), dict):
         return
     allocated = {
-        field: current["spec"][field]
+        field: stored["spec"][field]
         for field in ("clusterIP", "clusterIPs")
-        if field in current["spec"] and not updated["spec"].get(field)
+        if field in stored["spec"] and not updated["spec"].get(field)
     }
     updated["spec"] = {**updated["spec"], **allocated}

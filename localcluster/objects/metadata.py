@@ -46,9 +46,9 @@ def generated_name(prefix: str) -> str:
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
 
 
-def updated(current: Object, given: Object) -> Object:
-    """The given metadata, with the values of `current` in the fields that only the API sets."""
-    kept = {field: current[field] for field in _SET_BY_THE_API if field in current}
+def updated(stored: Object, given: Object) -> Object:
+    """The given metadata, with the values of `stored` in the fields that only the API sets."""
+    kept = {field: stored[field] for field in _SET_BY_THE_API if field in stored}
     return {k: v for k, v in given.items() if k not in _SET_BY_THE_API} | kept
 
 

@@ -128,11 +128,11 @@ def _split_term(term: str) -> tuple[str, str, str]:
 def selectable(resource: Resource, object_: Object) -> Selectable:
     """The labels and the selectable fields of an object. A missing field has the value ""."""
     labels = object_["metadata"].get("labels") or {}
-    fields = {path: _field(object_, path) for path in resource.selectable_fields}
+    fields = {path: _selectable_field(object_, path) for path in resource.selectable_fields}
     return Selectable(labels, fields)
 
 
-def _field(object_: Object, path: str) -> str:
+def _selectable_field(object_: Object, path: str) -> str:
     value: Any = object_
     for step in path.split("."):
         value = value.get(step) if isinstance(value, dict) else None

@@ -80,48 +80,48 @@ def prepare_create(
 
 def prepare_update(
     resource: Resource,
-    current: Object,
+    stored: Object,
     object_: Object,
     subresource: str,
     now: datetime,
     known: Iterable[Resource],
 ) -> Object:
-    """The object that replaces `current`; equal to `current` when nothing changes.
+    """The object that replaces `stored`; equal to `stored` when nothing changes.
 
     Raises: errors.BadRequest, errors.Conflict, errors.Invalid
     """
     updated = _identified(resource, object_)
     metadata = updated["metadata"]
-    name = current["metadata"]["name"]
+    name = stored["metadata"]["name"]
     version = metadata.get("resourceVersion") or ""
     if not version and not resource.allows_unconditional_update:
         raise errors.Invalid(resource, name, [_NO_VERSION])
-    check_preconditions(resource, current, metadata.get("uid") or "", version)
+    check_preconditions(resource, stored, metadata.get("uid") or "", version)
     if subresource == "status":
-        updated = {**current, "status": updated.get("status")}
+        updated = {**stored, "status": updated.get("status")}
         if updated["status"] is None:
             del updated["status"]
-        return _defaulted_and_checked(resource, updated, known, tolerated=current)
-    updated["metadata"] = updated_metadata(current["metadata"], metadata)
+        return _defaulted_and_checked(resource, updated, known, tolerated=stored)
+    updated["metadata"] = updated_metadata(stored["metadata"], metadata)
     if resource.status:
         updated.pop("status", None)
-        if "status" in current:
-            updated["status"] = current["status"]
-    defaults.keep_allocations(resource, current, updated)
+        if "status" in stored:
+            updated["status"] = stored["status"]
+    defaults.keep_allocations(resource, stored, updated)
     if resource is NAMESPACES and subresource != FINALIZE:
-        updated["spec"] = current["spec"]
+        updated["spec"] = stored["spec"]
     check_metadata(resource, updated)
-    updated = _defaulted_and_checked(resource, updated, known, tolerated=current)
-    if faults := _check_change(resource, current, updated):
+    updated = _defaulted_and_checked(resource, updated, known, tolerated=stored)
+    if faults := _check_change(resource, stored, updated):
         raise errors.Invalid(resource, name, faults)
     if resource is CUSTOMRESOURCEDEFINITIONS:
         updated["status"] = crds.status(updated, now)
-    if _content(resource, updated) != _content(resource, current):
+    if _content(resource, updated) != _content(resource, stored):
         _count_change(resource, updated["metadata"])
     return updated
 
 
-def as_update(resource: Resource, current: Object, patched: Object, subresource: str) -> Object:
+def as_update(resource: Resource, stored: Object, patched: Object, subresource: str) -> Object:
     """The patched object in a form that `prepare_update` takes.
 
     An update with another uid is a conflict (409). A patch with another uid is invalid (422),
@@ -131,18 +131,18 @@ def as_update(resource: Resource, current: Object, patched: Object, subresource:
     Raises: errors.Invalid
     """
     metadata = patched.get("metadata")
-    uid = current["metadata"]["uid"]
+    uid = stored["metadata"]["uid"]
     if not isinstance(metadata, dict) or metadata.get("uid") in (None, uid):
         return patched
     if resource.custom and subresource == "status":
         return {**patched, "metadata": {**metadata, "uid": uid}}
     fault = errors.invalid("metadata.uid", metadata["uid"], "field is immutable")
-    raise errors.Invalid(resource, current["metadata"]["name"], [fault])
+    raise errors.Invalid(resource, stored["metadata"]["name"], [fault])
 
 
 def prepare_delete(
     resource: Resource,
-    current: Object,
+    stored: Object,
     propagation: str,
     grace_period_s: int | None,
     now: datetime,
@@ -155,9 +155,9 @@ def prepare_delete(
         policies = tuple(PROPAGATION_FINALIZERS)
         fault = errors.unsupported("propagationPolicy", propagation, policies)
         raise errors.invalid_options("Delete", fault)
-    metadata = dict(current["metadata"])
-    marked = {**current, "metadata": metadata}
-    grace_s = _grace_period_s(resource, current, grace_period_s)
+    metadata = dict(stored["metadata"])
+    marked = {**stored, "metadata": metadata}
+    grace_s = _grace_period_s(resource, stored, grace_period_s)
     if "deletionTimestamp" not in metadata:
         _count_change(resource, metadata)
         metadata["deletionTimestamp"] = times.rfc3339(now + timedelta(seconds=grace_s))
@@ -167,7 +167,7 @@ def prepare_delete(
         metadata["deletionTimestamp"] = times.rfc3339(now + timedelta(seconds=grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
     if resource is NAMESPACES:
-        marked["status"] = {**current.get("status", {}), "phase": "Terminating"}
+        marked["status"] = {**stored.get("status", {}), "phase": "Terminating"}
     return marked
 
 
@@ -182,13 +182,13 @@ def is_released(resource: Resource, object_: Object) -> bool:
 
 
 def check_preconditions(
-    resource: Resource, current: Object, uid: str, resource_version: str
+    resource: Resource, stored: Object, uid: str, resource_version: str
 ) -> None:
     """Check the uid and the resource version that a request names. "" matches any object.
 
-    Raises: errors.Conflict when `current` has another uid or resource version
+    Raises: errors.Conflict when `stored` has another uid or resource version
     """
-    metadata = current["metadata"]
+    metadata = stored["metadata"]
     if uid and uid != metadata["uid"]:
         why = f"the uid in the precondition is {uid}, that of the object {metadata['uid']}"
         raise errors.Conflict(resource, metadata["name"], why)
@@ -310,25 +310,25 @@ def _content(resource: Resource, object_: Object) -> Object:
     return {name: value for name, value in object_.items() if name not in apart}
 
 
-def _grace_period_s(resource: Resource, current: Object, asked_s: int | None) -> int:
+def _grace_period_s(resource: Resource, stored: Object, asked_s: int | None) -> int:
     """The grace period of a pod on a node, in seconds; 0 for other objects.
 
     A negative grace period counts as 1 second.
 
     Source: Kubernetes since 1.22, whose API accepts negative numbers, too.
     """
-    if resource is not PODS or not current["spec"].get("nodeName"):
+    if resource is not PODS or not stored["spec"].get("nodeName"):
         return 0
-    if current.get("status", {}).get("phase") in ("Succeeded", "Failed") and asked_s is None:
+    if stored.get("status", {}).get("phase") in ("Succeeded", "Failed") and asked_s is None:
         return 0
-    given = current["spec"].get("terminationGracePeriodSeconds") if asked_s is None else asked_s
+    given = stored["spec"].get("terminationGracePeriodSeconds") if asked_s is None else asked_s
     grace_s = given if isinstance(given, int) else DEFAULT_GRACE_S
     return grace_s if grace_s >= 0 else 1
 
 
-def _check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
-    old, new = current["metadata"], updated["metadata"]
-    faults = validation.check_change(resource, current, updated)
+def _check_change(resource: Resource, stored: Object, updated: Object) -> list[FieldError]:
+    old, new = stored["metadata"], updated["metadata"]
+    faults = validation.check_change(resource, stored, updated)
     if "deletionTimestamp" in old:
         added = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
         if added:

@@ -28,7 +28,7 @@ from localcontroller.hooks.sources import (
     SourceError,
     SourceThreads,
     file_sample_counter,
-    redacted_url,
+    redacted_source_url,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class BucketSource:
     async def count_if_changed(self) -> int | None:
         """See DatasetSource."""
         keys = await self._keys()
-        where = f"spec.url: {redacted_url(self._url)}"
+        where = f"spec.url: {redacted_source_url(self._url)}"
         try:
             store = _s3_store(self._bucket, keys, self._timeouts)
             async with asyncio.timeout(self._timeouts.total_s):
@@ -134,9 +134,11 @@ def _bucket_and_key(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     bucket = parts.netloc.rpartition("@")[2]
     if not _BUCKET_NAME.fullmatch(bucket):
-        raise SourceError("InvalidURL", f"spec.url: {redacted_url(url)[:256]} names no bucket")
+        raise SourceError(
+            "InvalidURL", f"spec.url: {redacted_source_url(url)[:256]} names no bucket"
+        )
     if "?" in url or "#" in url:  # workers, too, would drop this part of the key
-        text = f"{redacted_url(url)[:256]} goes on with a '?' or '#'; no key may have one"
+        text = f"{redacted_source_url(url)[:256]} goes on with a '?' or '#'; no key may have one"
         raise SourceError("InvalidURL", f"spec.url: {text}")
     return bucket, parts.path.strip("/")
 

@@ -172,18 +172,18 @@ def file_sample_counter(format_: str, url: str) -> SampleCounter:
     if not format_:
         raise SourceError(
             "UnknownFormat",
-            f"spec.format: is empty, and the name of {redacted_url(url)} does not tell it; "
+            f"spec.format: is empty, and the name of {redacted_source_url(url)} does not tell it; "
             f"use one of {', '.join(FORMATS)}",
         )
     if format_ == DIRECTORY:
         raise SourceError(
-            "NotADirectory", f"spec.format: is dir, and {redacted_url(url)} is a file"
+            "NotADirectory", f"spec.format: is dir, and {redacted_source_url(url)} is a file"
         )
     return sample_counter(format_)
 
 
-def redacted_url(url: str) -> str:
-    """The URL for a message: without the user, the password, and the signature in its query."""
+def redacted_source_url(url: str) -> str:
+    """The URL of a source for a message: without user, password, and the signature in the query."""
     parts = urlsplit(url)
     if not parts.scheme:
         return url

@@ -18,7 +18,7 @@ from localcontroller.hooks.sources import (
     SourceError,
     SourceThreads,
     file_sample_counter,
-    redacted_url,
+    redacted_source_url,
 )
 
 MAX_REDIRECTS: Final = 5
@@ -75,7 +75,7 @@ class WebSource:
 
     async def count_if_changed(self) -> int | None:
         """See DatasetSource."""
-        where = f"spec.url: {redacted_url(self._url)}"
+        where = f"spec.url: {redacted_source_url(self._url)}"
         try:
             return await self._get_if_changed(where)
         except TimeoutError as error:

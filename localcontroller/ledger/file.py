@@ -172,7 +172,7 @@ class LedgerFile:
             if not self._reserve.release():
                 raise LedgerFull(f"no space to open {self._path}") from error
             self._open()
-        _sync_directory(self._directory)
+        _sync_ledger_directory(self._directory)
         self._inodes = _inodes(self._path)
 
     def _unusable(self, error: sqlite3.DatabaseError) -> Exception:
@@ -279,7 +279,7 @@ def _lock_state_dir(directory: Path) -> int:
     try:
         if not directory.is_dir():
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sync_directory(directory.parent)
+            _sync_ledger_directory(directory.parent)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateError(
@@ -299,7 +299,7 @@ def _lock_state_dir(directory: Path) -> int:
     return fd
 
 
-def _sync_directory(directory: Path) -> None:
+def _sync_ledger_directory(directory: Path) -> None:
     """Sync the directory: a new file survives a power cut only with its directory entry."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -322,7 +322,7 @@ def _set_aside(path: Path) -> Path:
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(_damaged_path(path, number, suffix))
-    _sync_directory(path.parent)
+    _sync_ledger_directory(path.parent)
     return _damaged_path(path, number, "")
 
 

@@ -41,7 +41,7 @@ class LedgerDamaged(Exception):
 
 
 class NotGranted(EdgeAIError):
-    """No task on this node names the worker (any more)."""
+    """No task on this node names the worker."""
 
 
 class Grant(msgspec.Struct, frozen=True):

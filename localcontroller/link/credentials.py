@@ -118,13 +118,13 @@ class Credentials:
         """
         sha256 = hashlib.sha256()
         for path in (self._token_file, self.client_certificate, self._client_key):
-            sha256.update(b"\0" if path is None else self._content(path))
+            if path is None:
+                sha256.update(b"\0")
+                continue
+            with contextlib.suppress(OSError):
+                self._digests[path] = hashlib.sha256(path.read_bytes()).digest()
+            sha256.update(self._digests.get(path, b""))
         return sha256.digest()
-
-    def _content(self, path: Path) -> bytes:
-        with contextlib.suppress(OSError):
-            self._digests[path] = hashlib.sha256(path.read_bytes()).digest()
-        return self._digests.get(path, b"")
 
     def problem(self, now: datetime) -> CredentialProblem | None:
         """What is wrong with files that were usable before.

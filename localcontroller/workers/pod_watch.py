@@ -30,9 +30,9 @@ from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import NotGranted
 from localcontroller.workers.heartbeats import Heartbeats
 from localcontroller.workers.pods import (
-    Pod,
     Verdict,
     WorkerKey,
+    WorkerPod,
     age,
     judge,
 )
@@ -55,7 +55,7 @@ class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
 
 class _PodList(msgspec.Struct, frozen=True):
     metadata: _ListMetadata
-    items: list[Pod] | None = None
+    items: list[WorkerPod] | None = None
 
 
 class _WatchEvent(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class PodWatch:
         self._backoff = backoff
         self._min_round_s = min_round_s
         self._max_bytes = max_bytes
-        self._pods: dict[str, Pod] = {}  # this node's pods, by uid
+        self._pods: dict[str, WorkerPod] = {}  # this node's pods, by uid
         self._params: dict[str, str] = {}  # selectors of the last list; the watch uses them, too
         self._held: Mapping[TaskKey, Held] = {}  # the tasks from which _namespaces was built
         self._namespaces: dict[Uid, str] = {}  # namespace of each job that this node holds
@@ -137,7 +137,7 @@ class PodWatch:
             return
         if event.type == "ERROR":
             raise Unavailable(f"watch ended: {bytes(event.object)[:200].decode(errors='replace')}")
-        pod = msgspec.json.decode(event.object, type=Pod)
+        pod = msgspec.json.decode(event.object, type=WorkerPod)
         if pod.spec.node_name != self._source.node:
             return
         if event.type == "DELETED":
@@ -146,13 +146,13 @@ class PodWatch:
             self._pods[pod.metadata.uid] = pod
             await self._judge([pod])
 
-    async def _forget(self, pod: Pod) -> None:
+    async def _forget(self, pod: WorkerPod) -> None:
         self._pods.pop(pod.metadata.uid, None)
         key = self._worker_of(pod)
         if key is not None and self._newest(key) is None:
             await self._observe(key, Verdict("lost", f"pod {pod.metadata.name} was deleted"))
 
-    async def _judge(self, pods: Iterable[Pod]) -> None:
+    async def _judge(self, pods: Iterable[WorkerPod]) -> None:
         """Record for each worker of `pods` the verdict on its newest pod."""
         for key in {self._worker_of(pod) for pod in pods} - {None}:
             assert key is not None
@@ -161,12 +161,12 @@ class PodWatch:
             if verdict is not None:
                 await self._observe(key, verdict)
 
-    def _newest(self, key: WorkerKey) -> Pod | None:
+    def _newest(self, key: WorkerKey) -> WorkerPod | None:
         """The worker's youngest pod. A worker has two pods while one pod replaces the other."""
         pods = [pod for pod in self._pods.values() if self._worker_of(pod) == key]
         return max(pods, key=age, default=None)
 
-    def _worker_of(self, pod: Pod) -> WorkerKey | None:
+    def _worker_of(self, pod: WorkerPod) -> WorkerKey | None:
         """The worker that runs in the pod; None: the pod belongs to no task of this node."""
         key = pod.worker_key
         if key is None or not pod.may_be_controlled_by(key.uid):
@@ -194,7 +194,7 @@ class PodWatch:
         try:
             worker = await self._ledger.observe(*key, status, verdict.reason)
         except NotGranted:
-            return  # this node has no such worker (yet); the next list shows the pod again
+            return  # this node does not have the worker yet; the next list shows the pod again
         if is_dead and worker.reason == verdict.reason:
             log.warning("worker seen dead", uid=key.uid, worker=key.worker, reason=verdict.reason)
 
@@ -220,9 +220,9 @@ class PodWatch:
         await self._judge(pods.values())
         return version
 
-    async def _read_all(self, session: aiohttp.ClientSession) -> tuple[dict[str, Pod], str]:
+    async def _read_all(self, session: aiohttp.ClientSession) -> tuple[dict[str, WorkerPod], str]:
         """This node's pods by uid, and the resourceVersion from which to watch."""
-        pods: dict[str, Pod] = {}
+        pods: dict[str, WorkerPod] = {}
         page = _ListMetadata()
         while True:
             params = {**self._params, "limit": str(PAGE)}
@@ -239,7 +239,7 @@ class PodWatch:
             if not page.continue_:
                 return pods, page.resource_version
 
-    async def _is_gone(self, session: aiohttp.ClientSession, pod: Pod) -> bool:
+    async def _is_gone(self, session: aiohttp.ClientSession, pod: WorkerPod) -> bool:
         """Whether the API answers that the pod does not exist. Other answers prove nothing."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
         timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
@@ -247,7 +247,7 @@ class PodWatch:
             if response.status != 200:
                 return response.status == 404
             body = await _read_body(response, self._max_bytes)
-        return msgspec.json.decode(body, type=Pod).metadata.uid != pod.metadata.uid
+        return msgspec.json.decode(body, type=WorkerPod).metadata.uid != pod.metadata.uid
 
     async def _watch(
         self, session: aiohttp.ClientSession, resource_version: str
@@ -324,7 +324,7 @@ def _headers(source: PodsSource) -> dict[str, str]:
 
 
 def _read_token(file: Path) -> str:
-    """Raises: Unavailable, without any content of the file"""
+    """Raises: Unavailable; its text has no content of the file"""
     try:
         token = file.read_text("ascii").strip()
     except OSError as error:

@@ -31,17 +31,17 @@ class _ContainerState(msgspec.Struct, frozen=True):
     running: dict[str, object] | None = None
 
 
-class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+class _WorkerContainer(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     state: _ContainerState = _ContainerState()
     last_state: _ContainerState = _ContainerState()
 
 
-class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+class _WorkerPodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    container_statuses: list[_ContainerStatus] | None = None
+    container_statuses: list[_WorkerContainer] | None = None
 
 
 class _Owner(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,12 +64,12 @@ class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = ""
 
 
-class Pod(msgspec.Struct, frozen=True):
-    """The fields of a pod that this package reads; other fields are ignored."""
+class WorkerPod(msgspec.Struct, frozen=True):
+    """The fields of a worker's pod that this package reads; other fields are ignored."""
 
     metadata: _Metadata
     spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
+    status: _WorkerPodStatus = _WorkerPodStatus()
 
     @property
     def worker_key(self) -> "WorkerKey | None":
@@ -104,8 +104,8 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def judge(pod: Pod) -> Verdict | None:
-    """The state of a worker, judged by its pod; None: the pod does not show the state (yet).
+def judge(pod: WorkerPod) -> Verdict | None:
+    """The state of a worker, judged by its pod; None: the pod does not show the state yet.
 
     A pod that failed or succeeded never runs again, so the verdict is final. The kubelet may
     restart a container that ended, so the verdict on such a container is "lost", which is not
@@ -126,13 +126,13 @@ def judge(pod: Pod) -> Verdict | None:
     return None
 
 
-def age(pod: Pod) -> tuple[str, str]:
+def age(pod: WorkerPod) -> tuple[str, str]:
     """Sort key: the youngest pod sorts last."""
     return pod.metadata.creation_timestamp or "", pod.metadata.uid
 
 
-def _ended(container: _ContainerStatus) -> _Terminated | None:
-    """How the container ended; None if it runs (again)."""
+def _ended(container: _WorkerContainer) -> _Terminated | None:
+    """How the container ended; None while the container runs, also after a restart."""
     if container.state.terminated is not None:
         return container.state.terminated
     if container.state.waiting is not None:
@@ -140,7 +140,7 @@ def _ended(container: _ContainerStatus) -> _Terminated | None:
     return None
 
 
-def _failure(pod: Pod) -> str:
+def _failure(pod: WorkerPod) -> str:
     text = ": ".join(part for part in (pod.status.reason, pod.status.message) if part)
     ends = [
         _describe(container.name, container.state.terminated)

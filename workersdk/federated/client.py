@@ -55,7 +55,7 @@ class RoundClosed(Exception):
 
 
 class _NotJoined(Exception):
-    """The aggregator does not know this participant (any more)."""
+    """The aggregator does not know this participant."""
 
 
 class AggregatorClient:

@@ -104,7 +104,7 @@ class TlsGate:
     def _note(self, address: str, error: Exception) -> None:
         self._on_failure()
         if isinstance(error, ssl.SSLError):
-            self._warning.warn(peer=address, reason=reason_of(error))
+            self._warning.log_refusal(peer=address, reason=reason_of(error))
         else:  # the peer sent nothing or left, or too many handshakes came at once
             log.debug("no TLS handshake", peer=address, reason=str(error))
 

@@ -37,7 +37,7 @@ class RefusedConnectionWarning:
         self._logged_at: float | None = None
         self._left_out = 0  # warnings without a log line since the last log line
 
-    def warn(self, **fields: Any) -> None:
+    def log_refusal(self, **fields: Any) -> None:
         now = self._clock()
         if self._logged_at is not None and now < self._logged_at + self._every_s:
             self._left_out += 1

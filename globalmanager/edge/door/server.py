@@ -273,10 +273,10 @@ class EdgeServer:
         try:
             node = await self._authenticator.authenticate(handshake)
         except Unauthenticated as error:
-            self._stranger_warning.warn(peer=handshake.peer_address, reason=error.reason)
+            self._stranger_warning.log_refusal(peer=handshake.peer_address, reason=error.reason)
             return unauthorized(connection)
         except Unavailable as error:
-            self._unavailable_warning.warn(problem=str(error))
+            self._unavailable_warning.log_refusal(problem=str(error))
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
         wait_s = self._sessions.must_wait_s(node)
         if wait_s is not None:

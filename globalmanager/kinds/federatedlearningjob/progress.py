@@ -56,7 +56,7 @@ def model_status(
 
 
 def newer_job(observed: Observed, model: ObjectRef) -> str:
-    """Name of the job that wrote its rounds to the Model, if that job is newer than this one. Else
+    """Name of the job that wrote its rounds to the Model, if that job is newer than this job; else
     "".
     """
     known = observed.references.get(model, {})

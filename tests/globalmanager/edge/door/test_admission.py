@@ -59,9 +59,9 @@ def test_a_complaint_is_said_once_in_a_while_with_the_number_of_those_left_out(
     now = [100.0]
     warning = RefusedConnectionWarning("somebody knocks", every_s=10.0, clock=lambda: now[0])
     for _ in range(4):
-        warning.warn(peer="192.0.2.1")
+        warning.log_refusal(peer="192.0.2.1")
     now[0] += 10.0
-    warning.warn(peer="192.0.2.2")
+    warning.log_refusal(peer="192.0.2.2")
     first, second = capsys.readouterr().out.strip().splitlines()
     assert "somebody knocks" in first
     assert "left_out" not in first
