@@ -18,16 +18,16 @@ out of the store too, but nothing counts them."""
 class SetAside:
     def __init__(self, type_: ResourceType) -> None:
         self._type = type_
-        self._by_ref: dict[ObjectRef, Unreadable] = {}
+        self._unreadable: dict[ObjectRef, Unreadable] = {}
 
     def __len__(self) -> int:
-        return len(self._by_ref)
+        return len(self._unreadable)
 
     def __iter__(self) -> Iterator[Unreadable]:
-        return iter(tuple(self._by_ref.values()))
+        return iter(tuple(self._unreadable.values()))
 
     def __contains__(self, ref: ObjectRef) -> bool:
-        return ref in self._by_ref
+        return ref in self._unreadable
 
     def add(self, object_: Unreadable) -> bool:
         """Set an object aside.
@@ -35,18 +35,18 @@ class SetAside:
         Returns: whether the object is new or its problem has changed
         """
         ref = object_.ref(self._type)
-        known = self._by_ref.get(ref)
-        if known is None and len(self._by_ref) >= MAX_SET_ASIDE:
+        known = self._unreadable.get(ref)
+        if known is None and len(self._unreadable) >= MAX_SET_ASIDE:
             return False
-        self._by_ref[ref] = object_
+        self._unreadable[ref] = object_
         return known is None or (known.uid, known.problem) != (object_.uid, object_.problem)
 
     def discard(self, ref: ObjectRef) -> None:
         """Forget an object that is readable again or gone."""
-        self._by_ref.pop(ref, None)
+        self._unreadable.pop(ref, None)
 
     def retain(self, objects: Iterable[Unreadable]) -> None:
         """Forget all objects except these."""
         kept = {object_.ref(self._type) for object_ in objects}
-        for ref in self._by_ref.keys() - kept:
-            del self._by_ref[ref]
+        for ref in self._unreadable.keys() - kept:
+            del self._unreadable[ref]

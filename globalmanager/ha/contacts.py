@@ -101,13 +101,13 @@ class Contacts:
             ledger=ledger,
             clashes=self._own_clashes.get(node, 0),
         )
-        self._own_changed()
+        self._own_claims_changed()
         self._settle([node], since=self._utcnow())
 
     def release(self, node: NodeName) -> None:
         """Remove the claim of `node`, because its session here has ended."""
         del self._own[node]
-        self._own_changed()
+        self._own_claims_changed()
         self._settle([node], since=self._utcnow())
 
     def clash(self, node: NodeName) -> None:
@@ -115,7 +115,7 @@ class Contacts:
         clashes = self._own_clashes[node] = self._own_clashes.get(node, 0) + 1
         if node in self._own:
             self._own[node] = msgspec.structs.replace(self._own[node], clashes=clashes)
-            self._own_changed()
+            self._own_claims_changed()
         self._tell_clash(node)
 
     # ---- the other replicas ----
@@ -129,7 +129,7 @@ class Contacts:
         self._others[replica] = claims
         nodes = before.keys() | claims.keys()
         changed = sorted(node for node in nodes if before.get(node) != claims.get(node))
-        self._tell_newer(claims, changed)
+        self._tell_newer_claims(claims, changed)
         self._settle(changed, since=since or self._utcnow())
         self._tell_clashes(replica, claims, changed)
 
@@ -155,11 +155,11 @@ class Contacts:
             for subscriber in self._subscribers:
                 subscriber.contact(node)
 
-    def _own_changed(self) -> None:
+    def _own_claims_changed(self) -> None:
         for subscriber in self._subscribers:
             subscriber.own()
 
-    def _tell_newer(self, claims: Claims, nodes: Iterable[NodeName]) -> None:
+    def _tell_newer_claims(self, claims: Claims, nodes: Iterable[NodeName]) -> None:
         for node in nodes:
             own, other = self._own.get(node), claims.get(node)
             if own is not None and other is not None and other.order > own.order:

@@ -68,7 +68,7 @@ class Database:
             self._configure(max_bytes)
         except (sqlite3.Error, StateError) as error:
             self._connection.close()
-            raise StateError(_unusable(path, error)) from error
+            raise StateError(_unusable_store(path, error)) from error
 
     def _configure(self, max_bytes: int) -> None:
         run = self._connection.execute
@@ -188,7 +188,7 @@ def _is_full(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
-def _unusable(path: Path, error: Exception) -> str:
+def _unusable_store(path: Path, error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", None)
     advice = {
         sqlite3.SQLITE_BUSY: "another cluster uses it: stop that one, or choose another directory",

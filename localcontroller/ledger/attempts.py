@@ -99,6 +99,10 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
         return {*self.settled, *(name for p in self.processes.values() for name in p.counts)}
 
     def report(self, observed_at: str) -> ReportBody:
+        """The report that the ledger keeps until the cloud has it.
+
+        Args: observed_at: RFC 3339 time
+        """
         return ReportBody(
             phase=self.phase,
             status=self.status,

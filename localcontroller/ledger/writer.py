@@ -34,7 +34,7 @@ class DefectiveOperation(EdgeAIError):
     """The operation fails at every try. The cause is a bug in this program, not the disk."""
 
 
-class PendingOperation(msgspec.Struct, eq=False):
+class PendingLedgerOperation(msgspec.Struct, eq=False):
     """One ledger operation that waits for its commit."""
 
     operation: LedgerOperation
@@ -64,7 +64,7 @@ class LedgerWriter:
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
         # The item None ends the thread.
-        self._waiting: queue.Queue[PendingOperation | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[PendingLedgerOperation | None] = queue.Queue(MAX_WAITING)
         context = contextvars.copy_context()  # log lines of the thread name the node, too
         self._thread = threading.Thread(
             target=context.run, args=(self._run,), name="ledger", daemon=True
@@ -87,7 +87,7 @@ class LedgerWriter:
             raise Unavailable("the ledger is closed")
         done: asyncio.Future[T] = self._loop.create_future()
         try:
-            self._waiting.put_nowait(PendingOperation(operation, done, is_read, is_urgent))
+            self._waiting.put_nowait(PendingLedgerOperation(operation, done, is_read, is_urgent))
         except queue.Full:
             raise Overloaded("the ledger", RETRY_AFTER_S) from None
         return await done
@@ -110,9 +110,9 @@ class LedgerWriter:
                 self._fail(batch, Unavailable(f"the ledger failed: {error}"))
         self._file.close()
 
-    def _next_batch(self) -> list[PendingOperation]:
+    def _next_batch(self) -> list[PendingLedgerOperation]:
         """All waiting operations, at least one; empty when the thread must end."""
-        batch: list[PendingOperation] = []
+        batch: list[PendingLedgerOperation] = []
         pending = self._waiting.get()
         while pending is not None:
             batch.append(pending)
@@ -126,7 +126,7 @@ class LedgerWriter:
             self._waiting.put(None)  # commit this batch first, then end
         return batch
 
-    def _commit_allowed(self, batch: list[PendingOperation]) -> None:
+    def _commit_allowed(self, batch: list[PendingLedgerOperation]) -> None:
         """Refuse ordinary writes while the disk reserve is released: they would fill its space."""
         if all(pending.is_read for pending in batch) or self._file.ensure_reserve():
             self._commit(batch)
@@ -137,7 +137,7 @@ class LedgerWriter:
         )
         self._commit([pending for pending in batch if pending.is_read or pending.is_urgent])
 
-    def _commit(self, batch: list[PendingOperation]) -> None:
+    def _commit(self, batch: list[PendingLedgerOperation]) -> None:
         if not batch:
             return
         started, before = time.monotonic(), self._file.changes
@@ -151,7 +151,7 @@ class LedgerWriter:
         commit = LedgerCommit(self._view, changes, time.monotonic() - started)
         self._call_loop(self._deliver, commit, batch, results)
 
-    def _on_failure(self, batch: list[PendingOperation], error: Exception) -> None:
+    def _on_failure(self, batch: list[PendingLedgerOperation], error: Exception) -> None:
         """No operation of `batch` took effect. Retry operations that can succeed; fail the rest."""
         if is_damage(error):
             self._replace_damaged(batch, str(error))
@@ -170,7 +170,7 @@ class LedgerWriter:
         else:
             self._fail(batch, LedgerFull("the disk of the node's ledger is full"))
 
-    def _replace_damaged(self, batch: list[PendingOperation], reason: str) -> None:
+    def _replace_damaged(self, batch: list[PendingLedgerOperation], reason: str) -> None:
         try:
             self._file.replace_damaged(reason)
         except EdgeAIError as error:
@@ -182,7 +182,7 @@ class LedgerWriter:
         results = [Unavailable("the node's ledger was damaged and replaced") for _ in batch]
         self._call_loop(self._deliver, commit, batch, results)
 
-    def _fail(self, batch: list[PendingOperation], error: EdgeAIError) -> None:
+    def _fail(self, batch: list[PendingLedgerOperation], error: EdgeAIError) -> None:
         self._call_loop(self._resolve, batch, [error for _ in batch])
 
     def _call_loop(self, callback: Callable[..., None], *args: Any) -> None:
@@ -191,12 +191,12 @@ class LedgerWriter:
     # ---- on the event loop ----------------------------------------------------------------------
 
     def _deliver(
-        self, commit: LedgerCommit, batch: list[PendingOperation], results: list[Any]
+        self, commit: LedgerCommit, batch: list[PendingLedgerOperation], results: list[Any]
     ) -> None:
         self._on_commit(commit)
         self._resolve(batch, results)
 
-    def _resolve(self, batch: list[PendingOperation], results: list[Any]) -> None:
+    def _resolve(self, batch: list[PendingLedgerOperation], results: list[Any]) -> None:
         for pending, result in zip(batch, results, strict=True):
             if pending.done.done():
                 continue  # the caller was cancelled

@@ -221,14 +221,21 @@ class PodWatch:
         return version
 
     async def _read_all(self, session: aiohttp.ClientSession) -> tuple[dict[str, WorkerPod], str]:
-        """This node's pods by uid, and the resourceVersion from which to watch."""
+        """This node's pods by uid, and the resourceVersion from which to watch.
+
+        Raises: Unavailable, ClientError
+        """
+        url = self._url("/api/v1/pods")
+        timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
         pods: dict[str, WorkerPod] = {}
         page = _ListMetadata()
         while True:
             params = {**self._params, "limit": str(PAGE)}
             if page.continue_:
                 params["continue"] = page.continue_
-            body = await self._get(session, "/api/v1/pods", params)
+            async with session.get(url, params=params, timeout=timeout) as response:
+                _check(response)
+                body = await _read_body(response, self._max_bytes)
             result = msgspec.json.decode(body, type=_PodList)
             pods.update(
                 (pod.metadata.uid, pod)
@@ -266,15 +273,6 @@ class PodWatch:
             self._backoff.reset()
             async for line in _lines(response.content, self._max_bytes):
                 yield msgspec.json.decode(line, type=_WatchEvent)
-
-    async def _get(
-        self, session: aiohttp.ClientSession, path: str, params: dict[str, str]
-    ) -> bytes:
-        """Raises: Unavailable, ClientError"""
-        timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
-        async with session.get(self._url(path), params=params, timeout=timeout) as response:
-            _check(response)
-            return await _read_body(response, self._max_bytes)
 
     def _url(self, path: str) -> str:
         return self._source.url.rstrip("/") + path

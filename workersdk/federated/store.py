@@ -1,6 +1,6 @@
 """The aggregator's state in one directory. The state survives restarts and power cuts.
 
-    state.msgpack             RoundState: the round, and its files; replaced as a whole
+    state.msgpack             FederationState: the round, and its files; replaced as a whole
     model-R                   the model that round R starts from, float32
     memory-R                  what the aggregation keeps between rounds, float32
     updates-R/NAME.part       the received pieces of an update
@@ -37,8 +37,8 @@ MAX_NAMED: Final = 5  # limit for names of participants in an error
 _OWN_FILES: Final = re.compile(r"(model|memory|updates)-[0-9]+(\.new)?")
 
 
-class RoundState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the rounds. `round` is SEED until there is a model."""
+class FederationState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one federation. `round` is SEED until there is a model."""
 
     encoding: Encoding
     layout: Layout = Layout(())
@@ -312,12 +312,12 @@ class RoundStore:
 
     # ---- files ----------------------------------------------------------------------------------
 
-    def _load(self, encoding: Encoding) -> RoundState:
+    def _load(self, encoding: Encoding) -> FederationState:
         path = self._directory / "state.msgpack"
         if not path.exists():
             self._require_unused()
-            return RoundState(encoding=encoding)
-        state = msgspec.msgpack.decode(path.read_bytes(), type=RoundState)
+            return FederationState(encoding=encoding)
+        state = msgspec.msgpack.decode(path.read_bytes(), type=FederationState)
         if state.encoding != encoding:  # updates in the old encoding cannot be read
             shutil.rmtree(self._directory / f"updates-{state.round}", ignore_errors=True)
             self._save(msgspec.structs.replace(state, encoding=encoding))
@@ -332,7 +332,7 @@ class RoundStore:
                     errno.EEXIST, "belongs to no federation known here", str(path)
                 )
 
-    def _save(self, state: RoundState) -> None:
+    def _save(self, state: FederationState) -> None:
         files.replace(self._directory / "state.msgpack", msgspec.msgpack.encode(state))
         self.state = state
 

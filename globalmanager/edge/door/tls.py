@@ -19,7 +19,7 @@ import msgspec
 
 from common.errors import SettingsError
 from common.logs import get_logger
-from globalmanager.edge.identity.files import FileStamp, stamp
+from globalmanager.edge.identity.files import CredentialStamp, stamp
 from globalmanager.edge.identity.handshake import PeerCertificate
 
 log = get_logger(__name__)
@@ -67,7 +67,7 @@ class ServerTls:
         self._context = context
         self._anchors = anchors_of(context)
 
-    def _file_stamps(self) -> list[FileStamp | None]:
+    def _file_stamps(self) -> list[CredentialStamp | None]:
         return [stamp(path) for path in self._files.paths()]
 
     def _reload_if_changed(self) -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class FileStamp(NamedTuple):
-    """Identifies one content of a file. A replaced file has another stamp."""
+class CredentialStamp(NamedTuple):
+    """Identifies one content of a credential file. A replaced file has another stamp."""
 
     mtime_ns: int
     size_bytes: int
     inode: int
 
 
-def stamp(path: Path) -> FileStamp | None:
+def stamp(path: Path) -> CredentialStamp | None:
     """The stamp of a file. None when the file does not exist or this process may not read it."""
     try:
         stat = path.stat()
     except OSError:
         return None
-    return FileStamp(stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return CredentialStamp(stat.st_mtime_ns, stat.st_size, stat.st_ino)
