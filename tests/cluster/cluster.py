@@ -8,14 +8,17 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from edgeai.api import Object
+from edgeai.api import ApiError, Object
 from tests.cluster import binaries, packages
+from tests.cluster.binaries import say
 from tests.cluster.containerd import CGROUP_PARENT, container_ids
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.dns import Dns
@@ -24,6 +27,8 @@ from tests.cluster.machine import Machine
 from tests.cluster.network import Network
 from tests.cluster.node import PROXY_USER, Node, kubelet_user
 from tests.waiting import eventually
+
+T = TypeVar("T")
 
 CLOUD: Final = "cloud0"
 EDGES: Final = ("edge0", "edge1")
@@ -45,6 +50,10 @@ def prepared(recipes: Sequence[Recipe] = ()) -> "Cluster":
     return Cluster(programs, archive=Images().archive(recipes))
 
 
+class NotStarted(Exception):
+    """Has the logs of all that was started, and why the start failed."""
+
+
 class Cluster:
     """Args:
     programs: directory of Kubernetes' programs, those of nodes too
@@ -59,13 +68,21 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
 
     def start(self) -> None:
-        """Until all nodes are Ready. Raises: with a note of the logs of all that was started"""
+        """Until all nodes are Ready. The second try is the last. Raises: NotStarted"""
+        try:
+            self._try_to_start()
+        except NotStarted as error:
+            say(f"the cluster is started once more, since the first try failed: {error}")
+            self._try_to_start()
+
+    def _try_to_start(self) -> None:
         with ExitStack() as stack:
             try:
                 self._start(stack)
             except Exception as error:
-                error.add_note(self.logs())  # before they are removed
-                raise
+                logs = self.logs()  # before they are removed
+                # The reason comes last, since reports of a run often keep its end only.
+                raise NotStarted(f"{logs}\n\n{error!r}") from error
             self._owned = stack.pop_all()
 
     def stop(self) -> None:
@@ -124,8 +141,10 @@ class Cluster:
     def _wait_until_nodes_are_ready(self) -> None:
         for name in NODES:
             self.wait_until_ready(name)
+        labels = {"metadata": {"labels": EDGE_LABELS}}
         for name in EDGES:
-            self.client.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": EDGE_LABELS}})
+            label = partial(self.client.patch, f"/api/v1/nodes/{name}", labels)
+            self.eventually(f"labels of node {name}", label)
 
     # ---- use -----------------------------------------------------------------------------------
 
@@ -140,12 +159,25 @@ class Cluster:
         """Until the API says that the node is Ready, or is not."""
 
         def check() -> bool:
-            self.check_alive()
             status = _ready_condition(self.client.find(f"/api/v1/nodes/{name}"))
             assert (status == "True") is ready, f"its condition Ready is {status}"
             return True
 
-        eventually(f"node {name} to be {'' if ready else 'not '}Ready", check)
+        self.eventually(f"node {name} to be {'' if ready else 'not '}Ready", check)
+
+    def eventually(self, what: str, check: Callable[[], T | None]) -> T:
+        """As `waiting.eventually`, while all programs run. An API server that is busy or away is
+        asked again.
+        """
+
+        def check_both() -> T | None:
+            self.check_alive()
+            try:
+                return check()
+            except (ApiError, OSError, HTTPException) as error:
+                raise AssertionError(repr(error)) from error
+
+        return eventually(what, check_both)
 
     def check_alive(self) -> None:
         """Raises: ProgramEnded"""
