@@ -152,10 +152,11 @@ class Engine:
         leading = plans if fence is None else plans.guarded(fence)
         self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
         """Records Events about job resources and nodes."""
+        # A plan's status write locks the job's status. If it waited behind all writes of plans, the
+        # edges' reports about the job would wait, too. So it has a share of its own.
+        statuses = client.on_share(Share.STATUSES)
+        leading_status = statuses if fence is None else statuses.guarded(fence)
         reports = client.on_share(Share.REPORTS)
-        # A plan's status write locks the job's status. If it waited for a slot of the plans, the
-        # edges' reports about the job would wait, too.
-        leading_status = reports if fence is None else reports.guarded(fence)
         self.status_writer = StatusWriter(reports, self._informers.all_of)
         """Writes .status by merge patch to exactly one uid. On any replica, it writes the reports
         of edges."""

@@ -58,9 +58,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 1000
     """Requests that the client may send at the same moment after a quiet time."""
     plan_requests: int = 1
-    """Largest number of plans' requests that are under way at the same time; see `slots`."""
+    """Largest number of plans' requests that are under way at the same time, and of plans' status
+    writes; see `slots`."""
     report_requests: int = 4
-    """Largest number of status writes, for edges' reports and for plans, under way at a time."""
+    """Largest number of status writes for edges' reports that are under way at the same time."""
     slot_hold_s: float = 0.1
     """Seconds after which a request of a plan or a report no longer counts as under way."""
     deadline_s: float = 10.0
@@ -121,8 +122,12 @@ class KubeClient:
         self._on_request = on_request
         self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
         self._slots = {
-            Share.PLANS: Slots(settings.plan_requests, hold_s=settings.slot_hold_s),
-            Share.REPORTS: Slots(settings.report_requests, hold_s=settings.slot_hold_s),
+            share: Slots(count, hold_s=settings.slot_hold_s)
+            for share, count in (
+                (Share.PLANS, settings.plan_requests),
+                (Share.STATUSES, settings.plan_requests),
+                (Share.REPORTS, settings.report_requests),
+            )
         }
         self._share = Share.OTHER
         self._guard: Guard | None = (

@@ -24,13 +24,17 @@ class Share(enum.Enum):
 
     PLANS = "plans"
     """Writes of the leader that bring a job into the wanted state, but for the job's status."""
+    STATUSES = "statuses"
+    """Status writes of plans."""
     REPORTS = "reports"
-    """Status writes: for reports of edges, and for plans."""
+    """Status writes for reports of edges."""
     OTHER = "other"
     """Lists, watches, and checks of nodes' credentials."""
 
 
-PARTS: Final = MappingProxyType({Share.PLANS: 0.4, Share.REPORTS: 0.4, Share.OTHER: 0.2})
+PARTS: Final = MappingProxyType(
+    {Share.PLANS: 0.3, Share.STATUSES: 0.2, Share.REPORTS: 0.3, Share.OTHER: 0.2}
+)
 """Share -> its part of the rate. The sum of the parts is 1."""
 _ALMOST_ONE: Final = 1 - 1e-6  # one token, less the error of rounding
 

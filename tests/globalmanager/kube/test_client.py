@@ -393,7 +393,8 @@ class Gauge:
 
 
 @pytest.mark.parametrize(
-    ("share", "most"), [(Share.PLANS, 2), (Share.REPORTS, 3), (Share.OTHER, 12)]
+    ("share", "most"),
+    [(Share.PLANS, 2), (Share.STATUSES, 2), (Share.REPORTS, 3), (Share.OTHER, 12)],
 )
 async def test_a_share_has_no_more_requests_under_way_than_its_slots(
     scripted: ScriptedApi, tmp_path: Path, share: Share, most: int
