@@ -98,6 +98,7 @@ class Manager:
         fence = Fence()
         contacts = Contacts()
         desired = DesiredSets()
+        desired.subscribe(lambda _node, _key, _task: client.make_way())
         self._engine = Engine(
             client=client,
             kinds=KINDS,

@@ -175,6 +175,13 @@ class KubeClient:
         sharing._share = share
         return sharing
 
+    def make_way(self) -> None:
+        """Let the requests of plans and reports pause for a moment, because an assignment changed
+        and the next change is likely to follow; see `slots`.
+        """
+        for slots in self._slots.values():
+            slots.make_way()
+
     async def redial(self, *, deadline_s: float) -> None:
         """Dial the API server anew. When the server answers, close all older connections.
 

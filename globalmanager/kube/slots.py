@@ -3,10 +3,13 @@
 An API server that works on many writes at the same time answers each write later, and also sends
 every watch event later. Assignments wait for watch events, so the GlobalManager's own writes must
 not overload the server. On a server with busy processors, writes one after the other take no longer
-in total than many writes at the same time.
+in total than many writes at the same time. While assignments change, the requests also pause:
+another change most likely follows, and then neither the server nor this process is busy with a
+write.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,14 +30,18 @@ class Slots:
     Raises: ValueError when `count` is less than 1
     """
 
-    def __init__(self, count: int, *, hold_s: float = 0.1) -> None:
+    def __init__(self, count: int, *, hold_s: float = 0.1, pause_s: float = 0.018) -> None:
         if count < 1:
             raise ValueError(f"at least 1 request must be under way, not {count}")
         self._free = count
         self._hold_s = hold_s
-        self._waiting: dict[
-            str, deque[asyncio.Future[None]]
-        ] = {}  # by namespace; the first namespace has the next turn
+        self._pause_s = pause_s
+        self._paused_until = -math.inf
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by namespace, next one first
+
+    def make_way(self) -> None:
+        """Let no request begin for `pause_s`."""
+        self._paused_until = asyncio.get_running_loop().time() + self._pause_s
 
     @asynccontextmanager
     async def taken(self, namespace: str) -> AsyncIterator[Callable[[], None]]:
@@ -57,6 +64,8 @@ class Slots:
             timer = loop.call_later(self._hold_s, release)
 
         try:
+            if (pause_s := self._paused_until - loop.time()) > 0:
+                await asyncio.sleep(pause_s)
             yield start
         finally:
             if timer is not None:

@@ -64,6 +64,39 @@ async def test_a_request_that_waits_for_something_slow_lets_the_others_pass() ->
     assert server.ended == ["r1", "r2", "r0"]
 
 
+async def test_requests_begin_only_after_the_pause_that_an_assignment_asks_for() -> None:
+    slots = Slots(2, hold_s=HOLD_S, pause_s=0.5)
+    slots.make_way()
+    server = Server()
+    asked = asyncio.create_task(server.ask(slots, "asked", 0.1))
+    await asyncio.sleep(0.4)
+    assert server.started == []
+    await asked
+    assert now() == pytest.approx(0.6)
+
+
+async def test_an_endless_stream_of_assignments_delays_a_request_by_one_pause() -> None:
+    slots = Slots(1, hold_s=HOLD_S, pause_s=0.5)
+    server = Server()
+    slots.make_way()
+    asked = asyncio.create_task(server.ask(slots, "asked", 0.1))
+    for _ in range(4):
+        await asyncio.sleep(0.2)
+        slots.make_way()
+    assert asked.done()
+
+
+async def test_a_request_that_is_cancelled_in_a_pause_gives_its_slot_back() -> None:
+    slots = Slots(1, hold_s=HOLD_S, pause_s=0.5)
+    server = Server()
+    slots.make_way()
+    paused = asyncio.create_task(server.ask(slots, "paused", 0.1))
+    await asyncio.sleep(0.1)
+    paused.cancel()
+    await server.ask(slots, "next", 0.1)
+    assert server.ended == ["next"]
+
+
 async def test_a_slot_that_was_given_away_is_not_given_back_a_second_time() -> None:
     slots = Slots(1, hold_s=HOLD_S)
     await ask_all(slots, 3.0, 3.0, 3.0)
