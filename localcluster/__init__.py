@@ -33,6 +33,13 @@ The cluster differs from Kubernetes on purpose:
   (CreateContainerConfigError). In Kubernetes only Events name this volume.
 - The API refuses `kubectl get --raw` with 401. The token is part of the server's path, and kubectl
   leaves this path out of raw requests.
+- There is no DNS. Host names of Services in the command, args and env of a container become
+  addresses when the container starts, so the Service must exist by then. A name in a file or in the
+  program stays as it is. A headless Service has one address from its creation to its deletion. Its
+  pod has this address, also a pod that is made anew. Of several pods, the name leads to one.
+- All pods share the network of the machine. Each pod has an address of its own, so pods that listen
+  on their own address (status.podIP) may use the same port. A program that listens on every address
+  (0.0.0.0, [::]) has its port for the whole machine.
 - No exec, attach, port-forward, cp or top; no TLS; no service account tokens; no events.k8s.io.
 - The API refuses protobuf bodies (415). `kubectl create configmap`, `create secret` and the like
   send protobuf. With `--dry-run=client -o yaml` these commands print a manifest that

@@ -29,6 +29,7 @@ from localcluster.kubelet.nodes import register_nodes
 from localcluster.kubelet.pod import PodHost
 from localcluster.kubelet.process import Reaper
 from localcluster.network.addresses import AddressPool, Network, claim_network
+from localcluster.network.pod_addresses import PodAddresses
 from localcluster.network.service_proxy import ServiceProxy
 from localcluster.objects.errors import APIError
 from localcluster.objects.store import Store
@@ -163,7 +164,7 @@ class Cluster:
         return PodHost(
             store=store,
             reaper=reaper,
-            addresses=AddressPool("pod", network.pods()),
+            addresses=PodAddresses(store, AddressPool("pod", network.pods())),
             pods_directory=state.pods,
             base_env={"PATH": path, "LANG": "C.UTF-8"} | dict(self._settings.pod_env),
             images=self._settings.images,

@@ -24,8 +24,9 @@ _PATH_AFTER: Final = r"(?![\w.~%+@-])"
 _HOST_BEFORE: Final = r"(?<![\w./-])|(?<=://)"
 _HOST_AFTER: Final = r"(?![\w-]|\.\w)"
 _QUALIFIERS: Final = ("svc", "svc.cluster.local")
+# HOSTNAME alone is the name of the container's own pod.
 _HOST_VARIABLE: Final = re.compile(
-    r"(?:^|_)(?:HOST|HOSTNAME|ADDR|ADDRESS|IP|SERVER|ENDPOINT)$", re.IGNORECASE
+    r"(?:(?:^|_)(?:HOST|ADDR|ADDRESS|IP|SERVER|ENDPOINT)|_HOSTNAME)$", re.IGNORECASE
 )
 
 

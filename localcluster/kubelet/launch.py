@@ -15,7 +15,7 @@ import msgspec
 
 from localcluster.errors import ClusterError
 from localcluster.kubelet.expansion import HostRewriter, PathRewriter, ServiceHost, expand
-from localcluster.objects.pods import is_selected
+from localcluster.network.pod_addresses import PodAddresses, is_headless
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
 Lookup = Callable[[Resource, str], Object | None]
@@ -237,27 +237,16 @@ def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
     return found
 
 
-def service_hosts(services: Iterable[Object], pods: Iterable[Object]) -> list[ServiceHost]:
-    """The address of each Service: the cluster IP, or for a headless Service the IP of one pod.
+def service_hosts(services: Iterable[Object], addresses: PodAddresses) -> list[ServiceHost]:
+    """The address of each Service: the cluster IP, or the address of a headless Service.
 
-    The result does not contain a headless Service if none of its pods has an address.
+    The result does not contain a Service without address.
     """
-    everyone = list(pods)
     hosts = []
     for service in services:
-        metadata, spec = service["metadata"], service["spec"]
-        address = spec.get("clusterIP") or ""
-        if address == "None":
-            address = _headless_address(service, everyone)
+        metadata = service["metadata"]
+        is_own = is_headless(service)
+        address = addresses.address(service) if is_own else service["spec"].get("clusterIP") or ""
         if address:
             hosts.append(ServiceHost(metadata["name"], metadata["namespace"], address))
     return hosts
-
-
-def _headless_address(service: Object, pods: Iterable[Object]) -> str:
-    addresses = (
-        str((pod.get("status") or {}).get("podIP") or "")
-        for pod in pods
-        if is_selected(pod, service)
-    )
-    return next(filter(None, addresses), "")

@@ -37,7 +37,7 @@ from localcluster.kubelet.status import (
     waiting,
 )
 from localcluster.kubelet.volumes import MountError, PodDirectory, mount_volumes
-from localcluster.network.addresses import AddressPool
+from localcluster.network.pod_addresses import PodAddresses
 from localcluster.objects import errors
 from localcluster.objects.pods import is_ended
 from localcluster.objects.resources import PODS, SERVICES, Object, Resource
@@ -54,8 +54,7 @@ class PodHost(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Store
     reaper: Reaper
-    addresses: AddressPool
-    """Free addresses for pods."""
+    addresses: PodAddresses
     pods_directory: Path
     base_env: Mapping[str, str]
     images: Mapping[str, Image]
@@ -136,7 +135,7 @@ class Pod:
 
     def release(self) -> None:
         """Release the pod's address and remove its files. The pod's object still exists."""
-        self._host.addresses.release(self._facts.pod_ip)
+        self._host.addresses.release(self._object["metadata"]["uid"])
         self._files.remove()
 
     # Running the containers
@@ -294,7 +293,7 @@ class Pod:
             directory=self._files.path,
             root=root,
             mounts=self._mounts[name],
-            services=service_hosts(store.list(SERVICES).items, store.list(PODS).items),
+            services=service_hosts(store.list(SERVICES).items, self._host.addresses),
             images=self._host.images,
             base_env=dict(self._host.base_env) | {"TMPDIR": str(self._files.tmp)},
         )
@@ -328,12 +327,8 @@ class Pod:
         return self._host.now()
 
     def _decide_facts(self, node_ip: str) -> PodFacts:
-        status = self._object.get("status") or {}
-        addresses, recorded = self._host.addresses, str(status.get("podIP", ""))
-        if self._object["spec"].get("hostNetwork"):
-            pod_ip = node_ip
-        else:
-            pod_ip = recorded if addresses.reserve(recorded) else addresses.take()
+        is_on_host = self._object["spec"].get("hostNetwork")
+        pod_ip = node_ip if is_on_host else self._host.addresses.take(self._object)
         return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._started))
 
     def _publish(self) -> None:

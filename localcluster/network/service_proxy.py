@@ -4,7 +4,7 @@
 The proxy forwards a connection to podIP:targetPort of the next ready pod that the selector matches,
 round robin. Without a ready pod the proxy closes a connection at once. The proxy also writes the
 Endpoints of each Service with a selector. A headless Service (clusterIP None) has Endpoints and no
-listener. The proxy supports TCP only.
+listener; `pod_addresses` gives it an address. The proxy supports TCP only.
 """
 
 import asyncio

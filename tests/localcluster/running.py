@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from localcluster.cluster import Cluster, ClusterSettings
 from localcluster.kubelet.container import ContainerSettings
+from localcluster.kubelet.kubelet import KubeletLogs
 from localcluster.kubelet.restarts import RestartDelays
 from localcluster.objects import errors
+from localcluster.objects.podlogs import LogQuery
 from localcluster.objects.resources import PODS, Object, Resource
 from localcluster.objects.store import Store
 from localcluster.state import Running
@@ -127,3 +129,17 @@ def server(**fields: Any) -> Object:
 
 async def collected(pieces: AsyncIterator[bytes]) -> bytes:
     return b"".join([piece async for piece in pieces])
+
+
+async def log_of(cluster: RunningCluster, tmp_path: Path, name: str, **fields: bool) -> str:
+    """The log of the pod's container, read from the files of the cluster."""
+    source = KubeletLogs(cluster.store, tmp_path / "state" / "pods", [])
+    pod = cluster.store.get(PODS, "default", name)
+    asked = LogQuery(
+        namespace="default",
+        pod=name,
+        uid=pod["metadata"]["uid"],
+        container="main",
+        **fields,
+    )
+    return (await collected(source(asked))).decode()

@@ -101,7 +101,13 @@ def test_service_names_become_addresses(text: str, rewritten: str) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("BIG_MODEL_IP", "10.0.0.1"), ("MASTER_ADDR", "10.0.0.1"), ("SERVICE_NAME", "big")],
+    [
+        ("BIG_MODEL_IP", "10.0.0.1"),
+        ("MASTER_ADDR", "10.0.0.1"),
+        ("SERVICE_NAME", "big"),
+        ("PEER_HOSTNAME", "10.0.0.1"),
+        ("HOSTNAME", "big"),
+    ],
 )
 def test_a_bare_name_is_a_host_where_its_variable_says_so(variable: str, value: str) -> None:
     assert HostRewriter("default", SERVICES)("big", variable=variable) == value

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.kubelet.kubelet import Kubelet, KubeletLogs
+from localcluster.kubelet.kubelet import Kubelet
 from localcluster.kubelet.pod import PodHost
 from localcluster.kubelet.process import Reaper
 from localcluster.network.addresses import AddressPool, claim_network
-from localcluster.objects.podlogs import LogQuery
+from localcluster.network.pod_addresses import PodAddresses
 from localcluster.objects.pods import is_ready
 from localcluster.objects.resources import (
     CONFIGMAPS,
@@ -29,9 +29,9 @@ from tests.localcluster.conftest import until
 from tests.localcluster.running import (
     POD_IP,
     RunningCluster,
-    collected,
     container,
     is_gone,
+    log_of,
     new_pod,
     python,
     running_cluster,
@@ -48,19 +48,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
 def main_status(pod: Object) -> Object:
     status: Object = pod["status"]["containerStatuses"][0]
     return status
-
-
-async def log_of(cluster: RunningCluster, tmp_path: Path, name: str, **fields: bool) -> str:
-    source = KubeletLogs(cluster.store, tmp_path / "state" / "pods", [])
-    pod = cluster.store.get(PODS, "default", name)
-    asked = LogQuery(
-        namespace="default",
-        pod=name,
-        uid=pod["metadata"]["uid"],
-        container="main",
-        **fields,
-    )
-    return (await collected(source(asked))).decode()
 
 
 @pytest.mark.parametrize(
@@ -371,7 +358,7 @@ async def test_the_address_of_a_deleted_pod_is_given_out_again(
         host = PodHost(
             store=store,
             reaper=reaper,
-            addresses=AddressPool("pod", islice(network.pods(), 2)),
+            addresses=PodAddresses(store, AddressPool("pod", islice(network.pods(), 2))),
             pods_directory=tmp_path,
             base_env={},
             images={},

@@ -12,6 +12,7 @@ from localcluster.kubelet.kubelet import Kubelet
 from localcluster.kubelet.pod import PodHost
 from localcluster.kubelet.process import Reaper
 from localcluster.network.addresses import AddressPool, claim_network
+from localcluster.network.pod_addresses import PodAddresses
 from localcluster.objects.pods import is_ended, is_ready
 from localcluster.objects.resources import EVENTS, PODS, Object
 from localcluster.objects.store import Store
@@ -105,7 +106,7 @@ async def test_a_second_that_has_just_begun_does_not_count(store: Store, tmp_pat
         host = PodHost(
             store=store,
             reaper=reaper,
-            addresses=AddressPool("pod", network.pods()),
+            addresses=PodAddresses(store, AddressPool("pod", network.pods())),
             pods_directory=tmp_path,
             base_env={},
             images={},

@@ -11,7 +11,6 @@ from localcluster.kubelet.launch import (
     Image,
     PodView,
     launch,
-    service_hosts,
 )
 from localcluster.kubelet.volumes import MountError, PodDirectory, mount_volumes
 from localcluster.objects.resources import Object, Resource
@@ -253,18 +252,3 @@ def test_an_image_that_is_known_runs_its_entrypoint(tmp_path: Path) -> None:
     container = {"name": "main", "image": "known", "args": ["/v/x"]}
     prepared = launch(container, view(tmp_path, pod([], [])), look_up)
     assert prepared.argv == ("/bin/echo", "/real/v/x")
-
-
-def service(name: str, cluster_ip: str) -> Object:
-    spec = {"clusterIP": cluster_ip, "selector": {"app": "a"}}
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-
-
-def test_a_headless_service_stands_for_a_pod_of_it() -> None:
-    present = pod([], []) | {"status": {"podIP": "127.9.2.7"}}
-    services = [service("one", "127.9.1.1"), service("headless", "None"), service("new", "")]
-    hosts = service_hosts(services, [present])
-    assert {host.name: host.address for host in hosts} == {
-        "one": "127.9.1.1",
-        "headless": "127.9.2.7",
-    }
