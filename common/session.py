@@ -25,7 +25,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     beat_s: float = 15.0
     """Longest time between two frames that this side sends. KubeEdge uses the same interval."""
     silence_s: float = 40.0
-    """A peer that sends no frame for so long counts as gone. Two beats may be lost before that."""
+    """Longest time without a frame from the peer. After this time the peer counts as gone. The
+    default allows two lost beats in a row."""
 
 
 class Closed(msgspec.Struct, frozen=True):

@@ -96,7 +96,7 @@ def connect(state_dir: Path) -> Environment:
 
 
 def find(state_dir: Path) -> Environment | None:
-    """The environment that runs in `state_dir`; None if none runs there."""
+    """The environment that runs in `state_dir`; None if no environment runs in this directory."""
     state_dir = state_dir.resolve()
     cluster = process.running(state_dir)
     if cluster is None:

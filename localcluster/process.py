@@ -104,7 +104,7 @@ def _wait_until_ready(
 
 
 def running(state_dir: Path) -> ClusterProcess | None:
-    """The cluster that runs in `state_dir`; None if no cluster is ready there."""
+    """The cluster that runs in `state_dir`; None if no cluster of this directory is ready."""
     state = StateDirectory(state_dir.absolute())
     found = state.read_running()
     if found is None or start_ticks(found.pid) != found.start_ticks or _is_zombie(found.pid):

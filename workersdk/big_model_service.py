@@ -31,7 +31,7 @@ from workersdk.stop_signals import handling_stop_signals
 
 log = logging.getLogger(__name__)
 
-# How long a request may wait for the estimator, if the client sends no timeout.
+# Longest wait of a request for the estimator. A client can send its own timeout instead.
 DEFAULT_WAIT_S: Final = 30.0
 
 

@@ -37,7 +37,7 @@ class ReportSchedule:
         self._is_changed = True
 
     def request_now(self) -> None:
-        """Ask for one report at once, without regard to period and back-off."""
+        """Ask for one report now. The report does not wait for the period or for the back-off."""
         self._is_requested = True
 
     def started(self) -> None:

@@ -2,7 +2,7 @@
 
 One daemon thread sends the reports. It keeps only the latest state, without a queue, and never
 stops trying: after an outage of the LocalController the next report contains the whole state.
-Reporting neither blocks the worker's own work nor raises an error there. The secret in the path of
+Reporting does not block the worker's own work and raises no error in it. The secret in the path of
 LC_SERVER is not logged.
 """
 

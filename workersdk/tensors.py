@@ -157,7 +157,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[Message], body: bytes) -> Message:
 
 
 def _restore_tensors(value: Any) -> Any:
-    """Replace each tensor in `value`, at any depth, by its array."""
+    """A copy of an answer with arrays in place of tensors. A tensor is a map with exactly the keys
+    dtype, shape and data. An answer can contain tensors at any depth of its lists and maps.
+    """
     if isinstance(value, list):
         return [_restore_tensors(element) for element in value]
     if not isinstance(value, dict):

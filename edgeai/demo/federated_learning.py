@@ -126,12 +126,14 @@ def images(parts: Mapping[str, Part]) -> Table:
 
 
 def comparison(figures: Figures, parts: Mapping[str, Part]) -> Table:
-    """A table that compares each edge alone, federated learning and centralised learning."""
+    """A table with the accuracy of each model: one of each edge alone, the federated model, and one
+    that has learned from the images of all edges.
+    """
     held_out = sum(len(part.held_out) for part in parts.values())
     table = Table(
         title="why it is worth it",
-        caption=f"measured on all {held_out} held-out images; as many passes over its images "
-        "for each model",
+        caption=f"measured on all {held_out} held-out images; "
+        "every model learned with the same number of passes over its own images",
     )
     table.add_column("")
     table.add_column("images", justify="right")

@@ -134,8 +134,8 @@ class Store:
 
     @property
     def absences(self) -> int:
-        """How many absences `observe_gone` has recorded. `replace` needs the value from the moment
-        when the list was requested.
+        """The number of absences that `observe_gone` has recorded. `replace` takes the number from
+        the time when the caller requested the list.
         """
         return self._absences
 

@@ -50,8 +50,10 @@ class ClaimsError(ValueError):
 
 
 def fingerprint(ledger_id: str) -> str:
-    """A short hash of a ledger's id. The hash is short because a replica has thousands of claims.
-    The hash has a fixed length because a node chooses the length of its id.
+    """A short hash of `ledger_id`, which identifies the ledger of one node.
+
+    The hash is short, because a replica publishes thousands of claims. The hash has a fixed length,
+    because each node chooses how long its ledger id is.
     """
     return hashlib.sha256(ledger_id.encode()).hexdigest()[:_FINGERPRINT_CHARS]
 

@@ -134,8 +134,8 @@ class Contacts:
         self._tell_clashes(replica, claims, changed)
 
     def drop_other(self, replica: str) -> None:
-        """Forget another replica. The replica's process does not come back."""
-        self.put_other(replica, NO_CLAIMS)  # nodes with sessions there lose their contact now
+        """Forget another replica, because its process has ended for ever."""
+        self.put_other(replica, NO_CLAIMS)  # nodes with a session only at `replica` lose contact
         del self._others[replica]
         told = self._told_clashes.items()
         self._told_clashes = {key: count for key, count in told if key[0] != replica}

@@ -84,13 +84,13 @@ class Presence:
 
     @property
     def problem(self) -> str:
-        """Why the Lease or the claims of this replica are not published. "" when they are
-        published.
+        """Why this replica failed to write its Lease or its claims to the Kubernetes API. The text
+        is "" when both writes succeeded.
         """
         return "; ".join(self._problems.values())
 
     def publish_again(self) -> None:
-        """Write the Lease and the ConfigMap again, because somebody deleted one of them."""
+        """Write the Lease and the ConfigMap again, after somebody deleted one of them."""
         self._published = ("", claims.encode({}))
         self._config_map = self._lease = None
         self._beat_now.set()

@@ -54,7 +54,7 @@ def members(document: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def elements(document: bytes) -> Iterator[bytes]:
-    """The JSON text of each object and array in a JSON array. Other elements are left out."""
+    """The JSON text of each object and array in a JSON array. The result omits other elements."""
     depth, start = 0, 0
     for token in _TOKEN.finditer(document):
         first = document[token.start()]

@@ -78,7 +78,7 @@ class SharedRate:
                 self._queues[share].remove(ticket)
 
     def hold_for(self, seconds: float) -> None:
-        """Let no request pass for so many seconds, because the server sent Retry-After."""
+        """Let no request pass for `seconds`, because the server sent Retry-After."""
         self.hold(asyncio.get_running_loop().time(), seconds)
 
     def _let_pass(self) -> None:

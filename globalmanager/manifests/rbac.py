@@ -121,7 +121,7 @@ def _rule(
 
 
 class _Plain(yaml.SafeDumper):
-    """A dumper that writes no anchors, which people find hard to read."""
+    """Writes repeated values in full, because YAML anchors and aliases are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

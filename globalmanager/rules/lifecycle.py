@@ -35,7 +35,7 @@ class Timers(msgspec.Struct, frozen=True):
     waits_s: tuple[float, ...] = ()
 
     def add(self, *waits_s: float | None) -> "Timers":
-        """A copy with these waits added. A wait that is over, infinite or None is left out."""
+        """A copy with these waits added. A wait that is over, infinite or None is not added."""
         pending = (wait for wait in waits_s if wait is not None and 0 < wait < math.inf)
         return Timers((*self.waits_s, *pending))
 

@@ -235,7 +235,7 @@ def _is_number(value: Any) -> bool:
 def fold(
     status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
 ) -> dict[str, Any] | None:
-    """Merge patch that puts `report` under .status.workers; None when the report changes nothing.
+    """The merge patch that puts `report` under .status.workers; None when nothing changes.
 
     Args: see `folded`, which also defines a stale report
     """
@@ -274,7 +274,7 @@ def folded(
 def entry_patch(
     status: Mapping[str, Any], worker: WorkerName, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Merge patch of .status that replaces the worker's entry by `entry`."""
+    """The merge patch of .status that replaces the worker's entry by `entry`."""
     return {"workers": {worker: replacing(workers(status).get(worker, {}), entry)}}
 
 

@@ -1,4 +1,4 @@
-"""How a user describes one worker: as a pod `template`, or as the proposal's `workerSpec`.
+"""The two forms in which a user describes a worker: a pod `template`, or a `workerSpec`.
 
 Both forms become a pod template, which `pods` completes. Called by the kinds whose workers have
 this form. These kinds come from Sedna.

@@ -41,9 +41,9 @@ _VERSION: Object = {
 
 
 class ClientTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the server waits for a client, in seconds.
+    """Limits of the server's waits for a client, in seconds.
 
-    A watch may stay silent for ever. If the client of a watch does not read, the limit is
+    A watch has no limit while nothing happens. If the client of a watch does not read, the limit is
     streams.WRITE_TIMEOUT_S.
     """
 
@@ -154,8 +154,9 @@ class _RequestHandler:
     def _authenticated(self, request: web.Request) -> tuple[str, bool]:
         """The path without the token, and whether the client sent the token.
 
-        kubectl never sends credentials over plain HTTP, but it keeps the path of the server's URL,
-        so the kubeconfig has the token there. Other clients send the usual Authorization header.
+        kubectl never sends credentials over plain HTTP, but kubectl keeps the path of the server's
+        URL. So the kubeconfig has the token in this path. Other clients send the usual
+        Authorization header.
         """
         path = request.rel_url.raw_path
         first, slash, rest = path[1:].partition("/")

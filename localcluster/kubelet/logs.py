@@ -186,7 +186,7 @@ def _open(path: Path) -> BinaryIO | None:
 
 
 def _is_same(path: Path, file: BinaryIO) -> bool:
-    """Whether `path` is still the open file. A rotation puts another file there."""
+    """Whether `path` is still the open file. A rotation puts another file at `path`."""
     try:
         return path.stat().st_ino == Path(f"/proc/self/fd/{file.fileno()}").stat().st_ino
     except FileNotFoundError:

@@ -133,12 +133,13 @@ async def watch_probe(
 
     Args:
         healthy: the verdict before the first attempt
-        changed: called when so many attempts in a row contradict the verdict as the threshold says
+        changed: called when the number of attempts in a row that contradict the verdict reaches
+            the probe's threshold
         failed: called with the reason of a failure, unless the previous attempt failed for the
             same reason
     """
     await asyncio.sleep(probe.initial_delay_seconds)
-    contrary = 0  # how many attempts in a row contradict the verdict
+    contrary = 0  # number of attempts in a row that contradict the verdict
     last_failure = ""
     while True:
         why = await _failure(probe, target)

@@ -4,7 +4,7 @@ import msgspec
 
 
 class RestartDelays(msgspec.Struct, frozen=True):
-    """How long a container waits before its restarts, if it ends again and again."""
+    """Waits before the restarts of a container that ends again and again."""
 
     first_s: float = 1.0
     """Wait before the second restart in a row. The first restart is immediate."""

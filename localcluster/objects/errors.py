@@ -114,9 +114,10 @@ class UnsupportedMediaType(APIError):
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One fault of one field of an object.
+    """Says what is wrong with one field of an object.
 
-    `reason` is a cause that the API defines. `detail` is the text for the user.
+    `reason` is one of the causes that the Kubernetes API defines, for example FieldValueInvalid.
+    `detail` is the text for the user.
     """
 
     field: str

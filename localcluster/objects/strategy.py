@@ -147,7 +147,12 @@ def prepare_delete(
     grace_period_s: int | None,
     now: datetime,
 ) -> Object:
-    """The object with the marks of a deletion. `is_released` says whether to delete it at once.
+    """The object after a delete request: with a deletion timestamp and a grace period, and with
+    the finalizers of the propagation policy.
+
+    The caller then asks `is_released`. If the answer is True, the caller removes the object now. If
+    the answer is False, the caller stores the object, which waits for its finalizers or for the end
+    of the grace period.
 
     Raises: errors.Invalid for an unknown propagation policy
     """

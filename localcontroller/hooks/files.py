@@ -155,10 +155,12 @@ def resolve_on_node(root: Path, path: str) -> Path:
 
 
 def count_files(root: Path) -> Generator[None, None, int]:
-    """Count the regular files in a directory and its subdirectories. Yields for each entry.
+    """Count the regular files in a directory and its subdirectories.
 
-    Symbolic links are neither counted nor followed.
-    Raises: OSError if `root` is gone, or a subdirectory may not be read
+    The generator yields once for each entry, so that the caller can pause or stop the count. Its
+    return value is the number of files. It does not count or follow symbolic links.
+
+    Raises: OSError if `root` is gone, or if this process has no right to read a subdirectory
     """
     files, directories = 0, [os.fspath(root)]
     with os.scandir(root):

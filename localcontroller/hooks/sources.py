@@ -28,7 +28,7 @@ T = TypeVar("T")
 DIRECTORY: Final = "dir"
 FORMATS: Final = (*COUNTERS, DIRECTORY)
 ENDINGS: Final = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-TURN_S: Final = 0.1  # how long one source works on a thread before other sources get the thread
+TURN_S: Final = 0.1  # longest work of one source on a thread before other sources get the thread
 
 
 class DatasetTimeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class DatasetTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     connect_s: float = 10.0
     """Limit for connecting to the server of a Dataset."""
     silence_s: float = 60.0
-    """A server that sends no byte for so long has failed."""
+    """Longest time without a byte from the server. After this time the check has failed."""
     total_s: float = 3600.0
     """Limit for one check of one source."""
     bucket_retry_s: float = 30.0

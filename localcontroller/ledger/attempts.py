@@ -187,7 +187,9 @@ def _with_counts(record: WorkerRecord, message: WorkerMessage, attempt: int) -> 
 
 
 def _with_newest_facts(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
-    """Take all of `message` except its counts. Only for a message of the current process."""
+    """`record` with all facts of `message` except the counts. `message` comes from the current
+    process.
+    """
     count_names = record.count_names
     return msgspec.structs.replace(
         record,

@@ -31,7 +31,7 @@ T = TypeVar("T")
 LedgerOperation = Callable[[LedgerTables], Any]
 
 LEDGER: Final = "ledger.db"
-MAX_DAMAGED: Final = 3  # so many damaged ledgers are kept, the newest
+MAX_DAMAGED: Final = 3  # the newest damaged ledgers that are kept; older ones are deleted
 WAL_PAGES: Final = 256  # pages between checkpoints; keeps the log near WAL_BYTES
 WAL_BYTES: Final = 1024 * 1024
 
@@ -138,7 +138,7 @@ class LedgerFile:
     # ---- reserve --------------------------------------------------------------------------------
 
     def ensure_reserve(self) -> bool:
-        """Allocate the disk reserve if it is released. Returns: whether the reserve is there."""
+        """Allocate the disk reserve if it is released. Returns: whether the space is allocated."""
         return self._reserve.is_filled or self._reserve.fill()
 
     def release_reserve(self) -> bool:

@@ -91,7 +91,7 @@ class CredentialReplaced(EdgeAIError):
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait before the next dial, by the reason of the last failure."""
+    """Waits before the next dial. The reason of the last failure selects the wait."""
 
     usual: Backoff
     replaced: Backoff
@@ -115,7 +115,7 @@ class Link:
         credential_check_s: period of the checks of the credential files. After a change, a new
             session follows within one more period, at a random time, so that nodes that
             started together do not reconnect together
-        credential_lost_s: the link ends when the files have been unusable for so long
+        credential_lost_s: the link ends after the files have been unusable for this time
         send_s, retry_commit_s: see Conversation
         now: UTC, for LinkState
         uniform: draws a float in [low, high]

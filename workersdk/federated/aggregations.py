@@ -75,7 +75,10 @@ class FedAvgM(Aggregation):
 
 
 class TrimmedMean(Aggregation):
-    """Args: trim: share of the participants that are left out at each end, at least one participant
+    """The mean without the smallest and the largest values of each number.
+
+    Args: trim: share of the participants whose values are dropped at each end; at least one
+        participant at each end
 
     Raises: AggregationError for a share outside (0, 0.5)
     """
@@ -86,7 +89,7 @@ class TrimmedMean(Aggregation):
         if not 0 < trim < 0.5:
             raise AggregationError(self.name, f"trim is {trim}, expected above 0 and below 0.5")
         self._trim = trim
-        self.least_updates = 3  # one is left out at each end, and one is kept
+        self.least_updates = 3  # one is dropped at each end, and one is kept
 
     def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
         count = len(slice_.updates)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 MAX_NUMBERS: Final = 2**31
 MAX_CHECKED: Final = 4  # pieces at a time: checking one takes several times its bytes
-BEATS: Final = 3  # a participant sends so many beats within gone_after_s
+BEATS: Final = 3  # number of beats that a participant sends within gone_after_s
 
 
 class Refused(Exception):
@@ -151,7 +151,7 @@ class Aggregator:
         return protocol.packed(data, self._store.state.encoding)
 
     def offer(self, name: str, round_: int, checksum: str) -> int:
-        """How many pieces of the update with this checksum are stored. Raises: Refused"""
+        """The number of stored pieces of the update with this checksum. Raises: Refused"""
         with self._refusing():
             if round_ == SEED:
                 self._adopt_seed()  # an earlier attempt may have failed on a full disk

@@ -61,7 +61,8 @@ class AggregationServer:
         estimator: loads the first weights from PRETRAINED_MODEL_URL, and saves the result. Without
             PRETRAINED_MODEL_URL the first participant gives the first weights. None: the result
             is saved as a NumPy archive
-        settings: how many rounds and participants; None: as many as PARTICIPANTS_COUNT says
+        settings: numbers of rounds and participants; None: PARTICIPANTS_COUNT gives the number of
+            participants
         encoding: how weights are encoded on the wire
         stop_when: called after each round; True ends the federation after this round
         linger_s: longest wait of serve() after the last round, until all present participants

@@ -306,7 +306,7 @@ class RoundStore:
             )
 
     def _useful(self) -> dict[str, int]:
-        """The number of samples by participant. Participants without samples are left out."""
+        """The number of samples by participant. The result omits participants without samples."""
         commits = self.commits().items()
         return {name: commit.samples for name, commit in commits if commit.samples > 0}
 

@@ -29,7 +29,7 @@ def ranges(numbers: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def slice_numbers(updates: int, slice_bytes: int) -> int:
-    """How many numbers of each of `updates` updates are in memory at a time.
+    """The number of weights that are in memory at a time, for each of `updates` updates.
 
     Args: slice_bytes: limit for one slice of all updates together
     """

@@ -34,7 +34,7 @@ log = get_logger(__name__)
 
 MAX_REASON_BYTES: Final = 123  # longest reason of a close frame, RFC 6455 §5.5
 # Acknowledgements that wait to be sent. At this number the session stops reading. A peer that
-# respects the window of reports never causes so many acknowledgements.
+# respects the window of reports never reaches this number.
 MAX_ANSWERS: Final = 16 * WINDOW
 # Shortest time between two ticks. A beat may have to wait for a message that is being sent. Without
 # this minimum, the timer would fire without a pause during that wait.

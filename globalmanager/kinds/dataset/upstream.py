@@ -14,7 +14,11 @@ SAMPLES: Final = "numberOfSamples"
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """Merge patch for the node's entry, and for numberOfSamples with updateTime."""
+    """The merge patch of .status for one report. None when the report changes nothing.
+
+    The patch replaces the node's entry in .status.workers. If the number of samples has changed,
+    the patch also sets numberOfSamples and updateTime.
+    """
     patch = rules.fold(status, report, keep_greatest=False)
     entry = rules.mapping(patch["workers"][report.worker]) if patch else {}
     number = rules.mapping(entry.get("taskInfo")).get(SAMPLES)

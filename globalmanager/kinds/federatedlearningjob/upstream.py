@@ -12,5 +12,5 @@ from globalmanager.rules import status as rules
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """Merge patch for .status. None when the report changes nothing."""
+    """The merge patch of .status for one report. None when the report changes nothing."""
     return rules.fold(status, report, keep_greatest=False)

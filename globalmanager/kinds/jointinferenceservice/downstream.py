@@ -1,7 +1,7 @@
 """Computes the assignments: what each edge node must hold of a JointInferenceService.
 
 Called by the engine. A node holds the service as long as an edge worker belongs to the node or
-still runs there. So a worker can report until its end, also after an edit of the spec.
+still runs on it. So a worker can report until its end, also after an edit of the spec.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from globalmanager.rules.worker_form import fixed_node
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> assignment, with a grant for each worker that may run there."""
+    """Node -> assignment, with a grant for each worker that may run on the node."""
     if is_being_deleted(observed.object):
         return {}
     excerpt = _excerpt(observed.spec) if observed.spec else {}
