@@ -1,9 +1,10 @@
 """The part of a session that both ends share: frames, liveness, closing.
 
 A session takes the messages of one WebSocket and the time, and returns events and messages. It uses
-no socket, no clock and no log (sans-I/O). CloudSession and EdgeSession are the two ends of a
-session. The caller passes every message to `receive`, calls `tick` at `next_tick` or earlier, sends
-the messages of `data_to_send`, and ends the connection after the event Closed.
+no socket, no clock and no log (sans-I/O). The two ends of a session are CloudSession of the
+GlobalManager (globalmanager/edge/sessions) and EdgeSession of the LocalController
+(localcontroller/link). The caller passes every message to `receive`, calls `tick` at `next_tick` or
+earlier, sends the messages of `data_to_send`, and ends the connection after the event Closed.
 """
 
 import abc

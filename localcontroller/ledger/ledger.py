@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 
 from common import times, wire
-from common.edge_session import Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
 from common.wire import WorkerStatus
 from localcontroller.ledger import attempts
 from localcontroller.ledger.attempts import WorkerMessage, WorkerRecord
 from localcontroller.ledger.file import LedgerFile
+from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.ledger.tables import Grant, LedgerTables, LedgerView, TaskRow, WorkerRow
 from localcontroller.ledger.writer import LedgerCommit, LedgerWriter
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from common import wire
-from common.edge_session import Outgoing
 from common.errors import EdgeAIError, InvalidName, ProtocolError, Unavailable
 from common.ids import TaskKey, Uid, WorkerName, parse_task_key
 from localcontroller.ledger.attempts import (
@@ -22,6 +21,7 @@ from localcontroller.ledger.attempts import (
     WorkerRecord,
     after_observation,
 )
+from localcontroller.ledger.outbox import Outgoing
 
 # Shares of the ledger's maximal size.
 TASK_SHARE: Final = 0.75  # a larger ledger takes no new task; the rest is for reports

@@ -15,12 +15,13 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from common import wire
-from common.edge_session import EdgeSession, ReportAcked, Welcomed
 from common.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from common.logs import get_logger
 from common.session import Closed, Timing
 from common.tasks import TaskGroup
 from localcontroller.ledger.ledger import CloudFrame, Ledger
+from localcontroller.ledger.outbox import ReportAcked
+from localcontroller.link.edge_session import EdgeSession, Welcomed
 
 log = get_logger(__name__)
 

@@ -21,13 +21,13 @@ from websockets.typing import Subprotocol
 
 from common import times, wire
 from common.backoff import Backoff
-from common.edge_session import ReportAcked, Welcomed
 from common.errors import EdgeAIError
 from common.logs import get_logger
 from common.session import Timing
 from common.settings import is_loopback
 from common.tasks import TaskGroup
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.conversation import (
     CLOSE_S,
     RETRY_COMMIT_S,
@@ -42,6 +42,7 @@ from localcontroller.link.credentials import (
     Credentials,
     Presented,
 )
+from localcontroller.link.edge_session import Welcomed
 from localcontroller.metrics import Metrics
 
 log = get_logger(__name__)

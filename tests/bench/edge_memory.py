@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from common.cloud_session import Desired
 from common.ids import Uid
+from globalmanager.edge.sessions.cloud_session import Desired
 from tests.certificates import Authority
 from tests.localcontroller.builders import body, desired, key
 from tests.localcontroller.cloud import Cloud, running_cloud

@@ -29,9 +29,10 @@ from websockets.exceptions import WebSocketException
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.edge_session import EdgeSession, Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
 from common.session import Timing
+from localcontroller.ledger.outbox import Outgoing, ReportAcked
+from localcontroller.link.edge_session import EdgeSession
 
 OPENING: Final = 20  # sessions that are opened at the same time
 RETRY_S: Final = 0.5

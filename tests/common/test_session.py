@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from common import wire
-from common.cloud_session import (
+from common.ids import TaskKey, Uid, WorkerName
+from common.session import WINDOW, Closed, Session, Timing
+from globalmanager.edge.sessions.cloud_session import (
     MAX_UNACKNOWLEDGED_REPORTS,
     CloudSession,
     Desired,
@@ -18,15 +20,8 @@ from common.cloud_session import (
     Reported,
     TaskAcked,
 )
-from common.edge_session import (
-    REPORTS_OF_A_WORKER,
-    EdgeSession,
-    Outgoing,
-    ReportAcked,
-    Welcomed,
-)
-from common.ids import TaskKey, Uid, WorkerName
-from common.session import WINDOW, Closed, Session, Timing
+from localcontroller.ledger.outbox import Outgoing, ReportAcked
+from localcontroller.link.edge_session import REPORTS_OF_A_WORKER, EdgeSession, Welcomed
 
 TIMING = Timing(opening_s=10, beat_s=15, silence_s=40)
 KEYS = [TaskKey(f"models.edgeai.io/default/m{n}") for n in range(4)]

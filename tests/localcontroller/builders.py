@@ -4,9 +4,9 @@ import hashlib
 from typing import Any
 
 from common import wire
-from common.cloud_session import Desired
 from common.ids import TaskKey, Uid, WorkerName
 from common.session import Timing
+from globalmanager.edge.sessions.cloud_session import Desired
 from localcontroller.ledger.attempts import WorkerMessage
 
 SECRET = "5" * 64

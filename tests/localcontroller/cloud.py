@@ -12,7 +12,8 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.cloud_session import (
+from common.ids import TaskKey
+from globalmanager.edge.sessions.cloud_session import (
     CloudSession,
     Desired,
     EdgeSynced,
@@ -20,7 +21,6 @@ from common.cloud_session import (
     Reported,
     TaskAcked,
 )
-from common.ids import TaskKey
 from tests.localcontroller.builders import TIMING, report_of
 from tests.waiting import async_eventually
 

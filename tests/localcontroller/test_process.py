@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from common.cloud_session import Desired
+from globalmanager.edge.sessions.cloud_session import Desired
 from localcontroller.__main__ import main
 from tests.localcontroller.builders import SECRET, WORKER, desired, key
 from tests.localcontroller.cloud import Cloud, running_cloud

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from common import wire
-from common.cloud_session import Desired
 from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.logs import get_logger
 from globalmanager.contract import Assignment
+from globalmanager.edge.sessions.cloud_session import Desired
 
 log = get_logger(__name__)
 

@@ -16,7 +16,12 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from common import wire
-from common.cloud_session import (
+from common.ids import NodeName, TaskKey
+from common.logs import get_logger
+from common.session import WINDOW, Timing
+from common.tasks import TaskGroup
+from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.sessions.cloud_session import (
     CloudSession,
     Desired,
     EdgeSynced,
@@ -24,11 +29,6 @@ from common.cloud_session import (
     Reported,
     TaskAcked,
 )
-from common.ids import NodeName, TaskKey
-from common.logs import get_logger
-from common.session import WINDOW, Timing
-from common.tasks import TaskGroup
-from globalmanager.edge.metrics import EdgeMetrics
 
 log = get_logger(__name__)
 

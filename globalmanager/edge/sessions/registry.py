@@ -17,10 +17,10 @@ import msgspec
 from websockets.asyncio.server import ServerConnection
 
 from common import wire
-from common.cloud_session import Desired
 from common.ids import NodeName, TaskKey
 from common.logs import bind, get_logger
 from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver
 from globalmanager.edge.sessions.inbox import Inbox

@@ -18,7 +18,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.edge_session import EdgeSession, Outgoing, ReportAcked, Welcomed
 from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.session import Timing
 from globalmanager.contract import Assignment, WorkerReport
@@ -33,6 +32,8 @@ from globalmanager.edge.sessions.driver import DriverTiming
 from globalmanager.edge.sessions.inbox import Done, Inbox, InboxLimits, Outcome, Refused
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.ha.contacts import Contacts
+from localcontroller.ledger.outbox import Outgoing, ReportAcked
+from localcontroller.link.edge_session import EdgeSession, Welcomed
 
 NODES = [NodeName(f"node-{n}") for n in range(3)]
 A, B, C = NODES

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from common import wire
-from common.edge_session import Outgoing
 from common.ids import TaskKey, Uid, WorkerName
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.outbox import Outgoing
 from tests.localcontroller.builders import report_of
 from tests.waiting import async_eventually
 

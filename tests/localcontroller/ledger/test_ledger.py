@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from common import wire
-from common.edge_session import ReportAcked
 from common.errors import Overloaded, StateError, Unavailable
 from common.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.ledger.tables import MAX_RETIRED, LedgerFull, NotGranted
 from localcontroller.ledger.writer import MAX_WAITING, DefectiveOperation, LedgerCommit
 from tests.localcontroller.builders import (

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from common import wire
-from common.edge_session import Outgoing, ReportAcked
 from common.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.ledger.tables import NotGranted
 from tests.localcontroller.builders import (
     assign,

@@ -13,12 +13,13 @@ from websockets.typing import Subprotocol
 
 from common import wire
 from common.backoff import Backoff
-from common.edge_session import ReportAcked, Welcomed
 from common.ids import WorkerName
 from common.session import Timing
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.conversation import Conversation, SessionEnded
 from localcontroller.link.credentials import Credentials
+from localcontroller.link.edge_session import Welcomed
 from localcontroller.link.link import (
     MAX_RETRY_AFTER_S,
     Delays,

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import wire
-from common.cloud_session import Desired
 from common.ids import NodeName, TaskKey, WorkerName
 from globalmanager.contract import Assignment
+from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.downstream import MAX_BODY_BYTES, Binding, DesiredSets
 from tests.globalmanager.edge.world import NODES, A, B, assignment, key, uid
 

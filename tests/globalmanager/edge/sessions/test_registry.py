@@ -6,9 +6,9 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from common import wire
-from common.edge_session import Welcomed
 from common.ids import Uid
 from globalmanager.edge.sessions.registry import FLAP_COUNT, FLAP_WINDOW_S, Replacements
+from localcontroller.link.edge_session import Welcomed
 from tests.globalmanager.edge.world import A, B, Peer, World, dial, key, token, uid
 from tests.waiting import async_eventually
 

@@ -14,6 +14,7 @@ from common.errors import ProtocolError
 from common.ids import TaskKey, Uid, WorkerName
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
+from localcontroller.ledger.outbox import Outgoing, ReportAcked
 
 REPORTS_OF_A_WORKER: Final = 8
 """Most unacknowledged reports of one worker. While the API server is slow, a report waits at the
@@ -28,23 +29,6 @@ class Welcomed(msgspec.Struct, frozen=True):
     epoch: int
     session: str
     version: int
-
-
-class Outgoing(msgspec.Struct, frozen=True):
-    """A worker's latest state, as a report to send. `revision` is the ledger's number for it."""
-
-    uid: Uid
-    worker: WorkerName
-    attempt: int
-    revision: int
-    body: bytes
-
-
-class ReportAcked(msgspec.Struct, frozen=True):
-    """`report` has taken effect in the cloud; or the cloud refuses it, and `refused` says why."""
-
-    report: Outgoing
-    refused: str
 
 
 class ReportKey(NamedTuple):

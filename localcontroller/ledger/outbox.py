@@ -1,0 +1,26 @@
+"""The reports of the ledger that wait for the cloud, and the result of sending one.
+
+The ledger gives its unacknowledged reports as Outgoing. link sends the reports, and gives each
+result back to the ledger as ReportAcked. This module only defines the two; it does no I/O.
+"""
+
+import msgspec
+
+from common.ids import Uid, WorkerName
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A worker's latest state, as a report to send. `revision` is the ledger's number for it."""
+
+    uid: Uid
+    worker: WorkerName
+    attempt: int
+    revision: int
+    body: bytes
+
+
+class ReportAcked(msgspec.Struct, frozen=True):
+    """`report` has taken effect in the cloud; or the cloud refuses it, and `refused` says why."""
+
+    report: Outgoing
+    refused: str
