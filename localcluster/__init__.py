@@ -37,9 +37,15 @@ The cluster differs from Kubernetes on purpose:
   addresses when the container starts, so the Service must exist by then. A name in a file or in the
   program stays as it is. A headless Service has one address from its creation to its deletion. Its
   pod has this address, also a pod that is made anew. Of several pods, the name leads to one.
-- All pods share the network of the machine. Each pod has an address of its own, so pods that listen
-  on their own address (status.podIP) may use the same port. A program that listens on every address
-  (0.0.0.0, [::]) has its port for the whole machine.
+- All pods share the network of the machine. Each pod has an address of its own, so programs that
+  listen on the address of their pod (status.podIP) may use the same port. A program that listens on
+  every address (0.0.0.0, [::]) needs a port that no other program of the machine uses.
+- TensorFlow and PyTorch listen on every address. So a port of a headless Service becomes a free
+  port of the machine (20000 to 29999) in TF_CONFIG, PET_RDZV_ENDPOINT, MASTER_PORT (beside
+  MASTER_ADDR) and PET_MASTER_PORT (beside PET_MASTER_ADDR), the same in all pods until the Service
+  is deleted. In a pod with such a variable, all HOST:PORT of all containers follow, and the probes.
+  Service, Endpoints and containerPort keep the number. A pod without such a variable, or a program
+  with a port number of its own, does not find the port.
 - No exec, attach, port-forward, cp or top; no TLS; no service account tokens; no events.k8s.io.
 - The API refuses protobuf bodies (415). `kubectl create configmap`, `create secret` and the like
   send protobuf. With `--dry-run=client -o yaml` these commands print a manifest that

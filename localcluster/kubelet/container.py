@@ -275,7 +275,9 @@ class Container:
         async def run(command: Sequence[str]) -> int:
             return await self._exec(command, launch)
 
-        return probes.ProbeTarget(pod_ip=self._pod.pod_ip, ports=ports, exec=run)
+        return probes.ProbeTarget(
+            pod_ip=self._pod.pod_ip, ports=ports, moved_ports=launch.moved_ports, exec=run
+        )
 
     async def _is_started(
         self, probe: probes.Probe, target: probes.ProbeTarget, process: ContainerProcess

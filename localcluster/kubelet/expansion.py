@@ -2,12 +2,13 @@
 
 The module has three pure rules. The first rule expands `$(VAR)` as Kubernetes does. The second rule
 replaces mount paths by the real paths of the volumes. The third rule replaces host names of
-Services by addresses. `launch` calls this module. The module does not read the API, the disk or
-the environment of this process.
+Services by addresses, and the ports that `rendezvous` names. `launch` calls this module. The module
+does not read the API, the disk or the environment of this process.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -70,6 +71,14 @@ class ServiceHost(msgspec.Struct, frozen=True):
     name: str
     namespace: str
     address: str
+    is_headless: bool = False
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """A port of a headless Service."""
+
+    host: ServiceHost
+    port: int
 
 
 class HostRewriter:
@@ -81,19 +90,36 @@ class HostRewriter:
     """
 
     def __init__(self, namespace: str, services: Iterable[ServiceHost]) -> None:
-        self._addresses: dict[str, str] = {}
-        self._bare: dict[str, str] = {}
+        qualified_names: dict[str, ServiceHost] = {}
+        self._bare: dict[str, ServiceHost] = {}
+        self._moved: Mapping[Endpoint, int] = {}
         for service in services:
             qualified = f"{service.name}.{service.namespace}"
-            self._addresses[qualified] = service.address
+            qualified_names[qualified] = service
             for suffix in _QUALIFIERS:
-                self._addresses[f"{qualified}.{suffix}"] = service.address
+                qualified_names[f"{qualified}.{suffix}"] = service
             if service.namespace == namespace:
-                self._bare[service.name] = service.address
-        self._qualified_names = _alternatives(self._addresses, "(?:{before})({names}){after}")
-        self._bare_names = _alternatives(
-            self._bare, "(?:(?<=://)({names})(?=[:/?#]|$)|(?:{before})({names})(?=:[0-9]))"
-        )
+                self._bare[service.name] = service
+        self._rules = [
+            *_rules(qualified_names, "(?:{before})({names}){after}"),
+            *_rules(
+                self._bare, "(?:(?<=://)({names})(?=[:/?#]|$)|(?:{before})({names})(?=:[0-9]))"
+            ),
+        ]
+
+    def move_ports(self, moved: Mapping[Endpoint, int]) -> None:
+        """From now on replace these ports, too, where they follow the name of their host."""
+        self._moved = moved
+
+    def endpoints(self, text: str) -> set[Endpoint]:
+        """The ports of headless Services in a text, each after the name of its host and a colon."""
+        found = set()
+        for pattern, hosts in self._rules:
+            for match in pattern.finditer(text):
+                host = hosts[_name(match)]
+                if match["port"] and host.is_headless:
+                    found.add(Endpoint(host, int(match["port"])))
+        return found
 
     def __call__(self, text: str, *, variable: str = "") -> str:
         """A copy of `text` with addresses for host names.
@@ -102,17 +128,28 @@ class HostRewriter:
             variable: name of the environment variable that has the value `text`; "" for other texts
         """
         if text in self._bare and _HOST_VARIABLE.search(variable):
-            return self._bare[text]
-        if self._qualified_names is not None:
-            text = self._qualified_names.sub(lambda match: self._addresses[match[1]], text)
-        if self._bare_names is not None:
-            text = self._bare_names.sub(lambda match: self._bare[match[1] or match[2]], text)
+            return self._bare[text].address
+        for pattern, hosts in self._rules:
+            text = pattern.sub(partial(self._replaced, hosts), text)
         return text
 
+    def _replaced(self, hosts: Mapping[str, ServiceHost], match: re.Match[str]) -> str:
+        host, port = hosts[_name(match)], match["port"]
+        if port is None:
+            return host.address
+        return f"{host.address}:{self._moved.get(Endpoint(host, int(port)), port)}"
 
-def _alternatives(names: Iterable[str], pattern: str) -> re.Pattern[str] | None:
-    longest_first = sorted(names, key=len, reverse=True)
-    if not longest_first:
-        return None
-    joined = "|".join(re.escape(name) for name in longest_first)
-    return re.compile(pattern.format(names=joined, before=_HOST_BEFORE, after=_HOST_AFTER))
+
+def _name(match: re.Match[str]) -> str:
+    return str(next(filter(None, match.groups())))
+
+
+def _rules(
+    hosts: Mapping[str, ServiceHost], pattern: str
+) -> Iterator[tuple[re.Pattern[str], Mapping[str, ServiceHost]]]:
+    """A pattern for any of the names, and for a port (`port`) that follows; with the hosts."""
+    if hosts:
+        longest_first = sorted(hosts, key=len, reverse=True)
+        names = "|".join(re.escape(name) for name in longest_first)
+        host = pattern.format(names=names, before=_HOST_BEFORE, after=_HOST_AFTER)
+        yield re.compile(f"{host}(?::(?P<port>[0-9]{{1,5}})(?![0-9]))?"), hosts

@@ -14,7 +14,14 @@ from pathlib import Path
 import msgspec
 
 from localcluster.errors import ClusterError
-from localcluster.kubelet.expansion import HostRewriter, PathRewriter, ServiceHost, expand
+from localcluster.kubelet.expansion import (
+    Endpoint,
+    HostRewriter,
+    PathRewriter,
+    ServiceHost,
+    expand,
+)
+from localcluster.kubelet.rendezvous import port_variables, rendezvous_endpoints
 from localcluster.network.pod_addresses import PodAddresses, is_headless
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
@@ -51,6 +58,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     mounts: Mapping[str, str]
     """Mount path in the container -> path on this machine."""
     services: Sequence[ServiceHost]
+    move_port: Callable[[Endpoint], int]
+    """The port of this machine that replaces a port of a headless Service.
+
+    Raises: ContainerConfigError
+    """
     images: Mapping[str, Image]
     base_env: Mapping[str, str]
     """Environment variables of every container. Variables of the spec override these variables."""
@@ -63,6 +75,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
+    moved_ports: Mapping[int, int] = {}
+    """Port of the container -> port of this machine where the program listens instead."""
 
 
 def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
@@ -73,12 +87,17 @@ def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
     """
     rewrite_path = PathRewriter(view.mounts)
     rewrite_host = HostRewriter(view.pod["metadata"]["namespace"], view.services)
+    moved = {each: view.move_port(each) for each in rendezvous_endpoints(view.pod, rewrite_host)}
     raw = environment(container, view, lookup)
+    raw |= port_variables(raw, rewrite_host, moved)
+    rewrite_host.move_ports(moved)
     env = {name: rewrite_host(rewrite_path(value), variable=name) for name, value in raw.items()}
     given = [expand(text, raw) for text in _argv(container, view.images)]
     argv = tuple(rewrite_host(rewrite_path(text)) for text in given)
     cwd = _working_directory(container, view, rewrite_path)
-    return Launch(executable=_executable(argv[0], cwd, env), argv=argv, env=env, cwd=cwd)
+    own = {each.port: port for each, port in moved.items() if each.host.address == view.pod_ip}
+    executable = _executable(argv[0], cwd, env)
+    return Launch(executable=executable, argv=argv, env=env, cwd=cwd, moved_ports=own)
 
 
 def environment(container: Object, view: PodView, lookup: Lookup) -> dict[str, str]:
@@ -248,5 +267,5 @@ def service_hosts(services: Iterable[Object], addresses: PodAddresses) -> list[S
         is_own = is_headless(service)
         address = addresses.address(service) if is_own else service["spec"].get("clusterIP") or ""
         if address:
-            hosts.append(ServiceHost(metadata["name"], metadata["namespace"], address))
+            hosts.append(ServiceHost(metadata["name"], metadata["namespace"], address, is_own))
     return hosts

@@ -18,6 +18,7 @@ from common.tasks import TaskGroup
 from common.times import Clock, parse, rfc3339, utc_now
 from localcluster.controllers.events import EventRecorder
 from localcluster.kubelet.container import Container, ContainerSettings, PodContext
+from localcluster.kubelet.expansion import Endpoint
 from localcluster.kubelet.launch import (
     ContainerConfigError,
     Image,
@@ -37,6 +38,7 @@ from localcluster.kubelet.status import (
     waiting,
 )
 from localcluster.kubelet.volumes import MountError, PodDirectory, mount_volumes
+from localcluster.network.addresses import AddressesExhausted
 from localcluster.network.pod_addresses import PodAddresses
 from localcluster.objects import errors
 from localcluster.objects.pods import is_ended
@@ -294,6 +296,7 @@ class Pod:
             root=root,
             mounts=self._mounts[name],
             services=service_hosts(store.list(SERVICES).items, self._host.addresses),
+            move_port=self._move_port,
             images=self._host.images,
             base_env=dict(self._host.base_env) | {"TMPDIR": str(self._files.tmp)},
         )
@@ -301,6 +304,13 @@ class Pod:
         if Path(prepared.cwd).is_relative_to(root):
             Path(prepared.cwd).mkdir(parents=True, exist_ok=True)
         return prepared
+
+    def _move_port(self, endpoint: Endpoint) -> int:
+        key = endpoint.host.namespace, endpoint.host.name
+        try:
+            return self._host.addresses.port(key, endpoint.port)
+        except AddressesExhausted as error:
+            raise ContainerConfigError(str(error)) from error
 
     def _look_up(self, resource: Resource, name: str) -> Object | None:
         try:

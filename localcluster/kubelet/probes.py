@@ -8,7 +8,7 @@ fails, with a message that gRPC is not supported.
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +25,8 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     pod_ip: str
     ports: dict[str, int]
     """Port name -> port number."""
+    moved_ports: Mapping[int, int] = {}
+    """Port number -> port of this machine where the container listens instead."""
     exec: Exec
 
 
@@ -85,7 +87,7 @@ def _address(check: Object, target: ProbeTarget) -> tuple[str, int]:
     number = target.ports.get(port) if isinstance(port, str) else port
     if not isinstance(number, int):
         raise ProbeFailed(f"the container has no port {port!r}")
-    return str(check.get("host") or target.pod_ip), number
+    return str(check.get("host") or target.pod_ip), target.moved_ports.get(number, number)
 
 
 async def _http_get(check: Object, target: ProbeTarget) -> None:

@@ -14,17 +14,19 @@ closes this socket when the process ends, after any kind of end. Linux answers o
 
 import random
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from localcluster.errors import ClusterError
 
 FIRST_NETWORK, LAST_NETWORK = 64, 254
+# The ports of outgoing connections begin at 32768 on Linux.
+PORTS = range(20_000, 30_000)
 CLAIM_HOST, CLAIM_PORT = "255.254", 6443
 API_HOST = "255.253"
 
 
 class AddressesExhausted(ClusterError):
-    """No free network is left on this machine, or no free address is left in a range."""
+    """No free network or port is left on this machine, or no free address is left in a range."""
 
 
 class Network:
@@ -121,3 +123,35 @@ class AddressPool:
         if address in self._taken:
             self._taken.remove(address)
             self._free[address] = None
+
+
+class PortPool:
+    """Ports on which no process of this machine listens, at any address.
+
+    `take` chooses at random, so that two clusters hardly ever choose the same port.
+    """
+
+    def __init__(self, ports: Sequence[int] = PORTS) -> None:
+        self._ports = ports
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        """Take a free port. Raises: AddressesExhausted"""
+        for port in random.SystemRandom().sample(self._ports, len(self._ports)):
+            if port not in self._taken and _is_free(port):
+                self._taken.add(port)
+                return port
+        first, last = self._ports[0], self._ports[-1]
+        raise AddressesExhausted(f"no port from {first} to {last} is free on this machine")
+
+    def release(self, port: int) -> None:
+        self._taken.discard(port)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

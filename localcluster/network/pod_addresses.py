@@ -1,10 +1,11 @@
-"""The addresses of pods and of headless Services.
+"""The addresses of pods, and the addresses and ports of headless Services.
 
 A process knows a Service by an address, and a process may start before the pod exists that it wants
 to reach. So a headless Service has an address from its creation to its deletion, and the pod that
 the Service selects gets this address: a pod that is made anew is at the address of the pod before.
 Of several pods that a Service selects, one has the address of the Service. No proxy listens at the
-address, so a process of the pod may listen on every address (0.0.0.0).
+address, so a process of the pod may listen on every address (0.0.0.0). For such processes a port of
+a headless Service can have a port of this machine that no other process uses.
 
 The kubelets take the addresses of their pods here, and read the addresses of headless Services. The
 module follows the store and never writes to it. Nothing is kept over a restart of the cluster,
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 import msgspec
 
 from common.logs import get_logger
-from localcluster.network.addresses import AddressesExhausted, AddressPool
+from localcluster.network.addresses import AddressesExhausted, AddressPool, PortPool
 from localcluster.objects.pods import is_ended, is_selected
 from localcluster.objects.resources import PODS, SERVICES, Object
 from localcluster.objects.store import Change, Store
@@ -30,25 +31,36 @@ _Key = tuple[str, str]  # namespace and name of a Service
 class _Headless(msgspec.Struct):
     service: Object
     address: str
+    ports: dict[int, int]
+    """Port of the Service -> port of this machine."""
 
 
 class PodAddresses:
-    """Gives addresses to pods and to headless Services.
+    """Gives addresses to pods, and addresses and ports to headless Services.
 
     Args:
         pool: free addresses for both
-        former_limit: number of deleted Services whose addresses are remembered
+        ports: free ports for headless Services
+        former_limit: number of deleted Services whose addresses and ports are remembered
     """
 
-    def __init__(self, store: Store, pool: AddressPool, *, former_limit: int = 1000) -> None:
+    def __init__(
+        self,
+        store: Store,
+        pool: AddressPool,
+        ports: PortPool | None = None,
+        *,
+        former_limit: int = 1000,
+    ) -> None:
         self._pool = pool
+        self._ports = ports or PortPool()
         self._former_limit = former_limit
         # Address -> uids of the pods and Services that have it.
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
         self._pods = {_uid(pod): pod for pod in store.list(PODS).items}
         self._taken: dict[str, str] = {}  # uid of a pod that runs -> address
         self._services: dict[_Key, _Headless] = {}
-        self._former: dict[_Key, str] = {}  # deleted Service -> address, the oldest first
+        self._former: dict[_Key, _Headless] = {}  # deleted Services, the oldest first
         headless = [each for each in store.list(SERVICES).items if is_headless(each)]
         # Services with pods come first, so that no other Service takes the addresses of the pods.
         for service in sorted(headless, key=lambda each: not self._adoptable(each)):
@@ -84,11 +96,24 @@ class PodAddresses:
         """
         headless = self._services.get(_key(service))
         own = headless.address if headless else ""
-        pods = (self._pods.get(uid) for uid in self._holders.get(own, ()))
-        if any(pod and not is_ended(pod) for pod in pods):
+        if any(self._is_running(uid) for uid in self._holders.get(own, ())):
             return own
         running = (self._address_of(pod) for pod in self._running(service))
         return next(running, own)
+
+    def port(self, key: tuple[str, str], port: int) -> int:
+        """A port of this machine for one port of a headless Service, the same at every call.
+
+        Args:
+            key: namespace and name of the Service
+        Raises: AddressesExhausted
+        """
+        headless = self._services.get(key)
+        if headless is None:
+            return port
+        if port not in headless.ports:
+            headless.ports[port] = self._ports.take()
+        return headless.ports[port]
 
     def _free_address_of_service(self, pod: Object) -> str:
         """The address of the headless Service that selects the pod, if no other pod has it.
@@ -122,13 +147,14 @@ class PodAddresses:
         if present := self._services.get(key):
             present.service = service
             return
+        former = self._former.pop(key, _Headless(service, "", {}))
         try:
-            address = self._first_address(service, self._former.pop(key, ""))
+            address = self._first_address(service, former.address)
         except AddressesExhausted as error:
             log.warning("headless service has no address", service=key, error=str(error))
             return
         self._holders[address].add(_uid(service))
-        self._services[key] = _Headless(service, address)
+        self._services[key] = _Headless(service, address, former.ports)
 
     def _first_address(self, service: Object, former: str) -> str:
         """The address of the Service's pod, else the former address if it is free, else a new one.
@@ -138,7 +164,20 @@ class PodAddresses:
         adopted = self._adoptable(service)
         if adopted in self._holders or self._pool.reserve(adopted):
             return adopted
-        return former if self._pool.reserve(former) else self._pool.take()
+        if self._pool.reserve(former) or self._is_left(former):
+            return former
+        return self._pool.take()
+
+    def _is_left(self, address: str) -> bool:
+        """Whether only pods have the address whose processes have ended or are about to end."""
+        uids = self._holders.get(address, ())
+        return bool(uids) and not any(
+            uid not in self._taken or self._is_running(uid) for uid in uids
+        )
+
+    def _is_running(self, uid: str) -> bool:
+        pod = self._pods.get(uid)
+        return pod is not None and not is_ended(pod)
 
     def _adoptable(self, service: Object) -> str:
         """The address of a running pod, if no other Service and no other pod has this address."""
@@ -161,9 +200,11 @@ class PodAddresses:
     def _forget(self, key: _Key) -> None:
         if headless := self._services.pop(key, None):
             self._drop(headless.address, _uid(headless.service))
-            self._former[key] = headless.address
+            self._former[key] = headless
             if len(self._former) > self._former_limit:
-                del self._former[next(iter(self._former))]
+                oldest = self._former.pop(next(iter(self._former)))
+                for port in oldest.ports.values():
+                    self._ports.release(port)
 
     def _drop(self, address: str, uid: str) -> None:
         self._holders[address].discard(uid)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localcluster.kubelet.expansion import HostRewriter, PathRewriter, ServiceHost, expand
+from localcluster.kubelet.expansion import Endpoint, HostRewriter, PathRewriter, ServiceHost, expand
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,36 @@ def test_service_names_become_addresses(text: str, rewritten: str) -> None:
 )
 def test_a_bare_name_is_a_host_where_its_variable_says_so(variable: str, value: str) -> None:
     assert HostRewriter("default", SERVICES)("big", variable=variable) == value
+
+
+HEADLESS = [
+    ServiceHost("w-0", "default", "10.0.0.4", is_headless=True),
+    ServiceHost("w-1", "default", "10.0.0.5", is_headless=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "rewritten"),
+    [
+        pytest.param("w-0:22", {("w-0", 22)}, "10.0.0.4:40022", id="bare name"),
+        pytest.param("w-0.default.svc:22", {("w-0", 22)}, "10.0.0.4:40022", id="svc"),
+        pytest.param("tcp://w-0:22/x", {("w-0", 22)}, "tcp://10.0.0.4:40022/x", id="URL"),
+        pytest.param(
+            '{"a":["w-0.default:22","w-1.default:23"]}',
+            {("w-0", 22), ("w-1", 23)},
+            '{"a":["10.0.0.4:40022","10.0.0.5:23"]}',
+            id="a port that does not move stays",
+        ),
+        pytest.param("w-0.default", set(), "10.0.0.4", id="no port"),
+        pytest.param("w-0.default:x", set(), "10.0.0.4:x", id="no number"),
+        pytest.param("w-0.default:123456", set(), "10.0.0.4:123456", id="no port number"),
+        pytest.param("big.default:22", set(), "10.0.0.1:22", id="not headless"),
+    ],
+)
+def test_ports_follow_the_names_of_headless_services(
+    text: str, named: set[tuple[str, int]], rewritten: str
+) -> None:
+    rewriter = HostRewriter("default", [*SERVICES, *HEADLESS])
+    assert {(each.host.name, each.port) for each in rewriter.endpoints(text)} == named
+    rewriter.move_ports({Endpoint(HEADLESS[0], 22): 40022})
+    assert rewriter(text) == rewritten

@@ -166,6 +166,7 @@ def view(tmp_path: Path, object_: Object) -> PodView:
         root=tmp_path,
         mounts={"/v": "/real/v"},
         services=[],
+        move_port=lambda endpoint: endpoint.port,
         images={"known": Image(("/bin/echo",))},
         base_env={"PATH": "/usr/bin:/bin"},
     )

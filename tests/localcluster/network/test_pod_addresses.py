@@ -3,7 +3,7 @@
 import pytest
 
 from localcluster.kubelet.launch import service_hosts
-from localcluster.network.addresses import AddressesExhausted, AddressPool
+from localcluster.network.addresses import AddressesExhausted, AddressPool, PortPool
 from localcluster.network.pod_addresses import PodAddresses
 from localcluster.objects.resources import PODS, SERVICES, Object
 from localcluster.objects.store import Store
@@ -96,3 +96,37 @@ def test_a_name_leads_to_a_pod_that_runs_before_one_that_has_ended(store: Store)
     assert addresses.address(service) == "b"
     store.delete(PODS, "default", "second", grace_period_s=0)
     assert addresses.address(service) == "a"
+
+
+def test_a_service_made_anew_shares_its_address_with_a_pod_that_ends(store: Store) -> None:
+    """An ended pod is gone from the API before its kubelet has released the address."""
+    addresses = addresses_of(store, "a", "b")
+    create_service(store, "s")
+    pod = create_pod(store, "s")
+    addresses.take(pod)
+    store.delete(SERVICES, "default", "s")
+    store.delete(PODS, "default", "s", grace_period_s=0)
+    assert addresses.address(create_service(store, "s")) == "a"
+    addresses.release(pod["metadata"]["uid"])
+    assert addresses.take(create_pod(store, "other")) == "b"
+
+
+def test_a_port_is_taken_once_for_each_port_of_a_service(store: Store) -> None:
+    addresses = PodAddresses(store, AddressPool("pod", "ab"), PortPool(range(20_000, 20_050)))
+    for name in ("one", "two"):
+        create_service(store, name)
+    keys = [("default", "one"), ("default", "one"), ("default", "two")]
+    ports = [addresses.port(key, port) for key, port in zip(keys, (22, 23, 22), strict=True)]
+    assert len(set(ports)) == 3
+    assert [addresses.port(keys[0], 22), addresses.port(keys[2], 22)] == [ports[0], ports[2]]
+    assert addresses.port(("default", "unknown"), 22) == 22
+
+
+def test_the_ports_of_forgotten_services_are_free(store: Store) -> None:
+    pool = AddressPool("pod", "abcd")
+    free_port = PortPool().take()
+    addresses = PodAddresses(store, pool, PortPool([free_port]), former_limit=0)
+    for name in ("one", "two"):
+        create_service(store, name)
+        assert addresses.port(("default", name), 22) == free_port
+        store.delete(SERVICES, "default", name)
