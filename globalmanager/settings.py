@@ -71,7 +71,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     qps: Annotated[
         float,
         Setting(
-            "requests per second to the Kubernetes API; plans and reports get at least 40 % each, "
+            "requests per second to the Kubernetes API; plans and reports get at least 30 % each, "
             "and what the other does not use"
         ),
     ] = 500.0

@@ -239,7 +239,10 @@ class Applier:
             self._recorder.record(observed.object, Event(Severity.WARNING, "Drift", message))
 
     async def _adopt(self, observed: Observed, action: Adopt) -> None:
-        """Add the job to the owner references of a scaler, as controller. Raises: Conflict"""
+        """Make the job the controller among the owner references of a scaler.
+
+        Raises: Conflict when the scaler has changed meanwhile
+        """
         metadata = observed.scalers[action.ref]["metadata"]
         owners = [*(metadata.get("ownerReferences") or ()), owner_reference(observed)]
         patch = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}

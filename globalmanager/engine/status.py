@@ -100,11 +100,13 @@ class _Caller:
 
 
 class StatusWriter:
-    """Writes .status with one request at a time for each job. The answers go into the store.
+    """Writes .status with one request at a time for each job. The API server's answers go into the
+    store.
 
-    While a request for a job is under way, or waits for the rate limit, more callers may
-    arrive. The next request has the patches of all these callers. Thus many changes of one job
-    at the same time take two requests at most, and the first request waits for no other change.
+    A caller brings one patch. While a request for a job is under way, or waits for the rate limit,
+    callers with more patches may arrive. The next request has all these patches. Thus many changes
+    of one job at the same time take two requests at most, and the first change does not wait for
+    the others.
     """
 
     def __init__(self, client: KubeClient, store_of: StoreOf) -> None:

@@ -20,7 +20,7 @@ _CLOCK_ID: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed() -> float:
-    """Seconds of a clock that is never set and does not stop while the machine is suspended."""
+    """Seconds of a clock that nobody can adjust and that goes on while the machine sleeps."""
     return time.clock_gettime(_CLOCK_ID)
 
 

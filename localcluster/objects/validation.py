@@ -32,9 +32,10 @@ _PORT_RULE = "must be between 1 and 65535, inclusive"
 
 
 def check(resource: Resource, object_: Object) -> list[FieldError]:
-    """The faults of an object of a built-in kind.
+    """What is wrong with an object of a kind that is no custom resource.
 
-    Raises: AttributeError, KeyError, TypeError, ValueError for a value of a wrong type
+    Raises: AttributeError, KeyError, TypeError or ValueError when a value has a wrong type or is
+        missing
     """
     found = _CHECKS.get(resource.group_resource)
     return found(object_) if found else []

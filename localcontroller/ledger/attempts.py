@@ -187,8 +187,8 @@ def _with_counts(record: WorkerRecord, message: WorkerMessage, attempt: int) -> 
 
 
 def _with_newest_facts(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
-    """`record` with all facts of `message` except the counts. `message` comes from the current
-    process.
+    """The record with the facts of `message`, but with its own counts. The message must be of the
+    process that the record says runs now.
     """
     count_names = record.count_names
     return msgspec.structs.replace(
@@ -214,10 +214,10 @@ def _is_stale(process: ProcessRecord, message: WorkerMessage) -> bool:
 
 
 def _is_unnamed_successor(record: WorkerRecord, message: WorkerMessage) -> bool:
-    """Whether `message` is from a new process, where neither the new nor the old one has a name.
+    """Whether a worker that never names its processes has sent `message` from a new process.
 
-    The process is new if the message comes after the end of the old process, or if the message has
-    smaller counts.
+    The process is new if the message comes after the end of the known process, or if the counts in
+    the message are smaller than the known counts.
     """
     if message.instance:
         return False

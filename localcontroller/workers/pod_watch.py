@@ -209,7 +209,8 @@ class PodWatch:
             self._params = {**_WORKERS}
             pods, version = await self._read_all(session)
         missing = [pod for uid, pod in self._pods.items() if uid not in pods]
-        # An API that lost its data lists no pods either, so ask for each missing pod by name.
+        # An empty list does not prove that the pods are gone, because an API that lost its data
+        # lists no pods. So ask for each missing pod by name.
         gone = missing if pods else [pod for pod in missing if await self._is_gone(session, pod)]
         for pod in missing:
             if pod not in gone:

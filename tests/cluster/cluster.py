@@ -67,13 +67,14 @@ class Cluster:
         self._control_planes: list[ControlPlane] = []  # one, once it was made
         self.nodes: dict[str, Node] = {}
 
-    def start(self) -> None:
-        """Until all nodes are Ready. The second try is the last. Raises: NotStarted"""
-        try:
-            self._try_to_start()
-        except NotStarted as error:
-            say(f"the cluster is started once more, since the first try failed: {error}")
-            self._try_to_start()
+    def start(self, *, tries: int = 2) -> None:
+        """Until all nodes are Ready. Raises: NotStarted when the last try fails"""
+        for _ in range(tries - 1):
+            try:
+                return self._try_to_start()
+            except NotStarted as error:
+                say(f"the cluster is started once more, since a try failed: {error}")
+        return self._try_to_start()
 
     def _try_to_start(self) -> None:
         with ExitStack() as stack:

@@ -76,6 +76,16 @@ def wait_for_deployments(client: Client, namespace: str) -> None:
     eventually("both Deployments", check)
 
 
+def wait_until_manager_is_told(job: Job, line: ApiLine) -> None:
+    """Until the API has answered a request about the job by 404."""
+
+    def check() -> bool:
+        told = [each for each in line.passed if each.status == NOT_FOUND]
+        return any(each.request.path.startswith(job.path) for each in told)
+
+    eventually("an answer that the job is gone", check)
+
+
 def test_a_dead_job_gets_nothing_while_its_watch_is_late(
     client: Client, line: ApiLine, namespace: str
 ) -> None:
@@ -86,8 +96,7 @@ def test_a_dead_job_gets_nothing_while_its_watch_is_late(
     before = created_for([job], line.passed)[job.uid]
     client.delete(path_of(made))
     wait_until_collected(client, namespace)
-    told = [each for each in line.passed if each.status == NOT_FOUND]
-    assert any(each.request.path.startswith(job.path) for each in told), "the manager never asked"
+    wait_until_manager_is_told(job, line)
     assert created_after_gone([job], line.passed) == []
     assert created_for([job], line.passed)[job.uid] == before
 

@@ -89,7 +89,8 @@ class TrimmedMean(Aggregation):
         if not 0 < trim < 0.5:
             raise AggregationError(self.name, f"trim is {trim}, expected above 0 and below 0.5")
         self._trim = trim
-        self.least_updates = 3  # one is dropped at each end, and one is kept
+        # `combine` leaves out the smallest and the largest value, so one value of three is left.
+        self.least_updates = 3
 
     def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
         count = len(slice_.updates)
