@@ -21,7 +21,11 @@ from localcluster.kubelet.expansion import (
     ServiceHost,
     expand,
 )
-from localcluster.kubelet.rendezvous import port_variables, rendezvous_endpoints
+from localcluster.kubelet.rendezvous import (
+    port_variables,
+    rendezvous_endpoints,
+    store_host_variable,
+)
 from localcluster.network.pod_addresses import PodAddresses, is_headless
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
@@ -90,6 +94,7 @@ def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
     moved = {each: view.move_port(each) for each in rendezvous_endpoints(view.pod, rewrite_host)}
     raw = environment(container, view, lookup)
     raw |= port_variables(raw, rewrite_host, moved)
+    raw |= store_host_variable(raw, rewrite_host, view.pod_ip)
     rewrite_host.move_ports(moved)
     env = {name: rewrite_host(rewrite_path(value), variable=name) for name, value in raw.items()}
     given = [expand(text, raw) for text in _argv(container, view.images)]

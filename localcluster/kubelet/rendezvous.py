@@ -56,5 +56,23 @@ def port_variables(
     }
 
 
+def store_host_variable(env: Mapping[str, str], hosts: HostRewriter, pod_ip: str) -> dict[str, str]:
+    """PET_RDZV_CONF with the answer to torchrun's question whether its own pod hosts the store.
+
+    torchrun compares the host of PET_RDZV_ENDPOINT with its own addresses, and takes every loopback
+    address for its own. Then any replica would host the store, and the job would end with it.
+
+    Returns: an empty dict where the user has answered, or the endpoint is no headless Service
+    Source: torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py (_create_tcp_store)
+    """
+    conf = env.get("PET_RDZV_CONF", "")
+    if env.get("PET_RDZV_BACKEND") != "c10d" or "is_host=" in conf:
+        return {}
+    for endpoint in hosts.endpoints(env.get("PET_RDZV_ENDPOINT", "")):
+        answer = f"is_host={int(endpoint.host.address == pod_ip)}"
+        return {"PET_RDZV_CONF": f"{conf},{answer}" if conf else answer}
+    return {}
+
+
 def _joined(env: Mapping[str, str], host: str, port: str) -> str:
     return f"{env.get(host, '')}:{env.get(port, '')}"

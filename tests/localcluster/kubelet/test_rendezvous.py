@@ -115,6 +115,35 @@ def test_ports_move_in_the_variables_of_training_runtimes(
     assert {name: env[name] for name in found} == found
 
 
+@pytest.mark.parametrize(
+    ("given", "conf"),
+    [
+        pytest.param({"PET_RDZV_ENDPOINT": "w-0:23"}, "is_host=1", id="the endpoint's own pod"),
+        pytest.param({"PET_RDZV_ENDPOINT": "w-1:23"}, "is_host=0", id="another pod"),
+        pytest.param(
+            {"PET_RDZV_ENDPOINT": "w-1:23", "PET_RDZV_CONF": "timeout=9"},
+            "timeout=9,is_host=0",
+            id="after the settings of the user",
+        ),
+        pytest.param(
+            {"PET_RDZV_ENDPOINT": "w-1:23", "PET_RDZV_CONF": "is_host=true"},
+            "is_host=true",
+            id="the user decides",
+        ),
+        pytest.param(
+            {"PET_RDZV_ENDPOINT": "w-1:23", "PET_RDZV_BACKEND": "etcd"}, None, id="no c10d"
+        ),
+        pytest.param({"PET_RDZV_ENDPOINT": "db:23"}, None, id="not of a replica"),
+        pytest.param({}, None, id="no endpoint"),
+    ],
+)
+def test_torchrun_is_told_which_pod_hosts_its_store(
+    tmp_path: Path, given: dict[str, str], conf: str | None
+) -> None:
+    env = variables(**({"PET_RDZV_BACKEND": "c10d"} | given))
+    assert launched(tmp_path, container("", env=env)).env.get("PET_RDZV_CONF") == conf
+
+
 def test_ports_move_in_the_arguments(tmp_path: Path) -> None:
     env = variables(MASTER_ADDR="w-0", MASTER_PORT="23")
     args = ["--master_port=$(MASTER_PORT)", "--url=tcp://$(MASTER_ADDR):$(MASTER_PORT)", "w-0:23"]
