@@ -98,8 +98,7 @@ class API:
         page = self._store.list(
             target.resource,
             namespace=target.namespace,
-            label_selector=options.text("labelSelector"),
-            field_selector=options.text("fieldSelector"),
+            selector=options.selector(target.resource),
             limit=options.number("limit") or 0,
             continue_token=options.text("continue"),
         )
@@ -139,8 +138,7 @@ class API:
             target.resource,
             namespace=target.namespace,
             since=None if options.flag("sendInitialEvents") else since,
-            label_selector=options.text("labelSelector"),
-            field_selector=options.text("fieldSelector"),
+            selector=options.selector(target.resource),
         )
 
     async def _log(
@@ -224,8 +222,7 @@ class API:
         page = self._store.list(
             target.resource,
             namespace=target.namespace,
-            label_selector=options.text("labelSelector"),
-            field_selector=options.text("fieldSelector"),
+            selector=options.selector(target.resource),
         )
         deleted = [
             self._delete_object(

@@ -12,10 +12,12 @@ from urllib.parse import unquote
 import msgspec
 import yaml
 
+from localcluster.api import selector_parser
 from localcluster.objects import errors
 from localcluster.objects.patches import PatchType
 from localcluster.objects.registry import Registry
 from localcluster.objects.resources import Object, Resource
+from localcluster.objects.selectors import Selector
 
 MAX_YAML_BYTES = 512 << 10
 """Limit of a YAML body, in bytes. It is small because the YAML parser is far slower than the JSON
@@ -100,6 +102,15 @@ class Options:
         if not (text.isascii() and text.isdecimal()) or len(text) > 18:
             raise errors.BadRequest(f'{name} must be a number >= 0, not "{text}"')
         return int(text)
+
+    def selector(self, resource: Resource) -> Selector:
+        """The label selector and the field selector of the request.
+
+        Raises: errors.BadRequest for a malformed selector or an unknown field
+        """
+        return selector_parser.parse(
+            resource, self.text("labelSelector"), self.text("fieldSelector")
+        )
 
     @property
     def dry_run(self) -> bool:

@@ -23,6 +23,7 @@ from localcluster.objects import errors
 from localcluster.objects.podlogs import LogQuery
 from localcluster.objects.pods import is_ended
 from localcluster.objects.resources import PODS, Object
+from localcluster.objects.selectors import Requirement, Selector
 from localcluster.objects.store import Change, Store
 
 log = get_logger(__name__)
@@ -58,7 +59,8 @@ class Kubelet:
         """Run the pods of the node until cancelled. Then kill the processes that still run."""
         unlisten = self._store.listen(self._changed)
         try:
-            for pod in self._store.list(PODS, field_selector=f"spec.nodeName={self._node}").items:
+            on_node = Selector(fields=(Requirement.equals("spec.nodeName", self._node),))
+            for pod in self._store.list(PODS, selector=on_node).items:
                 self._queue.add(_key(pod))
             async with TaskGroup() as tasks:
                 await self._queue.run(lambda key: self._reconcile(key, tasks))

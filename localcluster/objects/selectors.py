@@ -1,27 +1,16 @@
-"""Label and field selectors: parsing, and matching objects.
+"""Label and field selectors: which objects match.
 
-Pure; lists and watches use this module.
+Pure; lists and watches use this module. `api.selector_parser` makes selectors from the text of a
+request.
 """
 
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from localcluster.objects import errors
 from localcluster.objects.resources import Object, Resource
-
-_REQUIREMENT = re.compile(
-    r"""\s*(?:
-        (?P<absent>!)\s*(?P<absent_key>[^\s,=!()]+)
-      | (?P<key>[^\s,=!()]+)\s*(?:
-            (?P<equality>==|=|!=)\s*(?P<value>[^\s,()=!]*)
-          | (?P<set>\bin|\bnotin)\s*\((?P<values>[^()]*)\)
-        )?
-    )\s*(?:,|$)""",
-    re.VERBOSE,
-)
 
 
 class Selectable(msgspec.Struct, frozen=True):
@@ -41,6 +30,11 @@ class Requirement(msgspec.Struct, frozen=True):
     key: str
     values: frozenset[str] | None = None
     negated: bool = False
+
+    @classmethod
+    def equals(cls, key: str, value: str) -> "Requirement":
+        """The value of `key` is `value`."""
+        return cls(key, frozenset({value}))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         if self.values is None:
@@ -66,63 +60,8 @@ class Selector(msgspec.Struct, frozen=True):
         )
 
 
-def parse(resource: Resource, label_selector: str, field_selector: str) -> Selector:
-    """Parse the label selector and the field selector of a request.
-
-    Raises: errors.BadRequest for a malformed selector or an unknown field
-    """
-    return Selector(parse_labels(label_selector), _parse_fields(resource, field_selector))
-
-
-def parse_labels(text: str) -> tuple[Requirement, ...]:
-    """Parse a label selector like `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
-
-    Raises: errors.BadRequest
-    """
-    requirements: list[Requirement] = []
-    position = 0
-    text = text.strip()
-    while position < len(text):
-        match = _REQUIREMENT.match(text, position)
-        if match is None:
-            raise errors.BadRequest(
-                f'unable to parse label selector "{text}": see "{text[position:]}"'
-            )
-        requirements.append(_requirement(match))
-        position = match.end()
-    return tuple(requirements)
-
-
-def _requirement(match: re.Match[str]) -> Requirement:
-    if match["absent"]:
-        return Requirement(match["absent_key"], negated=True)
-    if match["equality"]:
-        return Requirement(match["key"], frozenset({match["value"]}), match["equality"] == "!=")
-    if match["set"]:
-        values = frozenset(value.strip() for value in match["values"].split(","))
-        return Requirement(match["key"], values, match["set"] == "notin")
-    return Requirement(match["key"])
-
-
-def _parse_fields(resource: Resource, text: str) -> tuple[Requirement, ...]:
-    requirements = []
-    for term in filter(None, (part.strip() for part in text.split(","))):
-        key, operator, value = _split_term(term)
-        if key not in resource.selectable_fields:
-            raise errors.BadRequest(
-                f'field label "{key}" is not supported for {resource.group_resource}; '
-                f"supported: {', '.join(resource.selectable_fields)}"
-            )
-        requirements.append(Requirement(key, frozenset({value}), operator == "!="))
-    return tuple(requirements)
-
-
-def _split_term(term: str) -> tuple[str, str, str]:
-    for operator in ("!=", "==", "="):
-        key, found, value = term.partition(operator)
-        if found:
-            return key.strip(), operator, value.strip()
-    raise errors.BadRequest(f'invalid field selector "{term}": want name=value or name!=value')
+EVERYTHING: Final = Selector()
+"""The empty selector, which matches every object."""
 
 
 def selectable(resource: Resource, object_: Object) -> Selectable:
@@ -150,8 +89,7 @@ def from_label_selector(selector: Object | None) -> tuple[Requirement, ...] | No
     if selector is None:
         return None
     wanted = [
-        Requirement(key, frozenset({value}))
-        for key, value in (selector.get("matchLabels") or {}).items()
+        Requirement.equals(key, value) for key, value in (selector.get("matchLabels") or {}).items()
     ]
     return tuple(wanted + [_expression(term) for term in selector.get("matchExpressions") or []])
 

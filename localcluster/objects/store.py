@@ -17,7 +17,7 @@ import msgspec
 
 from common.times import Clock, utc_now
 from localcluster.errors import StateError
-from localcluster.objects import errors, patches, selectors, strategy
+from localcluster.objects import errors, patches, strategy
 from localcluster.objects.database import Database, Row
 from localcluster.objects.history import Event, EventType, History, Record, Watch
 from localcluster.objects.pages import ListPage, Position
@@ -28,6 +28,7 @@ from localcluster.objects.resources import (
     Object,
     Resource,
 )
+from localcluster.objects.selectors import EVERYTHING, Selector, selectable
 
 INITIAL_NAMESPACES = ("default", "kube-system", "edgeai-system")
 
@@ -110,8 +111,7 @@ class Store:
         resource: Resource,
         *,
         namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        selector: Selector = EVERYTHING,
         limit: int = 0,
         continue_token: str = "",
     ) -> ListPage:
@@ -123,9 +123,8 @@ class Store:
         Args:
             namespace: "" means all namespaces
             limit: largest number of objects on the page; 0 means no limit
-        Raises: errors.BadRequest for a bad selector or token; errors.Gone for an expired token.
+        Raises: errors.BadRequest for a bad token; errors.Gone for an expired token.
         """
-        selector = selectors.parse(resource, label_selector, field_selector)
         start = self._start(resource, continue_token)
         items: list[Object] = []
         rows = self._database.rows(resource.group_resource, namespace, after=start.key)
@@ -136,7 +135,7 @@ class Store:
                 remaining = None if selector else rest
                 return ListPage(items, last.resource_version, last.token(), remaining)
             object_ = _served(resource, _decode(row.body))
-            if not selector or selector.matches(selectors.selectable(resource, object_)):
+            if not selector or selector.matches(selectable(resource, object_)):
                 items.append(object_)
                 last = Position(start.resource_version, row.namespace, row.name)
         return ListPage(items, start.resource_version)
@@ -259,26 +258,19 @@ class Store:
         *,
         namespace: str = "",
         since: int | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
+        selector: Selector = EVERYTHING,
     ) -> Watch:
         """Watch the changes after the resource version `since`.
 
         Without `since`, the watch first delivers every existing object as ADDED.
 
         Raises: errors.Gone when the history does not have all changes since `since`, or when this
-            cluster has not reached `since`; errors.BadRequest for a bad selector
+            cluster has not reached `since`
         """
-        selector = selectors.parse(resource, label_selector, field_selector)
         history = self._history(resource.group_resource)
         initial: list[Event] = []
         if since is None:
-            page = self.list(
-                resource,
-                namespace=namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-            )
+            page = self.list(resource, namespace=namespace, selector=selector)
             initial = [
                 Event("ADDED", object_, int(object_["metadata"]["resourceVersion"]))
                 for object_ in page.items
@@ -390,8 +382,8 @@ class Store:
             self._version,
             change.object["metadata"].get("namespace", ""),
             body,
-            selectors.selectable(resource, change.object),
-            None if before is None else selectors.selectable(resource, before),
+            selectable(resource, change.object),
+            None if before is None else selectable(resource, before),
         )
         self._history(resource.group_resource).append(record)
         for listener in tuple(self._listeners):

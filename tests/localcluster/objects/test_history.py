@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from localcluster.objects import errors
 from localcluster.objects.history import Event, Watch
 from localcluster.objects.resources import CONFIGMAPS
+from localcluster.objects.selectors import EVERYTHING, Requirement, Selector
 from localcluster.objects.store import Store
 from tests.localcluster.conftest import configmap
 from tests.waiting import PATIENCE_S
@@ -107,21 +109,29 @@ STEPS = st.lists(
 )
 
 
+IS_RED = Requirement.equals("color", "red")
+SELECTORS = [
+    EVERYTHING,
+    Selector(labels=(IS_RED,)),
+    Selector(labels=(msgspec.structs.replace(IS_RED, negated=True),)),
+]
+
+
 @settings(max_examples=40, deadline=None)
-@given(steps=STEPS, selector=st.sampled_from(["", "color=red", "color!=red"]))
+@given(steps=STEPS, selector=st.sampled_from(SELECTORS))
 def test_whatever_happens_a_watcher_ends_with_what_a_list_shows(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]], selector: str
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]], selector: Selector
 ) -> None:
     store = Store(tmp_path_factory.mktemp("cluster") / "state.db")
     seen: dict[str, Any] = {}
-    watch = store.watch(CONFIGMAPS, label_selector=selector)
+    watch = store.watch(CONFIGMAPS, selector=selector)
     for action, name, color in steps:
         if action == "read":
             follow(watch, seen)
         else:
             act(store, action, name, color)
     follow(watch, seen)
-    page = store.list(CONFIGMAPS, label_selector=selector)
+    page = store.list(CONFIGMAPS, selector=selector)
     assert seen == {item["metadata"]["name"]: item for item in page.items}
     store.close()
 
