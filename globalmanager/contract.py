@@ -282,7 +282,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What one node must hold of one task. For one `uid`, `version` never decreases."""
+    """What one node must hold of one task. A kind computes the assignment, the engine passes it on,
+    and the edge side sends it to the node. For one `uid`, `version` never decreases.
+    """
 
     key: TaskKey
     uid: Uid
@@ -297,7 +299,7 @@ class Assignment(msgspec.Struct, frozen=True):
         spec: dict[str, Any],
         workers: dict[WorkerName, WorkerGrant],
     ) -> "Assignment":
-        """The assignment of one node, with the job's generation as its version.
+        """The assignment of one node, for the kinds. Its version is the job's generation.
 
         Args:
             spec: the part of the spec that the node needs

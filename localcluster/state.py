@@ -91,7 +91,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
         return None
 
     def record_network(self, number: int) -> None:
-        _replace(self.path / "network", f"{number}\n".encode())
+        _write_state_file(self.path / "network", f"{number}\n".encode())
 
     def token(self) -> str:
         """The token of the API. The first call creates the token."""
@@ -100,11 +100,11 @@ class StateDirectory(msgspec.Struct, frozen=True):
             if token := path.read_text(encoding="ascii").strip():
                 return token
         token = secrets.token_urlsafe(32)
-        _replace(path, token.encode() + b"\n")
+        _write_state_file(path, token.encode() + b"\n")
         return token
 
     def write_running(self, running: Running) -> None:
-        _replace(self.path / RUNNING_FILE, msgspec.json.encode(running) + b"\n")
+        _write_state_file(self.path / RUNNING_FILE, msgspec.json.encode(running) + b"\n")
 
     def read_running(self) -> Running | None:
         """The content of cluster.json, which may name a process that is gone.
@@ -124,7 +124,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
         for name in ("python", "python3"):
             # A script and not a symlink, because Python finds its virtual environment by its path.
             script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
-            _replace(self.bin / name, script.encode(), mode=0o700)
+            _write_state_file(self.bin / name, script.encode(), mode=0o700)
 
 
 @contextlib.contextmanager
@@ -172,8 +172,8 @@ def start_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def _replace(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write the file atomically."""
+def _write_state_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file of the state directory atomically. By default only the owner can read it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as file:

@@ -20,7 +20,6 @@ import msgspec
 
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object
-from globalmanager.rules.lifecycle import backoff_s
 from globalmanager.rules.objects import content_hash, differences
 
 FIRST_S: Final = 5.0
@@ -67,7 +66,7 @@ class Drift:
         if corrections.server_differences == content_hash(differences(desired, existing)):
             return None
         passed_s = self._clock() - corrections.restored_at
-        pause_s = backoff_s(corrections.restores, base_s=FIRST_S, max_s=MAX_S)
+        pause_s = _pause_s(corrections.restores)
         return 0.0 if passed_s >= _QUIET_S else max(0.0, pause_s - passed_s)
 
     def note_write(self, desired: Object, answer: Object, *, is_drift: bool = False) -> int:
@@ -93,3 +92,9 @@ class Drift:
         if len(self._children) > _MAX_CHILDREN:
             self._children.popitem(last=False)
         return corrections.restores
+
+
+def _pause_s(restores: int) -> float:
+    """Least seconds between this number of restores in a row and the next restore."""
+    # 2**32 times FIRST_S is beyond MAX_S. A larger exponent would overflow.
+    return min(MAX_S, FIRST_S * 2.0 ** min(restores - 1, 32)) if restores else 0.0

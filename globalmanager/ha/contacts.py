@@ -28,7 +28,7 @@ class _Subscriber(NamedTuple):
     contact: NodeListener
     newer_claim: ClaimListener
     clash: NodeListener
-    own: Callable[[], None]
+    own_claims: Callable[[], None]
 
 
 class Contacts:
@@ -40,9 +40,9 @@ class Contacts:
 
     def __init__(self, utcnow: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._utcnow = utcnow
-        self._own: dict[NodeName, Claim] = {}
+        self._own_claims: dict[NodeName, Claim] = {}
         self._own_clashes: dict[NodeName, int] = {}  # also for nodes that have no claim now
-        self._others: dict[str, Claims] = {}  # each other live replica -> its claims
+        self._claims_of_others: dict[str, Claims] = {}  # each other live replica -> its claims
         # (other replica, node) -> number of clashes that the subscribers know about
         self._told_clashes: dict[tuple[str, NodeName], int] = {}
         self._contacts: dict[NodeName, Contact] = {}
@@ -54,7 +54,7 @@ class Contacts:
         contact: NodeListener = _ignore,
         newer_claim: ClaimListener = _ignore,
         clash: NodeListener = _ignore,
-        own: Callable[[], None] = _ignore,
+        own_claims: Callable[[], None] = _ignore,
     ) -> None:
         """Call these listeners at each change from now on. A listener must return at once.
 
@@ -62,9 +62,9 @@ class Contacts:
             contact: called when a node gets its first session or loses its last session
             newer_claim: called when another replica has a newer session of a node than this replica
             clash: called when two LocalControllers use the name of a node, at any replica
-            own: called when the claims of this replica have changed
+            own_claims: called when the claims of this replica have changed
         """
-        self._subscribers.append(_Subscriber(contact, newer_claim, clash, own))
+        self._subscribers.append(_Subscriber(contact, newer_claim, clash, own_claims))
 
     # ---- questions ----
 
@@ -75,15 +75,15 @@ class Contacts:
         return MappingProxyType(self._contacts)
 
     @property
-    def own(self) -> Claims:
+    def own_claims(self) -> Claims:
         """The claims of this replica, one for each open session. The mapping is read-only and shows
         later changes.
         """
-        return MappingProxyType(self._own)
+        return MappingProxyType(self._own_claims)
 
     def elsewhere(self, node: NodeName) -> Claim | None:
         """The newest claim for `node` by another live replica."""
-        found = [claims[node] for claims in self._others.values() if node in claims]
+        found = [claims[node] for claims in self._claims_of_others.values() if node in claims]
         return max(found, key=lambda claim: claim.order, default=None)
 
     # ---- the sessions of this replica ----
@@ -94,8 +94,8 @@ class Contacts:
 
         Args: ledger: `fingerprint` of the node's ledger
         """
-        known = (self.elsewhere(node), self._own.get(node))
-        self._own[node] = Claim(
+        known = (self.elsewhere(node), self._own_claims.get(node))
+        self._own_claims[node] = Claim(
             order=1 + max((each.order for each in known if each), default=0),
             since=int(self._utcnow().timestamp()),
             ledger=ledger,
@@ -106,15 +106,17 @@ class Contacts:
 
     def release(self, node: NodeName) -> None:
         """Remove the claim of `node`, because its session here has ended."""
-        del self._own[node]
+        del self._own_claims[node]
         self._own_claims_changed()
         self._settle([node], since=self._utcnow())
 
     def clash(self, node: NodeName) -> None:
         """Count that this replica saw two LocalControllers use the name of `node` once more."""
         clashes = self._own_clashes[node] = self._own_clashes.get(node, 0) + 1
-        if node in self._own:
-            self._own[node] = msgspec.structs.replace(self._own[node], clashes=clashes)
+        if node in self._own_claims:
+            self._own_claims[node] = msgspec.structs.replace(
+                self._own_claims[node], clashes=clashes
+            )
             self._own_claims_changed()
         self._tell_clash(node)
 
@@ -125,8 +127,8 @@ class Contacts:
 
         Args: since: the time when the nodes got or lost their sessions; None: now
         """
-        before = self._others.get(replica, NO_CLAIMS)
-        self._others[replica] = claims
+        before = self._claims_of_others.get(replica, NO_CLAIMS)
+        self._claims_of_others[replica] = claims
         nodes = before.keys() | claims.keys()
         changed = sorted(node for node in nodes if before.get(node) != claims.get(node))
         self._tell_newer_claims(claims, changed)
@@ -136,7 +138,7 @@ class Contacts:
     def drop_other(self, replica: str) -> None:
         """Forget another replica, because its process has ended for ever."""
         self.put_other(replica, NO_CLAIMS)  # nodes with a session only at `replica` lose contact
-        del self._others[replica]
+        del self._claims_of_others[replica]
         told = self._told_clashes.items()
         self._told_clashes = {key: count for key, count in told if key[0] != replica}
 
@@ -145,7 +147,7 @@ class Contacts:
     def _settle(self, nodes: Iterable[NodeName], *, since: datetime) -> None:
         """Compute the contacts of `nodes` again, and tell the subscribers of each change."""
         for node in nodes:
-            connected = node in self._own or self.elsewhere(node) is not None
+            connected = node in self._own_claims or self.elsewhere(node) is not None
             before = self._contacts.get(node)
             was_connected = before is not None and before.connected
             if connected == was_connected:
@@ -157,11 +159,11 @@ class Contacts:
 
     def _own_claims_changed(self) -> None:
         for subscriber in self._subscribers:
-            subscriber.own()
+            subscriber.own_claims()
 
     def _tell_newer_claims(self, claims: Claims, nodes: Iterable[NodeName]) -> None:
         for node in nodes:
-            own, other = self._own.get(node), claims.get(node)
+            own, other = self._own_claims.get(node), claims.get(node)
             if own is not None and other is not None and other.order > own.order:
                 for subscriber in self._subscribers:
                     subscriber.newer_claim(node, other)

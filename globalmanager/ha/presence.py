@@ -80,7 +80,7 @@ class Presence:
         self._changed = asyncio.Event()  # set: the published claims may be out of date
         self._beat_now = asyncio.Event()  # set: renew the Lease without a pause
         self._problems: dict[str, str] = {}  # failed operation -> why it failed
-        contacts.subscribe(own=self._changed.set)
+        contacts.subscribe(own_claims=self._changed.set)
 
     @property
     def problem(self) -> str:
@@ -166,7 +166,7 @@ class Presence:
     async def _publish(self) -> None:
         if self._lease is None:
             return  # the next heartbeat creates the Lease and sets self._changed
-        owner, own = self._lease["metadata"], self._contacts.own
+        owner, own = self._lease["metadata"], self._contacts.own_claims
         text = claims.encode(own)
         if text == self._published[1] and self._published[0] in ("", owner["uid"]):
             return

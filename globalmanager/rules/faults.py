@@ -78,18 +78,19 @@ def _container_faults(pod: Object, entry: Mapping[str, Any]) -> Iterator[PodFaul
     waiting, ended = mapping(state.get("waiting")), mapping(state.get("terminated"))
     name = f"container {entry.get('name', '')}"
     if waiting and str(waiting.get("reason")) not in _COMING_UP:
-        last = _ending(mapping(mapping(entry.get("lastState")).get("terminated")))
+        last = _exit_of_container(mapping(mapping(entry.get("lastState")).get("terminated")))
         detail = f"{name}: {waiting.get('message', '')}{last}"
         yield _fault(pod, waiting.get("reason") or "Waiting", detail)
     elif ended and ended.get("exitCode") != 0:
-        yield _fault(pod, ended.get("reason") or "Error", name + _ending(ended))
+        yield _fault(pod, ended.get("reason") or "Error", name + _exit_of_container(ended))
 
 
-def _ending(ended: Mapping[str, Any]) -> str:
-    if not ended:
+def _exit_of_container(terminated: Mapping[str, Any]) -> str:
+    """`terminated` is this field of a container's state in a pod's status; "" when it is empty."""
+    if not terminated:
         return ""
-    detail = ended.get("message") or ended.get("reason") or "no message"
-    return f" (exit code {ended.get('exitCode')}: {str(detail).strip()})"
+    detail = terminated.get("message") or terminated.get("reason") or "no message"
+    return f" (exit code {terminated.get('exitCode')}: {str(detail).strip()})"
 
 
 def _fault(pod: Object, reason: Any, detail: Any, *, is_pending: bool = False) -> PodFault:

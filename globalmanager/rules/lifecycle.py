@@ -73,11 +73,6 @@ def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -
     return rfc3339(now) if is_due else None
 
 
-def backoff_s(failures: int, *, base_s: float, max_s: float) -> float:
-    """Wait after this number of failures in a row. The wait doubles from `base_s` up to `max_s`."""
-    return min(max_s, base_s * 2.0 ** min(max(failures - 1, 0), 32)) if failures > 0 else 0.0
-
-
 # ---- pods ---------------------------------------------------------------------------------------
 
 

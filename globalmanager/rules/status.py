@@ -267,7 +267,7 @@ def folded(
     # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
     # run again.
     theirs = {key: value for key, value in entry.items() if key not in ours}
-    wanted = {**theirs, **_without_empty(ours)}
+    wanted = {**theirs, **_without_empty_fields(ours)}
     return None if _without_clocks(wanted) == _without_clocks(entry) else wanted
 
 
@@ -275,7 +275,7 @@ def entry_patch(
     status: Mapping[str, Any], worker: WorkerName, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The merge patch of .status that replaces the worker's entry by `entry`."""
-    return {"workers": {worker: replacing(workers(status).get(worker, {}), entry)}}
+    return {"workers": {worker: _replacement_patch(workers(status).get(worker, {}), entry)}}
 
 
 class Counted(NamedTuple):
@@ -349,7 +349,8 @@ def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
     }
 
 
-def _without_empty(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A worker's entry of .status.workers without the fields that have no content."""
     return {key: value for key, value in entry.items() if value not in ("", {})}
 
 
@@ -365,10 +366,12 @@ def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "details": details}
 
 
-def replacing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge patch that turns `known` into `wanted`. The value null removes a field."""
-    patch: dict[str, Any] = {key: None for key in known if key not in wanted}
+def _replacement_patch(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that replaces a worker's stored entry of .status.workers by `wanted`, or one
+    map in it. The value null removes a field.
+    """
+    patch: dict[str, Any] = {key: None for key in stored if key not in wanted}
     for key, value in wanted.items():
         is_map = isinstance(value, dict)
-        patch[key] = replacing(mapping(known.get(key)), value) if is_map else value
+        patch[key] = _replacement_patch(mapping(stored.get(key)), value) if is_map else value
     return patch

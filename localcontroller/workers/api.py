@@ -77,7 +77,7 @@ class WorkerApi:
         except TimeoutError:
             response = _error(408, f"no whole body within {self._read_s:g} s")
         except (EdgeAIError, web.HTTPException) as error:
-            response = _refusal(error)
+            response = _message_refusal(error)
         finally:
             self._active -= 1
         self._metrics.worker_messages.labels(code=str(response.status)).inc()
@@ -127,7 +127,8 @@ class WorkerApi:
             self._heartbeats.expect(uid, worker, recorded.worker.heartbeat_s)
 
 
-def _refusal(error: Exception) -> web.Response:
+def _message_refusal(error: Exception) -> web.Response:
+    """The reply to a worker whose message was not accepted."""
     match error:
         case InvalidMessage() | TooManyCounts():
             return _error(400, str(error))

@@ -45,6 +45,13 @@ def test_each_further_one_waits_twice_as_long_up_to_a_bound(clock: Clock) -> Non
     assert waits[-1] == MAX_S
 
 
+def test_the_wait_stays_at_the_bound_for_ever(clock: Clock) -> None:
+    drift = Drift(clock)
+    for _ in range(2000):
+        drift.note_write(DESIRED, DESIRED, is_drift=True)
+    assert drift.wait_s(DESIRED, service(2)) == MAX_S
+
+
 def test_time_that_has_passed_counts(clock: Clock) -> None:
     drift = Drift(clock)
     drift.note_write(DESIRED, DESIRED, is_drift=True)

@@ -33,7 +33,7 @@ class World:
             contact=lambda node: self.news.append(("contact", node)),
             newer_claim=lambda node, _claim: self.news.append(("newer", node)),
             clash=lambda node: self.news.append(("clash", node)),
-            own=self._own_changed,
+            own_claims=self._own_changed,
         )
 
     def _own_changed(self) -> None:
@@ -75,9 +75,9 @@ def test_a_session_that_moves_between_replicas_is_one_contact(world: World) -> N
 def test_each_new_session_is_newer_than_all_that_are_known(world: World) -> None:
     world.contacts.put_other(OTHER, {A: claim(5)})
     world.contacts.claim(A, ledger="ledger")
-    assert world.contacts.own[A].order == 6
+    assert world.contacts.own_claims[A].order == 6
     world.contacts.claim(A, ledger="ledger")
-    assert world.contacts.own[A].order == 7
+    assert world.contacts.own_claims[A].order == 7
 
 
 def test_sessions_that_opened_unknown_to_each_other_stand_side_by_side(world: World) -> None:
@@ -123,6 +123,6 @@ def test_each_clash_is_told_once(world: World) -> None:
 def test_a_clash_before_the_session_is_open_is_in_its_claim(world: World) -> None:
     world.contacts.clash(A)
     world.contacts.claim(A, ledger="ledger")
-    assert world.contacts.own[A].clashes == 1
+    assert world.contacts.own_claims[A].clashes == 1
     world.contacts.clash(A)
-    assert world.contacts.own[A].clashes == 2
+    assert world.contacts.own_claims[A].clashes == 2

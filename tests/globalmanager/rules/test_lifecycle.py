@@ -114,20 +114,6 @@ def test_the_first_time_is_kept(known: Any, is_due: bool, value: Any) -> None:
     assert lifecycle.first_time(seen, "startTime", NOW, is_due=is_due) == value
 
 
-@pytest.mark.parametrize(
-    ("failures", "wait_s"), [(-1, 0), (0, 0), (1, 10), (2, 20), (3, 40), (4, 60), (10_000, 60)]
-)
-def test_the_wait_doubles_up_to_the_most(failures: int, wait_s: float) -> None:
-    assert lifecycle.backoff_s(failures, base_s=10, max_s=60) == wait_s
-
-
-@given(st.integers(), st.floats(0.001, 1e3), st.floats(0.001, 1e6))
-def test_the_wait_only_grows_and_is_bounded(failures: int, base_s: float, max_s: float) -> None:
-    wait_s = lifecycle.backoff_s(failures, base_s=base_s, max_s=max_s)
-    assert 0 <= wait_s <= max_s
-    assert wait_s <= lifecycle.backoff_s(failures + 1, base_s=base_s, max_s=max_s)
-
-
 # ---- pods ---------------------------------------------------------------------------------------
 
 

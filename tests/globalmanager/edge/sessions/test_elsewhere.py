@@ -15,20 +15,20 @@ def claim(order: int, ledger_id: str = "ledger-1") -> dict[NodeName, Claim]:
 async def test_a_live_session_is_a_claim_and_its_end_is_the_claims(world: World) -> None:
     async with world.peer() as peer, world.peer(B) as other:
         await async_eventually("both peers synced", lambda: peer.is_synced and other.is_synced)
-        claims = world.contacts.own
+        claims = world.contacts.own_claims
         assert {node: each.order for node, each in claims.items()} == {A: 1, B: 1}
         assert claims[A].ledger == fingerprint("ledger-1")
-    await async_eventually("not world.contacts.own", lambda: not world.contacts.own)
+    await async_eventually("not world.contacts.own_claims", lambda: not world.contacts.own_claims)
 
 
 async def test_a_session_is_newer_than_any_known_here_or_elsewhere(world: World) -> None:
     world.contacts.put_other("other", claim(5))
     async with world.peer() as first:
         await async_eventually("the first peer synced", lambda: first.is_synced)
-        assert world.contacts.own[A].order == 6
+        assert world.contacts.own_claims[A].order == 6
         async with world.peer() as second:
             await async_eventually("the second peer synced", lambda: second.is_synced)
-            assert world.contacts.own[A].order == 7
+            assert world.contacts.own_claims[A].order == 7
 
 
 async def test_a_session_that_is_newer_elsewhere_ends_the_one_here(world: World) -> None:
@@ -53,4 +53,4 @@ async def test_two_local_controllers_that_take_turns_on_two_replicas_are_told_ap
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         assert world.duplicates == [A]
-        assert world.contacts.own[A].clashes == 1
+        assert world.contacts.own_claims[A].clashes == 1
