@@ -14,7 +14,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
         float, Setting("longest pause between two frames to the other side, seconds")
     ] = 15.0
     session_silence_s: Annotated[
-        float, Setting("another side that is silent for so long is gone, seconds")
+        float, Setting("the other side is gone after this time without a frame, seconds")
     ] = 40.0
 
     @property

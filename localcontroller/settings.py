@@ -77,7 +77,8 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         float, Setting("period of the checks of each Dataset for changes, seconds")
     ] = 60.0
     worker_silence_factor: Annotated[
-        float, Setting("a worker is lost after so many of its promised heartbeat intervals")
+        float,
+        Setting("a worker is lost after this number of promised heartbeat intervals in silence"),
     ] = 3.0
     ledger_max_bytes: Annotated[int, Setting("largest size of the ledger file, bytes")] = (
         64 * 1024 * 1024
@@ -97,9 +98,9 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     credential_lost_s: Annotated[
         float,
         Setting(
-            "the process ends, for a restarted container to mount its files anew, once the "
-            "GlobalManager is in reach and a credential file has been gone, or its token expired "
-            "and rejected, for so long, seconds"
+            "the process ends when a credential file has been missing, or the token has been "
+            "expired and rejected, for this time, and the GlobalManager is in reach, seconds; a "
+            "restarted container then mounts its files anew"
         ),
     ] = 300.0
 
