@@ -45,7 +45,9 @@ class NotKept(EdgeAIError):
 
 class _Failure(NamedTuple):
     at: float
-    problem: str
+    error: NotKept
+    is_drop: bool
+    """Whether the API server took the patch and dropped fields, whatever values they have."""
 
 
 class _Subject(NamedTuple):
@@ -66,13 +68,26 @@ class _Unkept:
     gone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, retry_s: float) -> None:
+        self._retry_s = retry_s
         self._failures: OrderedDict[_Subject, _Failure] = OrderedDict()
 
-    def add(self, subject: _Subject, error: NotKept) -> None:
-        self._failures[subject] = _Failure(_now(), error.problem)
+    def add(self, subject: _Subject, error: NotKept, *, is_drop: bool = False) -> None:
+        self._failures[subject] = _Failure(_now(), error, is_drop)
         self._failures.move_to_end(subject)
         self._forget_old()
+
+    def recent_drop(self, subject: _Subject) -> NotKept | None:
+        """The error when the API server has dropped these fields so recently that a new try would
+        be too early.
+
+        Such a write still changes the object's managedFields. So the watch delivers the object, and
+        the callers would try again at once, without an end.
+        """
+        failure = self._failures.get(subject)
+        if failure is None or not failure.is_drop or failure.at + self._retry_s <= _now():
+            return None
+        return failure.error
 
     def discard(self, subject: _Subject) -> None:
         self._failures.pop(subject, None)
@@ -80,7 +95,9 @@ class _Unkept:
     def complaints(self) -> tuple[str, ...]:
         self._forget_old()
         failures = self._failures.items()
-        return tuple(sorted({f"{each.ref.type}: {failure.problem}" for each, failure in failures}))
+        return tuple(
+            sorted({f"{each.ref.type}: {failure.error.problem}" for each, failure in failures})
+        )
 
     def _forget_old(self) -> None:
         while self._failures and next(iter(self._failures.values())).at + _FORGET_S < _now():
@@ -107,12 +124,14 @@ class StatusWriter:
     callers with more patches may arrive. The next request has all these patches. Thus many changes
     of one job at the same time take two requests at most, and the first change does not wait for
     the others.
+
+    Args: retry_s: seconds before fields are written again that the API server has dropped
     """
 
-    def __init__(self, client: KubeClient, store_of: StoreOf) -> None:
+    def __init__(self, client: KubeClient, store_of: StoreOf, *, retry_s: float = _RETRY_S) -> None:
         self._live = Live(client, store_of)
         self._store_of = store_of
-        self._unkept = _Unkept()
+        self._unkept = _Unkept(retry_s)
         self._locks: WeakValueDictionary[ObjectRef, asyncio.Lock] = WeakValueDictionary()
         self._waiting: dict[tuple[ObjectRef, Uid], list[_Caller]] = {}
 
@@ -210,6 +229,8 @@ class StatusWriter:
         for _ in range(_ATTEMPTS):
             status = status_of(job)
             wanted, patches = _fold(status, [each for each in callers if not each.is_served])
+            if self._serve_too_early(ref, patches):
+                continue
             needed = between(status, wanted)
             try:
                 kept = None if needed is None else await self._send(ref, job, needed)
@@ -226,6 +247,22 @@ class StatusWriter:
             return
         raise Conflict("patch", str(ref), code=409, message="it changes faster than it is written")
 
+    def _serve_too_early(
+        self, ref: ObjectRef, patches: Mapping[_Caller, Mapping[str, Any]]
+    ) -> bool:
+        """Refuse the callers whose fields the API has just not stored. Returns: whether there are
+        such callers
+        """
+        errors = {
+            caller: self._unkept.recent_drop(_Subject.of(ref, patch))
+            for caller, patch in patches.items()
+            if patch
+        }
+        for caller, error in errors.items():
+            if error is not None:
+                caller.serve(error)
+        return any(errors.values())
+
     def _conclude(
         self,
         ref: ObjectRef,
@@ -241,7 +278,7 @@ class StatusWriter:
             caller.serve()
             return
         error = NotKept(ref, "drops " + ", ".join(f"status.{key}" for key in lost))
-        self._unkept.add(subject, error)
+        self._unkept.add(subject, error, is_drop=True)
         caller.serve(error)
 
     async def _send(

@@ -198,6 +198,9 @@ def test_a_killed_leader_is_followed_within_the_lease(world: World, edge: Edge) 
 def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(world: World) -> None:
     leader, follower = world.roles()
     world.create_job()
+    wait_until_it_rests(
+        leader
+    )  # a write that is about to leave when it freezes leaves when it wakes
     leader.manager.send(signal.SIGSTOP)
     names = [f"more{number}" for number in range(5)]
     for name in names:  # the frozen one will see these at once, and that it does not lead
@@ -281,6 +284,15 @@ def _end_of(write: Request) -> str:
         return "presence"
     is_lease = write.path.endswith("/leases/edgeai-globalmanager")
     return "reign" if is_lease and b'"holderIdentity":""' in write.body else ""
+
+
+def wait_until_it_rests(replica: Replica) -> None:
+    """Until it has written nothing for a second."""
+
+    def check() -> bool:
+        return not reconciler_writes(replica, since=time.monotonic() - 1.0)
+
+    eventually(f"{replica.name} to rest", check)
 
 
 def wait_until_it_follows(replica: Replica) -> None:

@@ -256,3 +256,32 @@ async def test_a_patch_that_is_refused_harms_no_other(
     )
     assert [type(each) for each in outcomes] == [type(None), type(None), NotKept, type(None)]
     assert stored == {"first": 1, "good": 1, "fine": 1}
+
+
+async def test_fields_that_the_api_drops_are_written_again_only_after_a_while(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """Each such write gives the object another version, and so another event."""
+    made = {**gadget("a"), "metadata": {"name": "a", "namespace": "default"}}
+    made["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+
+    async def drop(request: web.Request) -> web.StreamResponse:
+        version = {**made["metadata"], "resourceVersion": str(len(scripted.seen) + 1)}
+        return await scripted.json({**made, "metadata": version})(request)
+
+    scripted.others = [drop]
+    store = Store(GADGETS)
+    store.upsert(made)
+    client = scripted_client.apart(ClientSettings())
+    slow, quick = (StatusWriter(client, lambda _type: store, retry_s=s) for s in (600.0, 0.0))
+
+    async def write(writer: StatusWriter) -> None:
+        with pytest.raises(NotKept, match=r"drops status\.total"):
+            await writer.update(REF, Uid("u"), lambda _status: {"total": 1})
+
+    for _ in range(3):
+        await write(slow)
+    assert len(scripted.seen) == 1
+    for _ in range(2):
+        await write(quick)
+    assert len(scripted.seen) == 3
