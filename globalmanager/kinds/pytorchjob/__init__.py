@@ -1,0 +1,25 @@
+"""PyTorchJob: processes of one PyTorch training, led by a master or by a rendezvous of workers."""
+
+from globalmanager.contract import Column, Kind, ResourceType, Schema
+from globalmanager.kinds.pytorchjob.types import PyTorchJobSpec, PyTorchJobStatus, read
+from globalmanager.rules.training.plan import plan
+from globalmanager.rules.training.replicas import OWNS
+
+KIND = Kind(
+    types={
+        ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"): Schema(
+            spec=PyTorchJobSpec,
+            status=PyTorchJobStatus,
+            columns=(
+                Column("State", "string", ".status.conditions[-1:].type"),
+                Column("Age", "date", ".metadata.creationTimestamp"),
+            ),
+        )
+    },
+    singular="pytorchjob",
+    short_names={},
+    read=read,
+    owns=OWNS,
+    deletes_itself=True,
+    plan=plan,
+)

@@ -1,0 +1,126 @@
+"""The conventions of PyTorchJob kubeflow.org/v1: names, ports, success, and the environment.
+
+Source: kubeflow/training-operator 1.9, pkg/controller.v1/pytorch.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from globalmanager.contract import Observed
+from globalmanager.rules.lifecycle import CleanPods
+from globalmanager.rules.pods import literal
+from globalmanager.rules.training.forms import RestartPolicy
+from globalmanager.rules.training.framework import Counts, EnvVar, Framework, TrainingJob
+from globalmanager.rules.training.replicas import name_of, port_of
+
+MASTER: Final = "Master"
+WORKER: Final = "Worker"
+
+
+def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
+    """The variables that torch.distributed and torchrun read."""
+    spec: TrainingJob = observed.spec
+    return [
+        literal("PYTHONUNBUFFERED", "1"),
+        *_of_master(observed, spec, type_, index),
+        *_of_torchrun(observed, spec),
+    ]
+
+
+def _of_master(observed: Observed, spec: TrainingJob, type_: str, index: int) -> list[EnvVar]:
+    master = spec.of_type(MASTER)
+    if master is None:
+        return []
+    address = name_of(observed.ref.name, MASTER, 0)
+    port = str(port_of(spec.framework, master))
+    rank = str(index if type_ == MASTER else index + 1)
+    return [
+        literal("MASTER_PORT", port),
+        literal("PET_MASTER_PORT", port),
+        literal("MASTER_ADDR", address),
+        literal("PET_MASTER_ADDR", address),
+        literal("WORLD_SIZE", str(spec.total * _processes(spec))),
+        literal("RANK", rank),
+        literal("PET_NODE_RANK", rank),
+    ]
+
+
+def _processes(spec: TrainingJob) -> int:
+    """Processes in each pod, as WORLD_SIZE counts them: 1 for auto, cpu and gpu."""
+    text = spec.spec.nproc_per_node
+    elastic = spec.spec.elastic_policy
+    if text is not None and text.isdecimal():
+        return int(text)
+    return int(elastic.n_proc_per_node or 1) if elastic is not None else 1
+
+
+def _of_torchrun(observed: Observed, spec: TrainingJob) -> list[EnvVar]:
+    elastic = spec.spec.elastic_policy
+    per_node = literal("PET_NPROC_PER_NODE", spec.spec.nproc_per_node or "auto")
+    if elastic is None:
+        return [per_node, literal("PET_NNODES", str(spec.total))]
+    worker = spec.of_type(WORKER)
+    assert worker is not None  # `read` has checked that an elastic job has workers
+    low, high = bounds(spec)
+    host = elastic.rdzv_host or name_of(observed.ref.name, WORKER, 0)
+    port = elastic.rdzv_port or port_of(spec.framework, worker)
+    conf = ",".join(f"{one.key}={one.value}" for one in elastic.rdzv_conf)
+    optional = {
+        "PET_MAX_RESTARTS": elastic.max_restarts,
+        "PET_RDZV_ID": elastic.rdzv_id,
+        "PET_RDZV_CONF": conf or None,
+        "PET_STANDALONE": "" if elastic.standalone else None,
+    }
+    if elastic.n_proc_per_node is not None:
+        per_node = literal("PET_NPROC_PER_NODE", str(elastic.n_proc_per_node))
+    return [
+        per_node,
+        literal("PET_RDZV_ENDPOINT", f"{host}:{port}"),
+        literal("PET_RDZV_BACKEND", str(elastic.rdzv_backend or "c10d")),
+        literal("PET_NNODES", f"{low}:{high}"),
+        *(literal(name, str(value)) for name, value in optional.items() if value is not None),
+    ]
+
+
+def bounds(spec: TrainingJob) -> tuple[int, int]:
+    """The least and the largest number of workers of an elastic job."""
+    elastic, worker = spec.spec.elastic_policy, spec.of_type(WORKER)
+    count = worker.count if worker is not None else 1
+    low, high = elastic.min_replicas, elastic.max_replicas
+    if low is None:
+        low = high if high is not None else count
+    return low, high if high is not None else low
+
+
+def has_succeeded(
+    spec: TrainingJob, counts: Mapping[str, Counts], finished: Collection[str]
+) -> bool:
+    """The master decides. Without a master all workers must be done, and of an elastic job one
+    worker.
+    """
+    if MASTER in counts:
+        return counts[MASTER].unfinished == 0
+    worker = counts[WORKER]
+    is_elastic = spec.spec.elastic_policy is not None
+    return worker.unfinished <= 0 or (is_elastic and worker.succeeded > 0)
+
+
+def deciding(spec: TrainingJob) -> str:
+    return MASTER if spec.of_type(MASTER) is not None else WORKER
+
+
+PYTORCH: Final = Framework(
+    kind="PyTorchJob",
+    operator="pytorchjob-controller",
+    types=(MASTER, WORKER),
+    leaders=(MASTER,),
+    container="pytorch",
+    port_name="pytorchjob-port",
+    port=23456,
+    restart_policy=RestartPolicy.ON_FAILURE,
+    clean_pods=CleanPods.NONE,
+    environment=environment,
+    sets_every_container=True,
+    has_succeeded=has_succeeded,
+    deciding=deciding,
+)

@@ -1,0 +1,113 @@
+"""The conditions of a training job, in the order and with the words of the Kubeflow operators.
+
+A condition that changes moves to the end of the list, so the last condition is the job's state.
+`kubectl get` and the client libraries read the last one. Exactly one of Succeeded and Failed can be
+there, and it is final. Source: kubeflow/training-operator 1.9, pkg/util/status.go.
+"""
+
+import enum
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from common.times import rfc3339
+from globalmanager.contract import Event, Observed, Severity
+from globalmanager.rules import status
+from globalmanager.rules.status import MAX_MESSAGE_CHARS, Truth
+
+
+class State(enum.StrEnum):
+    """The type of a condition."""
+
+    CREATED = "Created"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+ENDS: Final = (State.SUCCEEDED, State.FAILED)
+_EXCLUDES: Final[Mapping[State, State]] = {
+    State.RUNNING: State.RESTARTING,
+    State.RESTARTING: State.RUNNING,
+}
+
+
+class Conditions:
+    """The list of conditions while a plan changes it.
+
+    Args: kind: the beginning of the reasons: "TFJob"
+    """
+
+    def __init__(self, observed: Observed, kind: str, now: datetime) -> None:
+        listed = status.of(observed).get("conditions")
+        entries = map(status.mapping, listed) if isinstance(listed, list) else ()
+        self._entries = [dict(entry) for entry in entries if entry.get("type") in set(State)]
+        self._known = {entry["type"]: entry for entry in self._entries}
+        self._kind = kind
+        self._now = now
+        self.events: list[Event] = []
+        """The events of the conditions that have become true, or false for a reason."""
+
+    @property
+    def has_ended(self) -> bool:
+        return any(self.is_true(end) for end in ENDS)
+
+    def is_true(self, state: State) -> bool:
+        return self.get(state).get("status") == Truth.TRUE
+
+    def get(self, state: State) -> Mapping[str, Any]:
+        return next((entry for entry in self._entries if entry["type"] == state), {})
+
+    def set(
+        self,
+        state: State,
+        message: str,
+        *,
+        truth: Truth = Truth.TRUE,
+        cause: str = "",
+    ) -> None:
+        """Set a condition. A condition with the same status and reason stays as it is, and an ended
+        job keeps all its conditions.
+
+        Args:
+            cause: the end of the reason; the condition's own type when it is empty. The reason is
+                for example "TFJobRunning"
+        """
+        reason = f"{self._kind}{cause or state}"
+        known = dict(self.get(state))
+        if self.has_ended or (known.get("status"), known.get("reason")) == (truth, reason):
+            return
+        at = rfc3339(self._now)
+        since = known.get("lastTransitionTime") if known.get("status") == truth else at
+        entry = {
+            "type": str(state),
+            "status": str(truth),
+            "reason": reason,
+            "message": message[:MAX_MESSAGE_CHARS],
+            "lastUpdateTime": at,
+            "lastTransitionTime": since,
+        }
+        gone = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
+        kept = [one for one in self._entries if one["type"] not in gone]
+        if state in ENDS:
+            kept = [self._stopped(one) if one["type"] == State.RUNNING else one for one in kept]
+        self._entries = [*kept, entry]
+        severity = Severity.WARNING if state is State.FAILED else Severity.NORMAL
+        self.events.append(Event(severity, reason, message[:MAX_MESSAGE_CHARS]))
+
+    def _stopped(self, running: Mapping[str, Any]) -> dict[str, Any]:
+        """The condition Running of a job that has ended."""
+        if running.get("status") == Truth.FALSE:
+            return dict(running)
+        at = rfc3339(self._now)
+        return {**running, "status": "False", "lastUpdateTime": at, "lastTransitionTime": at}
+
+    @property
+    def listed(self) -> list[dict[str, Any]]:
+        return self._entries
+
+
+def has_ended(observed: Observed) -> bool:
+    return any(status.condition(observed, end).get("status") == Truth.TRUE for end in ENDS)

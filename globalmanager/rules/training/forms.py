@@ -1,0 +1,128 @@
+"""The parts of a training job's spec and status that all Kubeflow job kinds share.
+
+Called by the kinds' `types`. Source of fields and defaults: kubeflow/training-operator 1.9,
+pkg/apis/kubeflow.org/v1/common_types.go.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from globalmanager.rules.lifecycle import CleanPods
+from globalmanager.rules.status import Time
+from globalmanager.rules.templates import Template
+
+MAX_REPLICAS: Final = 1000
+"""Of one type. The names of all replicas fit into the status."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class RestartPolicy(enum.StrEnum):
+    """What becomes of a replica whose containers have ended."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+    """An exit code of 128 and above is retried, a code of 1 to 127 is final. A pod without an exit
+    code, for example an evicted pod, is retried."""
+
+
+class ReplicaForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All replicas of one type."""
+
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)] | None = None
+    """1 when the field is missing."""
+    template: Template
+    restart_policy: RestartPolicy | None = None
+    """Replaces the restart policy of the template. The default depends on the kind and version."""
+
+
+class SchedulingPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """The wishes for a gang scheduler. They go into a PodGroup."""
+
+    min_available: Count | None = None
+    queue: str | None = None
+    min_resources: dict[str, Any] | None = None
+    priority_class: str | None = None
+    schedule_timeout_seconds: Count | None = None
+
+
+class RestartScope(enum.StrEnum):
+    """Which pods start anew when one replica has failed in a way that is retried."""
+
+    REPLICA = "Replica"
+    JOB = "Job"
+    """All pods of the job together. Collective training needs this, because the other processes
+    cannot go on with a new member."""
+
+
+class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The rules for the life of a job."""
+
+    clean_pod_policy: CleanPods | None = None
+    """Which pods are deleted at the end. None when the field is missing."""
+    ttl_seconds_after_finished: Count | None = None
+    active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    backoff_limit: Count | None = None
+    """Number of restarts, of all replicas together, with which the job counts as failed."""
+    scheduling_policy: SchedulingPolicy | None = None
+    suspend: bool | None = None
+    managed_by: str | None = None
+    restart_scope: RestartScope | None = None
+    """Replica when the field is missing. The field is edgeai's own."""
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The numbers of pods of one type."""
+
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    selector: str = ""
+    """Selects the pods of the type, for autoscalers."""
+
+
+class JobCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of .status.conditions. The list has the order of the changes, oldest first."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_update_time: Time | None = None
+    last_transition_time: Time | None = None
+
+
+class TrainingStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The status fields of all training kinds. `finished`, `restarts` and `jobRestarts` are
+    edgeai's own.
+    """
+
+    conditions: list[JobCondition] = []
+    replica_statuses: dict[str, ReplicaStatus] = {}
+    start_time: Time | None = None
+    completion_time: Time | None = None
+    last_reconcile_time: Time | None = None
+    observed_generation: int = 0
+    finished: list[str] = []
+    """Replicas that have succeeded. They never run again, also when their pods are gone."""
+    restarts: dict[str, int] = {}
+    """Replica -> how often its pod was made anew after a failure."""
+    job_restarts: int = 0
+    """How often all pods were made anew together."""
+    workers: dict[str, dict[str, Any]] = {}
+    """Worker -> the last report of a replica on an edge node. The edge side writes this field."""
+
+
+class Replicas(msgspec.Struct, frozen=True, kw_only=True):
+    """All replicas of one type, with the defaults filled in."""
+
+    type: str
+    """In the API's spelling: "Worker"."""
+    count: int
+    policy: RestartPolicy
+    template: Mapping[str, Any]

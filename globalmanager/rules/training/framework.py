@@ -1,0 +1,85 @@
+"""What distinguishes one training framework, and one API version, from another: a value.
+
+The kinds tfjob and pytorchjob make these values. `plan` and the other modules of this folder get
+the value with each job, so none of their rules asks for a kind or a version.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from globalmanager.contract import Observed
+from globalmanager.rules.lifecycle import CleanPods
+from globalmanager.rules.training.forms import Replicas, RestartPolicy, RunPolicy
+
+EnvVar = dict[str, Any]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The replicas of one type by their state."""
+
+    wanted: int
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Replicas that have not succeeded yet."""
+        return self.wanted - self.succeeded
+
+
+class Framework(msgspec.Struct, frozen=True, kw_only=True):
+    """The conventions of one kind in one API version."""
+
+    kind: str
+    """The beginning of reasons and messages: "TFJob"."""
+    operator: str
+    """Value of the label operator-name."""
+    types: tuple[str, ...]
+    """All replica types, in the order in which the status counts them."""
+    leaders: tuple[str, ...]
+    """The types that lead a job. Their pod has the label job-role=master."""
+    container: str
+    """Name of the container that trains."""
+    port_name: str
+    port: int
+    restart_policy: RestartPolicy
+    """The default of a replica type without a policy."""
+    clean_pods: CleanPods
+    """The default of runPolicy.cleanPodPolicy."""
+    statuses_field: str = "replicaStatuses"
+    environment: Callable[[Observed, str, int], list[EnvVar]]
+    """(job, replica type, index) -> the variables that the framework needs. Total for a valid
+    job."""
+    sets_every_container: bool
+    """Whether all containers of a pod get the variables, or only `container`."""
+    has_succeeded: "Callable[[TrainingJob, Mapping[str, Counts], Collection[str]], bool]"
+    """(spec, type -> counts, names of the finished replicas) -> whether the job has succeeded."""
+    deciding: "Callable[[TrainingJob], str]"
+    """The type whose active replicas make the job Running."""
+
+
+class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The decoded spec of a training job, with all defaults."""
+
+    framework: Framework
+    replicas: tuple[Replicas, ...]
+    """In the order of `Framework.types`. Types that the spec leaves out are missing."""
+    policy: RunPolicy
+    spec: Any
+    """The spec as the kind's own struct."""
+    tolerant: frozenset[str] = frozenset()
+    """Types whose failed replicas do not end the job."""
+
+    @property
+    def total(self) -> int:
+        return sum(each.count for each in self.replicas)
+
+    def of_type(self, type_: str) -> Replicas | None:
+        return next((each for each in self.replicas if each.type == type_), None)
+
+    @property
+    def clean_pods(self) -> CleanPods:
+        return self.policy.clean_pod_policy or self.framework.clean_pods

@@ -1,0 +1,149 @@
+"""The pods and Services of a training job: one of each for every replica.
+
+The names are `job-type-index`, the type in lower case. They are the same in every attempt of a
+replica, and they are known before any pod exists. An annotation tells the attempt of a pod.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from common.ids import WorkerName
+from globalmanager.contract import PODS, SERVICES, Create, Object, Observed, UpdateRule
+from globalmanager.rules import children, objects
+from globalmanager.rules.replication import replica_labels, replica_name
+from globalmanager.rules.training.forms import Replicas, RestartPolicy
+from globalmanager.rules.training.framework import EnvVar, Framework, TrainingJob
+
+OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.KEEP}
+ATTEMPT: Final = "edgeai.io/attempt"
+"""Annotation of a pod: how many pods of this replica the job made anew before this pod."""
+_LABEL: Final = "training.kubeflow.org/"
+JOB_NAME: Final = f"{_LABEL}job-name"
+OPERATOR_NAME: Final = f"{_LABEL}operator-name"
+REPLICA_TYPE: Final = f"{_LABEL}replica-type"
+REPLICA_INDEX: Final = f"{_LABEL}replica-index"
+JOB_ROLE: Final = f"{_LABEL}job-role"
+
+
+def name_of(job: str, type_: str, index: int) -> WorkerName:
+    return replica_name(job, type_.lower(), index)
+
+
+def names(job: str, spec: TrainingJob) -> Iterator[tuple[WorkerName, Replicas, int]]:
+    """(name, type, index) of each replica, in the order of types and indices."""
+    for each in spec.replicas:
+        for index in range(each.count):
+            yield name_of(job, each.type, index), each, index
+
+
+def type_labels(job: str, framework: Framework, type_: str) -> dict[str, str]:
+    """The labels that all pods of a type have, as users of the Kubeflow operators select them."""
+    return {
+        OPERATOR_NAME: framework.operator,
+        JOB_NAME: job,
+        REPLICA_TYPE: type_.lower(),
+    }
+
+
+def is_leader(spec: TrainingJob, type_: str, index: int) -> bool:
+    """Whether the replica has the label job-role=master: the one of a leading type, or else the
+    first worker.
+    """
+    leading = [each.type for each in spec.replicas if each.type in spec.framework.leaders]
+    return type_ in leading if leading else (type_, index) == ("Worker", 0)
+
+
+def service(observed: Observed, spec: TrainingJob, each: Replicas, index: int) -> Create:
+    """The headless Service of a replica, with the ports of the container that trains."""
+    role = each.type.lower()
+    selector = objects.selector(observed, role) | replica_labels(role, index)
+    return children.service(
+        observed,
+        name=name_of(observed.ref.name, each.type, index),
+        role=role,
+        ports=ports(spec.framework, each.template),
+        selector=selector,
+        headless=True,
+    )
+
+
+def ports(framework: Framework, template: Any) -> dict[str, int]:
+    """The named ports of the container that trains: name -> number. The framework's own port is
+    added when the container does not have it.
+    """
+    container = trainer(framework, template)
+    given = container.get("ports") or []
+    named = {
+        str(port.get("name") or f"port-{port['containerPort']}"): int(port["containerPort"])
+        for port in given
+    }
+    return named if framework.port_name in named else named | {framework.port_name: framework.port}
+
+
+def port_of(framework: Framework, each: Replicas) -> int:
+    """The number of the framework's port in the pods of this type."""
+    return ports(framework, each.template)[framework.port_name]
+
+
+def trainer(framework: Framework, template: Any) -> Object:
+    """The container that trains. Total for a valid template."""
+    containers: list[Object] = template["spec"]["containers"]
+    return next((one for one in containers if one["name"] == framework.container), containers[0])
+
+
+def pod(
+    observed: Observed, spec: TrainingJob, each: Replicas, index: int, *, attempt: int
+) -> Create:
+    """The pod of a replica.
+
+    The template's own variables keep their place. A variable of the framework is appended, and
+    replaces a variable of the same name, as the last one of a name counts in Kubernetes.
+    """
+    framework, role = spec.framework, each.type.lower()
+    given = each.template
+    env = framework.environment(observed, each.type, index)
+    containers = [
+        _container(framework, one, env, is_trainer=one is trainer(framework, given))
+        for one in given["spec"]["containers"]
+    ]
+    policy = RestartPolicy.NEVER if each.policy is RestartPolicy.EXIT_CODE else each.policy
+    metadata = given.get("metadata") or {}
+    marks = {
+        **(metadata.get("labels") or {}),
+        **objects.job_labels(observed, role),
+        **replica_labels(role, index),
+        **type_labels(observed.ref.name, framework, each.type),
+        REPLICA_INDEX: str(index),
+        **({JOB_ROLE: "master"} if is_leader(spec, each.type, index) else {}),
+    }
+    template = {
+        "metadata": {
+            "labels": marks,
+            "annotations": {**(metadata.get("annotations") or {}), ATTEMPT: str(attempt)},
+        },
+        "spec": {**given["spec"], "containers": containers, "restartPolicy": str(policy)},
+    }
+    name = name_of(observed.ref.name, each.type, index)
+    return children.pod(observed, name=name, role=role, template=template)
+
+
+def _container(
+    framework: Framework, given: Object, env: list[EnvVar], *, is_trainer: bool
+) -> Object:
+    container = given
+    if is_trainer:
+        known = given.get("ports") or []
+        if all(port.get("name") != framework.port_name for port in known):
+            added = {"name": framework.port_name, "containerPort": framework.port}
+            container = {**container, "ports": [*known, added]}
+    if env and (is_trainer or framework.sets_every_container):
+        ours = {variable["name"] for variable in env}
+        theirs = [one for one in given.get("env") or [] if one["name"] not in ours]
+        container = {**container, "env": [*theirs, *env]}
+    return container
+
+
+def attempt_of(pod: Object) -> int:
+    """The attempt of a pod; 0 when somebody has removed the annotation."""
+    text = str((pod["metadata"].get("annotations") or {}).get(ATTEMPT, ""))
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
