@@ -260,5 +260,6 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         framework_images=settings.framework_images,
         storage_initializer_image=settings.storage_initializer_image,
         worker_api_port=settings.worker_api_port,
+        cluster_domain=settings.cluster_domain,
         contact_grace_s=settings.contact_grace_s,
     )

@@ -112,6 +112,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Image of the init container that fetches models from s3 and http URLs."""
     worker_api_port: int = 9100
     """Port of the LocalController's worker API on each node."""
+    cluster_domain: str = ""
+    """The DNS domain of the cluster, for example "cluster.local". When the domain is empty, host
+    names end with ".svc"."""
     contact_grace_s: float = 40.0
     """Seconds without a session after which a node counts as out of contact. The node controller of
     Kubernetes has the same grace period."""

@@ -110,6 +110,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     worker_api_port: Annotated[
         int, Setting("port of the LocalController's worker API on each node")
     ] = 9100
+    cluster_domain: Annotated[
+        str,
+        Setting(
+            "DNS domain of the cluster in the host names of TF_CONFIG, such as cluster.local; "
+            "empty: the names end with .svc"
+        ),
+    ] = ""
     contact_grace_s: Annotated[
         float, Setting("seconds without a session after which a node is out of contact")
     ] = 40.0

@@ -50,6 +50,8 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     clean_pods: CleanPods
     """The default of runPolicy.cleanPodPolicy."""
     statuses_field: str = "replicaStatuses"
+    marks: Mapping[str, str] = {}
+    """Status fields that stay the same for the whole life of a job."""
     environment: Callable[[Observed, str, int], list[EnvVar]]
     """(job, replica type, index) -> the variables that the framework needs. Total for a valid
     job."""

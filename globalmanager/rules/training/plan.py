@@ -82,10 +82,10 @@ def _living(job: _Present) -> Plan:
         return _written(
             job.observed, job.conditions, fields | _statuses(job, counts, state), job.now
         )
-    history = job.history
-    if failed:
-        history = history.after([one.name for one in failed], job.spec.policy.restart_scope)
-        job.conditions.set(State.RESTARTING, _failed_text(job, failed, "is restarting because"))
+    history = _history_after(job, failed)
+    if history != job.history:
+        retried = [one for one in failed if one.is_retryable]
+        job.conditions.set(State.RESTARTING, _failed_text(job, retried, "is restarting because"))
     elif counts[job.spec.framework.deciding(job.spec)].active and not _is_restarting(job):
         job.conditions.set(State.RUNNING, f"{job.text} is running.")
     fields = {"startTime": started, **history.fields, **_statuses(job, counts)}
@@ -171,10 +171,13 @@ def _left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
 
 def _restarts(job: _Present, failed: list[Failure]) -> int:
     """All restarts so far: pods made anew, and containers that the nodes have started again."""
-    history = job.history
-    if failed:
-        history = history.after([one.name for one in failed], job.spec.policy.restart_scope)
-    return history.total + histories.container_restarts(job.observed)
+    return _history_after(job, failed).total + histories.container_restarts(job.observed)
+
+
+def _history_after(job: _Present, failed: list[Failure]) -> History:
+    """The history with the failures that are retried."""
+    retried = [one.name for one in failed if one.is_retryable]
+    return job.history.after(retried, job.spec.policy.restart_scope) if retried else job.history
 
 
 def _failed_text(job: _Present, failed: list[Failure], verb: str) -> str:
@@ -272,7 +275,7 @@ def _statuses(
         labels = replicas.type_labels(name, framework, type_)
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         entries[type_] = {key: n for key, n in numbers.items() if n} | {"selector": selector}
-    return {framework.statuses_field: entries}
+    return {**framework.marks, framework.statuses_field: entries}
 
 
 def _written(

@@ -1,0 +1,30 @@
+"""TFJob: the tasks of one TensorFlow training, which find each other by TF_CONFIG."""
+
+from typing import Final
+
+from globalmanager.contract import Column, Kind, ResourceType, Schema
+from globalmanager.kinds.tfjob.types import TFJobSpec, TFJobStatus, read
+from globalmanager.rules.training.plan import plan
+from globalmanager.rules.training.replicas import OWNS
+
+_SCHEMA: Final = Schema(
+    spec=TFJobSpec,
+    status=TFJobStatus,
+    columns=(
+        Column("State", "string", ".status.conditions[-1:].type"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    ),
+)
+
+KIND = Kind(
+    types={
+        ResourceType("kubeflow.org", "v1", "tfjobs", "TFJob"): _SCHEMA,
+        ResourceType("kubeflow.org", "v1alpha2", "tfjobs", "TFJob"): _SCHEMA,
+    },
+    singular="tfjob",
+    short_names={},
+    read=read,
+    owns=OWNS,
+    deletes_itself=True,
+    plan=plan,
+)
