@@ -56,15 +56,11 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
-Conditions = Annotated[
-    list[Condition],
-    msgspec.Meta(
-        extra_json_schema={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-        }
-    ),
-]
+LIST_BY_TYPE: Final = msgspec.Meta(
+    extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+)
+"""Tells the API server that the items of a list differ in their `type`."""
+Conditions = Annotated[list[Condition], LIST_BY_TYPE]
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from globalmanager.rules.lifecycle import CleanPods
-from globalmanager.rules.status import Time
+from globalmanager.rules.status import LIST_BY_TYPE, Time
 from globalmanager.rules.templates import Template
 
 MAX_REPLICAS: Final = 1000
@@ -102,7 +102,7 @@ class TrainingStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     edgeai's own.
     """
 
-    conditions: list[JobCondition] = []
+    conditions: Annotated[list[JobCondition], LIST_BY_TYPE] = []
     replica_statuses: dict[str, ReplicaStatus] = {}
     start_time: Time | None = None
     completion_time: Time | None = None

@@ -16,24 +16,8 @@ from tests.globalmanager.kinds.training import (
     pods,
     started,
     template,
+    tf_spec,
 )
-
-
-def tf_spec(
-    run: dict[str, Any] | None = None,
-    policy: str = "",
-    **counts: int,
-) -> dict[str, Any]:
-    """Args: counts: replica type -> number"""
-    restart = {"restartPolicy": policy} if policy else {}
-    replicas = {
-        type_: {"replicas": count, "template": template("tensorflow"), **restart}
-        for type_, count in counts.items()
-    }
-    return {
-        "tfReplicaSpecs": replicas,
-        **({} if run is None else {"runPolicy": run}),
-    }
 
 
 def config(world: World, name: str) -> str | None:

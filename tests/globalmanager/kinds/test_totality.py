@@ -11,6 +11,7 @@ from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 from tests.globalmanager.builders import NOW, World, job, report
 from tests.globalmanager.kinds.samples import federated_learning_spec, joint_inference_spec
+from tests.globalmanager.kinds.training import pytorch_spec, tf_spec
 
 WORDS = st.sampled_from(
     ["", "edge0", "small", "IBT", "/models/a", "s3://b/k", "http://[", "..", "a" * 300, "\x00"]
@@ -33,6 +34,10 @@ VALID_SPECS: dict[str, Any] = {
     "FederatedLearningJob": federated_learning_spec(
         transmitter={"ws": {}}, pretrainedModel={"name": "big"}
     ),
+    "PyTorchJob": pytorch_spec(
+        policy="ExitCode", run={"backoffLimit": 1, "restartScope": "Job"}, elasticPolicy={}
+    ),
+    "TFJob": tf_spec({"activeDeadlineSeconds": 5}, Worker=2, PS=1),
     "Dataset": {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0"},
     "Model": {"url": "/models/a", "device_soc_versions": ["x"]},
 }
@@ -94,7 +99,10 @@ def test_no_kind_raises_for_a_valid_spec_with_one_wrong_value(
 @given(
     status=st.dictionaries(
         st.sampled_from(
-            ["conditions", "workers", "startTime", "metrics", "numberOfSamples", "finished"]
+            [
+                *("conditions", "workers", "startTime", "metrics", "numberOfSamples", "finished"),
+                *("restarts", "jobRestarts", "replicaStatuses", "completionTime", "profile"),
+            ]
         ),
         JSON,
     )

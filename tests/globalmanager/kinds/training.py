@@ -29,6 +29,23 @@ def pytorch_spec(
     return {"pytorchReplicaSpecs": replicas, **run_policy, **spec}
 
 
+def tf_spec(
+    run: dict[str, Any] | None = None,
+    policy: str = "",
+    **counts: int,
+) -> dict[str, Any]:
+    """Args: counts: replica type -> number"""
+    restart = {"restartPolicy": policy} if policy else {}
+    replicas = {
+        type_: {"replicas": count, "template": template("tensorflow"), **restart}
+        for type_, count in counts.items()
+    }
+    return {
+        "tfReplicaSpecs": replicas,
+        **({} if run is None else {"runPolicy": run}),
+    }
+
+
 def started(kind: Kind, spec: dict[str, Any], name: str = "mnist") -> World:
     """A job whose pods exist."""
     return World(kind, job(name, spec)).settle()
