@@ -271,7 +271,7 @@ def entry_patch(
     status: Mapping[str, Any], worker: WorkerName, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The merge patch of .status that replaces the worker's entry by `entry`."""
-    return {"workers": {worker: _replacement_patch(workers(status).get(worker, {}), entry)}}
+    return {"workers": {worker: replacement_patch(workers(status).get(worker, {}), entry)}}
 
 
 class Counted(NamedTuple):
@@ -362,12 +362,12 @@ def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "details": details}
 
 
-def _replacement_patch(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def replacement_patch(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch that replaces a worker's stored entry of .status.workers by `wanted`, or one
     map in it. The value null removes a field.
     """
     patch: dict[str, Any] = {key: None for key in stored if key not in wanted}
     for key, value in wanted.items():
         is_map = isinstance(value, dict)
-        patch[key] = _replacement_patch(mapping(stored.get(key)), value) if is_map else value
+        patch[key] = replacement_patch(mapping(stored.get(key)), value) if is_map else value
     return patch

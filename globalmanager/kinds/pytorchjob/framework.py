@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from globalmanager.contract import Observed
+from globalmanager.kinds.pytorchjob import master_wait
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.pods import literal
 from globalmanager.rules.training.forms import RestartPolicy
@@ -120,6 +121,7 @@ PYTORCH: Final = Framework(
     restart_policy=RestartPolicy.ON_FAILURE,
     clean_pods=CleanPods.NONE,
     environment=environment,
+    init_containers=master_wait.init_containers,
     sets_every_container=True,
     has_succeeded=has_succeeded,
     deciding=deciding,

@@ -165,7 +165,7 @@ def _left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
     """
     if phase_of(pod) != "Failed":
         return 0.0
-    wait_s = lifecycle.backoff_s(attempt, base_s=_RESTART_BASE_S, max_s=_RESTART_MAX_S)
+    wait_s = min(_RESTART_MAX_S, _RESTART_BASE_S * 2.0 ** min(attempt - 1, 32))
     return left_s(pod["metadata"].get("creationTimestamp"), wait_s, now, unknown=0.0)
 
 
@@ -289,7 +289,7 @@ def _written(
 ) -> Plan:
     known = status.of(observed)
     maps = {
-        key: status.replacing(mapping(known.get(key)), value)
+        key: status.replacement_patch(mapping(known.get(key)), value)
         for key, value in fields.items()
         if isinstance(value, dict) and known.get(key) != value
     }

@@ -106,6 +106,10 @@ def pod(
         _container(framework, one, env, is_trainer=one is trainer(framework, given))
         for one in given["spec"]["containers"]
     ]
+    before = [
+        *framework.init_containers(observed, each.type, index),
+        *(given["spec"].get("initContainers") or []),
+    ]
     policy = RestartPolicy.NEVER if each.policy is RestartPolicy.EXIT_CODE else each.policy
     metadata = given.get("metadata") or {}
     marks = {
@@ -121,7 +125,12 @@ def pod(
             "labels": marks,
             "annotations": {**(metadata.get("annotations") or {}), ATTEMPT: str(attempt)},
         },
-        "spec": {**given["spec"], "containers": containers, "restartPolicy": str(policy)},
+        "spec": {
+            **given["spec"],
+            **({"initContainers": before} if before else {}),
+            "containers": containers,
+            "restartPolicy": str(policy),
+        },
     }
     name = name_of(observed.ref.name, each.type, index)
     return children.pod(observed, name=name, role=role, template=template)

@@ -1,5 +1,10 @@
 """PyTorchJob: each rule of the Kubeflow operator as a row, and what is better."""
 
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -426,3 +431,62 @@ def test_a_wrong_spec_fails_the_job_and_names_the_field(spec: dict[str, Any], to
 def test_a_name_that_no_service_can_have_fails_the_job(name: str) -> None:
     world = World(KIND, job(name, pytorch_spec())).settle()
     assert "metadata.name" in world.condition("Failed")["message"]
+
+
+# ---- the wait for the master ----
+
+
+def init_names(world: World, name: str) -> list[str]:
+    return [one["name"] for one in world.child("Pod", name)["spec"].get("initContainers", [])]
+
+
+def test_a_worker_waits_for_the_master_with_its_own_image() -> None:
+    spec = pytorch_spec()
+    own = {"name": "own", "image": "i"}
+    spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["initContainers"] = [own]
+    world = started(KIND, spec)
+    assert init_names(world, WORKER_0) == ["init-pytorch", "own"]
+    assert init_names(world, MASTER) == []
+    wait, _ = world.child("Pod", WORKER_0)["spec"]["initContainers"]
+    assert wait["image"] == "train:1"
+    assert {"name": "MASTER_ADDR", "value": MASTER} in wait["env"]
+
+
+def test_the_wait_can_be_turned_off_and_needs_a_master() -> None:
+    object_ = job("mnist", pytorch_spec())
+    object_["metadata"]["annotations"] = {"edgeai.io/wait-for-master": "false"}
+    assert init_names(World(KIND, object_).settle(), WORKER_0) == []
+    assert init_names(started(KIND, pytorch_spec(master=False)), WORKER_0) == []
+
+
+@pytest.mark.parametrize("shell", ["python3", "bash"])
+def test_the_wait_ends_when_the_port_answers(tmp_path: Path, shell: str) -> None:
+    (wait,) = started(KIND, pytorch_spec()).child("Pod", WORKER_0)["spec"]["initContainers"]
+    for program in ("sh", "sleep", shell):
+        is_python = program == "python3"
+        found = str(Path(sys.executable).resolve()) if is_python else shutil.which(program)
+        assert found is not None
+        (tmp_path / program).symlink_to(found)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        env = {one["name"]: one["value"] for one in wait["env"]}
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PATH": str(tmp_path)}
+        with subprocess.Popen(wait["command"], env=env, stdout=subprocess.PIPE) as waiting:
+            try:
+                assert waiting.stdout is not None
+                assert b"waiting for the master" in waiting.stdout.readline()
+                with pytest.raises(subprocess.TimeoutExpired):  # bound, but nobody listens
+                    waiting.wait(0.5)
+                listener.listen()
+                assert waiting.wait(60) == 0
+            finally:
+                waiting.kill()
+
+
+def test_an_image_without_python_and_bash_does_not_wait(tmp_path: Path) -> None:
+    (wait,) = started(KIND, pytorch_spec()).child("Pod", WORKER_0)["spec"]["initContainers"]
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    env = {one["name"]: one["value"] for one in wait["env"]} | {"PATH": str(tmp_path)}
+    done = subprocess.run(wait["command"], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "not waiting" in done.stdout) == (0, True)
