@@ -78,7 +78,10 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 def decode(document: bytes) -> Object:
-    """A JSON object within the limits of size and depth, without metadata.managedFields.
+    """A JSON object within the limits of size and depth.
+
+    Of metadata.managedFields only one thing is left: the version in which the spec of a custom
+    resource was first written, where the object has another version.
 
     Raises: NotReadable
     """
@@ -94,11 +97,24 @@ def decode(document: bytes) -> Object:
         raise NotReadable(f"it cannot be decoded ({detail}): write it anew") from error
     metadata = object_.get("metadata")
     if isinstance(metadata, dict):
-        # nothing reads this field, which is half of a pod's memory
-        metadata.pop("managedFields", None)
+        # this field is half of a pod's memory
+        written_in = _spec_version(metadata.pop("managedFields", None))
+        if written_in and written_in != object_.get("apiVersion"):
+            metadata["managedFields"] = [{"apiVersion": written_in, "fieldsV1": {"f:spec": {}}}]
     if _is_too_deep(object_):
         raise NotReadable(_too_deep(document))
     return object_
+
+
+def _spec_version(managers: Any) -> str:
+    """The apiVersion in which the spec of a custom resource was first written; "" if unknown."""
+    for entry in managers if isinstance(managers, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("fieldsV1"), dict):
+            group, _, version = str(entry.get("apiVersion", "")).partition("/")
+            is_custom = version and "." in group and not group.endswith(".k8s.io")
+            if is_custom and "f:spec" in entry["fieldsV1"]:
+                return f"{group}/{version}"
+    return ""
 
 
 def read(document: bytes) -> Object | Unreadable:

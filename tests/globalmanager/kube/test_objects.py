@@ -180,3 +180,31 @@ def test_a_damaged_document_raises_only_not_readable() -> None:
                 reading(damaged)
             except NotReadable:
                 continue
+
+
+@pytest.mark.parametrize(
+    ("api_version", "written_in", "kept"),
+    [
+        ("kubeflow.org/v1", "kubeflow.org/v1alpha2", "kubeflow.org/v1alpha2"),
+        ("kubeflow.org/v1", "kubeflow.org/v1", None),
+        ("apps/v1", "apps/v1beta1", None),
+        ("storage.k8s.io/v1", "storage.k8s.io/v1beta1", None),
+    ],
+)
+def test_of_managed_fields_only_another_version_of_a_custom_spec_is_kept(
+    api_version: str, written_in: str, kept: str | None
+) -> None:
+    managers = [
+        {"apiVersion": "x.test/v9", "fieldsV1": {"f:metadata": {}}},
+        {"apiVersion": written_in, "fieldsV1": {"f:spec": {"f:a": {}}}, "manager": "kubectl"},
+        {"apiVersion": api_version, "fieldsV1": {"f:spec": {}}, "manager": "later"},
+        "garbage",
+    ]
+    object_ = read(
+        msgspec.json.encode(
+            make("a", metadata={"managedFields": managers}) | {"apiVersion": api_version}
+        )
+    )
+    assert not isinstance(object_, Unreadable)
+    expected = [{"apiVersion": kept, "fieldsV1": {"f:spec": {}}}] if kept else None
+    assert object_["metadata"].get("managedFields") == expected

@@ -1,0 +1,192 @@
+"""PyTorchJobs and TFJobs on a real control plane. The tests say what becomes of the pods."""
+
+from typing import Any, Final
+
+import pytest
+
+from edgeai.api import Object
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.waiting import eventually
+
+NODE: Final = "edge0"
+WATCHED_S: Final = 3.0
+
+
+def template(container: str) -> dict[str, Any]:
+    containers = [{"name": container, "image": "edgeai/test"}]
+    return {"spec": {"nodeName": NODE, "containers": containers}}
+
+
+def pytorch_job(namespace: str, **run: Any) -> Object:
+    replicas = {
+        "Master": {"template": template("pytorch")},
+        "Worker": {"replicas": 2, "template": template("pytorch"), "restartPolicy": "ExitCode"},
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "mnist", "namespace": namespace},
+        "spec": {"pytorchReplicaSpecs": replicas, "runPolicy": run},
+    }
+
+
+def tf_job(namespace: str, version: str) -> Object:
+    return {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": "TFJob",
+        "metadata": {"name": "mnist", "namespace": namespace},
+        "spec": {"tfReplicaSpecs": {"Worker": {"template": template("tensorflow")}}},
+    }
+
+
+def job_path(namespace: str, plural: str = "pytorchjobs", version: str = "v1") -> str:
+    return f"/apis/kubeflow.org/{version}/namespaces/{namespace}/{plural}/mnist"
+
+
+def names(client: Client, namespace: str, plural: str = "pods") -> list[str]:
+    found = client.list(f"/api/v1/namespaces/{namespace}/{plural}")
+    return sorted(each["metadata"]["name"] for each in found)
+
+
+def wait_for_conditions(client: Client, path: str, *expected: str) -> Object:
+    def check() -> Object:
+        job = client.get(path)
+        listed = job.get("status", {}).get("conditions", [])
+        told = [one["type"] if one["status"] == "True" else f"not {one['type']}" for one in listed]
+        assert told == [*expected], f"{told}"
+        return job
+
+    return eventually(f"the conditions {expected}", check)
+
+
+def end(client: Client, namespace: str, pod: str, code: int) -> None:
+    """The pod's container ends with this code."""
+    container = client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]["containers"][0]
+    state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+    told = {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": state,
+    }
+    status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [told]}
+    client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod}/status", {"status": status})
+
+
+REPLICAS: Final = ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
+
+
+def test_a_pytorch_job_runs_restarts_a_worker_and_succeeds(
+    client: Client,
+    control_plane: ControlPlane,
+    manager: GlobalManager,
+    namespace: str,
+    kubelet: None,
+) -> None:
+    client.create(pytorch_job(namespace, cleanPodPolicy="All"))
+    path = job_path(namespace)
+    wait_for_conditions(client, path, "Created", "Running")
+    assert names(client, namespace) == REPLICAS
+    assert names(client, namespace, "services") == REPLICAS
+
+    before = client.get(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-1")["metadata"]["uid"]
+    end(client, namespace, "mnist-worker-1", 137)
+
+    def made_anew() -> bool:
+        pod = client.find(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-1")
+        return pod is not None and pod["metadata"]["uid"] != before
+
+    eventually("another pod of worker 1", made_anew)
+    job = wait_for_conditions(client, path, "Created", "Running")
+    assert job["status"]["restarts"] == {"mnist-worker-1": 1}
+
+    end(client, namespace, "mnist-master-0", 0)
+    wait_for_conditions(client, path, "Created", "not Running", "Succeeded")
+    eventually("the end of all pods", lambda: not names(client, namespace))
+    eventually("the end of all Services", lambda: not names(client, namespace, "services"))
+    shown = control_plane.kubectl("get", "pytorchjob", "mnist", "--namespace", namespace).stdout
+    assert [line.split()[:2] for line in shown.splitlines()] == [
+        ["NAME", "STATE"],
+        ["mnist", "Succeeded"],
+    ]
+
+
+def test_an_exit_code_below_128_fails_the_job(
+    client: Client, manager: GlobalManager, namespace: str, kubelet: None
+) -> None:
+    client.create(pytorch_job(namespace))
+    wait_for_conditions(client, job_path(namespace), "Created", "Running")
+    end(client, namespace, "mnist-worker-0", 1)
+    wait_for_conditions(client, job_path(namespace), "Created", "not Running", "Failed")
+
+
+def test_suspend_and_resume(
+    client: Client, manager: GlobalManager, namespace: str, kubelet: None
+) -> None:
+    client.create(pytorch_job(namespace))
+    path = job_path(namespace)
+    wait_for_conditions(client, path, "Created", "Running")
+    client.patch(path, {"spec": {"runPolicy": {"suspend": True}}})
+    wait_for_conditions(client, path, "Created", "not Running", "Suspended")
+    eventually("the end of all pods", lambda: not names(client, namespace))
+    client.patch(path, {"spec": {"runPolicy": {"suspend": False}}})
+    wait_for_conditions(client, path, "Created", "not Suspended", "Running")
+    assert names(client, namespace) == REPLICAS
+
+
+def test_a_deadline_and_a_time_to_live_fire_on_a_quiet_job(
+    client: Client, manager: GlobalManager, namespace: str, kubelet: None
+) -> None:
+    policy = {"activeDeadlineSeconds": 2, "ttlSecondsAfterFinished": 2, "cleanPodPolicy": "All"}
+    client.create(pytorch_job(namespace, **policy))
+    eventually("the deletion of the job", lambda: client.find(job_path(namespace)) is None)
+    eventually("the end of all pods", lambda: not names(client, namespace))
+
+
+@pytest.mark.parametrize(("version", "policy"), [("v1", "Never"), ("v1alpha2", "Always")])
+def test_a_tf_job_keeps_the_conventions_of_the_version_in_which_it_was_written(
+    client: Client, manager: GlobalManager, namespace: str, kubelet: None, version: str, policy: str
+) -> None:
+    client.create(tf_job(namespace, version))
+    job = wait_for_conditions(client, job_path(namespace, "tfjobs"), "Created", "Running")
+    assert job["status"]["profile"] == version
+    pod = client.get(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-0")
+    assert pod["spec"]["restartPolicy"] == policy
+    field = {"v1": "replicaStatuses", "v1alpha2": "tfReplicaStatuses"}[version]
+    assert job["status"][field]["Worker"]["active"] == 1
+    again = client.get(job_path(namespace, "tfjobs", version))
+    assert again["apiVersion"] == f"kubeflow.org/{version}"
+
+
+def test_a_settled_job_writes_nothing(
+    client: Client,
+    control_plane: ControlPlane,
+    manager: GlobalManager,
+    namespace: str,
+    kubelet: None,
+) -> None:
+    client.create(pytorch_job(namespace))
+    wait_for_conditions(client, job_path(namespace), "Created", "Running")
+
+    def active() -> bool:
+        statuses = client.get(job_path(namespace))["status"]["replicaStatuses"]
+        return bool(statuses["Worker"].get("active") == 2)
+
+    eventually("two active workers", active)
+    mark = f"/{namespace}/"
+    settled: dict[str, int] = {}
+
+    def is_quiet() -> bool:
+        nonlocal settled
+        before, settled = settled, _of(control_plane.registry(), mark)
+        return before == settled
+
+    eventually("no write for a while", is_quiet, poll_s=WATCHED_S)
+
+
+def _of(registry: dict[str, int], mark: str) -> dict[str, int]:
+    return {key: revision for key, revision in registry.items() if mark in key}
