@@ -4,6 +4,7 @@ The data is from the REST of the GlobalManager.
 """
 
 import http.client
+import urllib.error
 import urllib.request
 from collections import Counter
 from datetime import datetime
@@ -21,9 +22,11 @@ from edgeai.api import Object
 
 RenderableType = Group | str
 Row = tuple[str | Text, ...]
-JOB_PLURALS: Final = ("jointinferenceservices", "federatedlearningjobs")
+JOB_PLURALS: Final = ("jointinferenceservices", "federatedlearningjobs", "pytorchjobs", "tfjobs")
 TIMEOUT_S: Final = 5.0
 MAX_SHOWN: Final = 6  # largest number of counts that a job's row shows
+_REPLICA_STATES: Final = ("active", "succeeded", "failed")
+_TRAINING_TROUBLE: Final = ("Restarting", "Suspended", "Failed")  # last conditions of training jobs
 FOLDED: Final = ("PROGRESS", "")  # these columns fold on a narrow terminal
 FOLDED_WIDTH: Final = 12
 
@@ -42,12 +45,20 @@ class RestUnavailable(EdgeAIError):
 
 
 def fetch(rest_url: str, path: str) -> list[Object]:
-    """The items of a list in the GlobalManager's REST. Raises: RestUnavailable"""
+    """The items of a list in the GlobalManager's REST; none of a resource that the GlobalManager does
+    not serve.
+
+    Raises: RestUnavailable
+    """
     url = f"{rest_url}{path}"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
             items: list[Object] = msgspec.json.decode(response.read())["items"]
             return items
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.NOT_FOUND:
+            return []
+        raise RestUnavailable(url, str(error)) from error
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         raise RestUnavailable(url, str(error)) from error
 
@@ -97,7 +108,7 @@ def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
         is_alone: no other job has the same name, so the row does not need the kind
     """
     status = job.get("status") or {}
-    phase = status.get("phase", "-")
+    phase = _phase(status)
     return (
         _shown_name(job) if is_alone else f"{_shown_name(job)} ({_shown_kind(job)})",
         Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
@@ -131,12 +142,29 @@ def _table(title: str, headers: tuple[str, ...], rows: list[Row]) -> Table:
     return table
 
 
+def _phase(status: dict[str, Any]) -> str:
+    """The phase of a job. A training job has no phase; its last condition says the same."""
+    last = (status.get("conditions") or [{}])[-1]
+    return str(status.get("phase") or last.get("type") or "-")
+
+
 def _progress(status: dict[str, Any]) -> str:
-    """The progress of a job: first the round, if the job has rounds, then the metrics."""
+    """The progress of a job: first the round, if the job has rounds, then the metrics. Of a
+    training job, the numbers of replicas.
+    """
+    replicas = status.get("replicaStatuses") or status.get("tfReplicaStatuses") or {}
+    if replicas:
+        return ", ".join(_numbers(type_, entry) for type_, entry in replicas.items())
     metrics = [f"{entry['key']} {entry['value']}" for entry in status.get("metrics") or ()]
     if status.get("rounds"):
         metrics.insert(0, f"round {status.get('round', 0)}/{status['rounds']}")
     return ", ".join(metrics[:MAX_SHOWN])
+
+
+def _numbers(type_: str, entry: dict[str, Any]) -> str:
+    """ "Worker 2 active, 1 failed" """
+    told = [f"{entry[state]} {state}" for state in _REPLICA_STATES if entry.get(state)]
+    return f"{type_} {', '.join(told) or '0 active'}"
 
 
 def _shown_name(job: Object) -> str:
@@ -149,10 +177,15 @@ def _shown_kind(job: Object) -> str:
 
 
 def _trouble(status: dict[str, Any]) -> str:
-    """The message of the first condition that is not True; "" for a job that has succeeded."""
-    if status.get("phase") == "Succeeded":
+    """The message of the first condition that is not True, or of a training job that does not run;
+    "" for a job that has succeeded.
+    """
+    phase = _phase(status)
+    if phase == "Succeeded":
         return ""
-    conditions = status.get("conditions") or ()
+    conditions = status.get("conditions") or []
+    if phase in _TRAINING_TROUBLE and not status.get("phase"):
+        return str(conditions[-1].get("message", ""))
     return next((c.get("message", "") for c in conditions if c["status"] != "True"), "")
 
 

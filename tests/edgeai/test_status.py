@@ -63,6 +63,19 @@ def test_a_federated_job_is_shown_with_its_round_and_its_metrics() -> None:
     assert "round 7/40, accuracy 0.91" in shown(federated)
 
 
+def test_a_training_job_is_shown_by_its_last_condition_and_its_replicas() -> None:
+    conditions = [
+        {"type": "Created", "status": "True", "message": "PyTorchJob mnist is created."},
+        {"type": "Restarting", "status": "True", "message": "PyTorchJob mnist is restarting."},
+    ]
+    statuses = {"Master": {"active": 1}, "Worker": {"active": 2, "failed": 1}, "PS": {}}
+    status = {"conditions": conditions, "replicaStatuses": statuses}
+    text = shown(job("mnist", "kubeflow.org") | {"kind": "PyTorchJob", "status": status})
+    assert "Restarting" in text
+    assert "Master 1 active, Worker 2 active, 1 failed, PS 0 active" in text
+    assert "PyTorchJob mnist is restarting." in text
+
+
 @pytest.mark.parametrize("width", [30, 80, 100])
 def test_the_name_the_phase_and_the_age_of_a_job_are_never_cut(width: int) -> None:
     text = shown(job(NAME, "edgeai.io") | {"status": LONG_STATUS}, width=width)
