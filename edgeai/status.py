@@ -45,8 +45,8 @@ class RestUnavailable(EdgeAIError):
 
 
 def fetch(rest_url: str, path: str) -> list[Object]:
-    """The items of a list in the GlobalManager's REST; none of a resource that the GlobalManager does
-    not serve.
+    """The items of a list in the GlobalManager's REST. The list is empty when the GlobalManager
+    does not serve the resource.
 
     Raises: RestUnavailable
     """

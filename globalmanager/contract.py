@@ -336,6 +336,16 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
+class Scale(msgspec.Struct, frozen=True):
+    """The scale subresource of a CRD, as JSON paths. `kubectl scale` and autoscalers use the
+    subresource.
+    """
+
+    spec_replicas: str
+    status_replicas: str
+    selector: str
+
+
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a resource, as a CustomResourceDefinition describes the version."""
 
@@ -344,6 +354,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     status: type
     """The struct from which the generator makes the schema of .status."""
     columns: tuple[Column, ...]
+    scale: Scale | None = None
 
 
 class UpdateRule(enum.Enum):

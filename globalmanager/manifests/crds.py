@@ -6,8 +6,8 @@ deploy/crds.
 When several groups have the same plural, kubectl uses the first group, edgeai.io. Each short name
 belongs to one group: `jis` to edgeai.io, `ji` to sedna.io.
 
-No kind has a scale subresource, because no kind has a single number of replicas that a user could
-set. A service has one cloud worker, or the number of cloud workers that its autoscaler
+Only a kind with a single number of replicas that a user could set has a scale subresource. A
+service has none: it has one cloud worker, or the number of cloud workers that its autoscaler
 (cloudWorker.hpa) decides.
 """
 
@@ -86,9 +86,20 @@ def _version(type_: ResourceType, schema: Schema, *, is_stored: bool) -> dict[st
         "served": True,
         "storage": is_stored,
         "schema": {"openAPIV3Schema": _object_schema(schema)},
-        "subresources": {"status": {}},
+        "subresources": {"status": {}, **_scale(schema)},
         "additionalPrinterColumns": list(_columns(schema)),
     }
+
+
+def _scale(schema: Schema) -> dict[str, Any]:
+    if schema.scale is None:
+        return {}
+    paths = {
+        "specReplicasPath": schema.scale.spec_replicas,
+        "statusReplicasPath": schema.scale.status_replicas,
+        "labelSelectorPath": schema.scale.selector,
+    }
+    return {"scale": paths}
 
 
 def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:

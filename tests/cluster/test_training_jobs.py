@@ -147,6 +147,32 @@ def test_a_deadline_and_a_time_to_live_fire_on_a_quiet_job(
     eventually("the end of all pods", lambda: not names(client, namespace))
 
 
+def test_kubectl_scales_the_workers(
+    client: Client,
+    control_plane: ControlPlane,
+    manager: GlobalManager,
+    namespace: str,
+    kubelet: None,
+) -> None:
+    client.create(pytorch_job(namespace))
+    wait_for_conditions(client, job_path(namespace), "Created", "Running")
+    for count in (3, 1):
+        scaled = control_plane.kubectl(
+            "scale", "pytorchjob/mnist", f"--replicas={count}", "--namespace", namespace
+        )
+        assert scaled.returncode == 0, scaled.stderr
+        expected = ["mnist-master-0", *(f"mnist-worker-{index}" for index in range(count))]
+
+        def are_there(expected: list[str] = expected) -> bool:
+            found = names(client, namespace)
+            assert found == expected, f"{found}"
+            return True
+
+        eventually(f"{count} workers", are_there)
+    scale = client.get(f"{job_path(namespace)}/scale")
+    assert scale["status"]["selector"].endswith("training.kubeflow.org/replica-type=worker")
+
+
 @pytest.mark.parametrize(("version", "policy"), [("v1", "Never"), ("v1alpha2", "Always")])
 def test_a_tf_job_keeps_the_conventions_of_the_version_in_which_it_was_written(
     client: Client, manager: GlobalManager, namespace: str, kubelet: None, version: str, policy: str

@@ -27,6 +27,7 @@ if rank == 0:
         if told:  # a worker that waits for the port says nothing
             ranks.add(int(told))
     print("ranks", sorted(ranks), flush=True)
+    time.sleep(3)  # long enough to be seen running
 else:
     socket.create_connection(place).sendall(str(rank).encode())
     marker = pathlib.Path(sys.argv[1])
@@ -142,7 +143,8 @@ def test_processes_meet_by_the_masters_name_and_a_killed_worker_comes_back(
     )
     job = wait_for_last(running, path, "Succeeded")
     types = [one["type"] for one in job["status"]["conditions"]]
-    assert types == ["Created", "Running", "Succeeded"]
+    assert types[0] == "Created"
+    assert types[-2:] in (["Running", "Succeeded"], ["Restarting", "Succeeded"])
     assert job["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
     eventually("the workers' end", lambda: [*pods(running, "meet-")] == ["meet-master-0"])
 

@@ -1,6 +1,6 @@
 """PyTorchJob: processes of one PyTorch training, led by a master or by a rendezvous of workers."""
 
-from globalmanager.contract import Column, Kind, ResourceType, Schema
+from globalmanager.contract import Column, Kind, ResourceType, Scale, Schema
 from globalmanager.kinds.pytorchjob.types import PyTorchJobSpec, PyTorchJobStatus, read
 from globalmanager.rules.training.plan import plan
 from globalmanager.rules.training.replicas import OWNS
@@ -13,6 +13,11 @@ KIND = Kind(
             columns=(
                 Column("State", "string", ".status.conditions[-1:].type"),
                 Column("Age", "date", ".metadata.creationTimestamp"),
+            ),
+            scale=Scale(
+                ".spec.pytorchReplicaSpecs.Worker.replicas",
+                ".status.replicaStatuses.Worker.active",
+                ".status.replicaStatuses.Worker.selector",
             ),
         )
     },

@@ -62,7 +62,7 @@ def test_a_resource_has_columns_names_and_a_status_subresource(kind: Kind, type_
     spec = crds.crd(kind, type_)["spec"]
     assert spec["names"]["categories"] == ["edgeai"]
     for version in spec["versions"]:
-        assert version["subresources"] == {"status": {}}
+        assert version["subresources"]["status"] == {}
         assert "Age" in [column["name"] for column in version["additionalPrinterColumns"]]
         status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
         assert status["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
