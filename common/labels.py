@@ -7,5 +7,5 @@ the pod's controller belongs to the job.
 
 from typing import Final
 
-LABEL_UID: Final = "edgeai.io/uid"  # metadata.uid of the job
-LABEL_WORKER: Final = "edgeai.io/worker"  # the worker that runs in the pod
+LABEL_UID: Final = "edgeai.io/uid"  # the value is metadata.uid of the job
+LABEL_WORKER: Final = "edgeai.io/worker"  # the value is the name of the worker that runs in the pod

@@ -12,7 +12,8 @@ from common.errors import Overloaded
 
 
 class TokenBucket:
-    """Lets a burst of `burst` requests pass, then `qps` requests a second, in their order.
+    """A rate limit: `burst` requests pass at once, then `qps` requests a second, first come, first
+    served.
 
     Args:
         max_wait_s: longest wait of a request, seconds; a request that would wait longer raises

@@ -60,7 +60,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster:
-    """One local cluster: `run` runs it until `stop` is called."""
+    """One local cluster. The cluster lives from `run` to `stop`."""
 
     def __init__(self, settings: ClusterSettings, *, now: Clock = utc_now) -> None:
         self._settings = settings

@@ -96,5 +96,5 @@ class Drift:
 
 def _pause_s(restores: int) -> float:
     """Least seconds between this number of restores in a row and the next restore."""
-    # 2**32 times FIRST_S is beyond MAX_S. A larger exponent would overflow.
+    # 2**32 times FIRST_S is above MAX_S already. A float cannot hold a much larger power of 2.
     return min(MAX_S, FIRST_S * 2.0 ** min(restores - 1, 32)) if restores else 0.0

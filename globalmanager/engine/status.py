@@ -105,7 +105,9 @@ class _Unkept:
 
 
 class _Caller:
-    """A caller that waits until its patch is written, and the result of the write."""
+    """A caller of the StatusWriter. The caller waits until its patch is written. `error` then says
+    whether the write failed.
+    """
 
     def __init__(self, patch_of: PatchOf) -> None:
         self.patch_of = patch_of
@@ -315,7 +317,9 @@ def _fold(
 
 
 def _blames_content(error: EdgeAIError) -> bool:
-    """Whether one patch of several may be the reason for the error."""
+    """Whether the content of a patch may have caused the error. A request may have several patches,
+    and then the other patches may be good.
+    """
     return isinstance(error, NotKept) or getattr(error, "code", 0) in _CONTENT_CODES
 
 

@@ -46,7 +46,7 @@ NO_CLAIMS: Final[Claims] = {}
 
 
 class ClaimsError(ValueError):
-    """A text that `encode` did not make."""
+    """`decode` got a text that `encode` did not make."""
 
 
 def fingerprint(ledger_id: str) -> str:

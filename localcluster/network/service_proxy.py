@@ -337,7 +337,7 @@ class _Listener:
             up_writer.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """A connection to the next ready pod that accepts one; None if no pod accepts one."""
+        """A connection to the next ready pod that accepts connections; None if no pod does."""
         backends = self._backends
         first = next(self._turn)
         for index in range(len(backends)):

@@ -87,7 +87,7 @@ def default(schema: Object, value: Any) -> Any:
 
 
 def validate(schema: Object, value: Any, path: str = "") -> list[FieldError]:
-    """All faults of a value that was pruned and defaulted before."""
+    """All errors of a value. The caller must have pruned the value and filled in its defaults."""
     if value is None and schema.get("nullable"):
         return []
     wrong_type = _check_type(schema, value, path)

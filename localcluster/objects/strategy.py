@@ -310,7 +310,7 @@ def _count_change(resource: Resource, metadata: Object) -> None:
 
 
 def _content(resource: Resource, object_: Object) -> Object:
-    """The fields of an object whose changes increase the generation."""
+    """The part of an object whose changes increase metadata.generation."""
     apart = ("metadata", "status") if resource.status else ("metadata",)
     return {name: value for name, value in object_.items() if name not in apart}
 

@@ -148,7 +148,7 @@ def after_observation(record: WorkerRecord, status: WorkerStatus, reason: str) -
 
 
 def _with_new_process(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
-    """Add the process that sent its first message, and make this process the current one."""
+    """Add the worker process that sent its first message. This process is now the one that runs."""
     # An observation may have begun the attempt before the process sent its first message.
     is_begun = record.attempt > 0 and record.instance is None and not record.is_finished
     attempt = record.attempt if is_begun else record.attempt + 1

@@ -27,7 +27,9 @@ class CredentialError(EdgeAIError):
 
 
 class CredentialLost(EdgeAIError):
-    """The files can no longer be used; a restarted container gets new ones. Exit code 4."""
+    """The credential files of this container can no longer be used. The process ends with exit code
+    4, because a restarted container gets new files.
+    """
 
 
 class Presented(NamedTuple):

@@ -23,7 +23,8 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
-    """Settings of a worker of a federation. Empty text or None: the variable is not set.
+    """Settings of a worker of a federation, from environment variables. A setting is empty or None
+    when its variable is not set.
 
     `worker_name` is the name under which a trainer takes part and reports.
     """
