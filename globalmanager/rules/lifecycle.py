@@ -150,10 +150,13 @@ def has_ended(observed: Observed, ends: Iterable[str]) -> bool:
 
 
 def deletion_after(
-    observed: Observed, ttl_s: float | None, now: datetime
+    observed: Observed, ttl_s: float | None, now: datetime, *, since: Any = None
 ) -> tuple[tuple[Delete, ...], Timers]:
-    """The deletion of the job itself, `ttl_s` seconds after .status.completionTime."""
-    left = left_s(status.of(observed).get("completionTime"), ttl_s, now)
+    """The deletion of the job itself, `ttl_s` seconds after `since`.
+
+    Args: since: RFC 3339 time; .status.completionTime when it is None
+    """
+    left = left_s(since or status.of(observed).get("completionTime"), ttl_s, now)
     due = (Delete(observed.ref, observed.uid),) if left <= 0 else ()
     return due, Timers().add(left)
 

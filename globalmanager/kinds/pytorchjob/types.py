@@ -5,7 +5,8 @@ pkg/apis/kubeflow.org/v1/pytorch_types.go.
 """
 
 import enum
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -23,6 +24,7 @@ from globalmanager.rules.training.forms import (
 from globalmanager.rules.training.framework import TrainingJob
 
 PATH = "spec.pytorchReplicaSpecs"
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,5}\Z")
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
@@ -115,7 +117,7 @@ def _check_elastic(spec: PyTorchJobSpec) -> None:
 
 def _check_processes(spec: PyTorchJobSpec) -> None:
     text = spec.nproc_per_node
-    if text is None or text in ("auto", "cpu", "gpu") or (text.isdecimal() and int(text[:9]) > 0):
+    if text is None or text in ("auto", "cpu", "gpu") or _NUMBER.match(text):
         return
     problem = f"{shown(text)} is neither auto, cpu, gpu nor a number above 0"
     raise InvalidSpec("spec.nprocPerNode", problem, "correct it")

@@ -35,8 +35,9 @@ def has_succeeded(
     spec: TrainingJob, counts: Mapping[str, Counts], finished: Collection[str]
 ) -> bool:
     """The chief or master decides. Without one, worker 0 or all workers decide; with the success
-    policy AllWorkers only all workers.
+    policy AllWorkers only all workers. A type with 0 replicas decides nothing.
     """
+    counts = {type_: each for type_, each in counts.items() if each.wanted}
     for type_ in spec.framework.leaders:
         if type_ in counts:
             return counts[type_].unfinished <= 0
@@ -50,7 +51,7 @@ def has_succeeded(
 
 
 def deciding(spec: TrainingJob) -> str:
-    present = [each.type for each in spec.replicas]
+    present = [each.type for each in spec.replicas if each.count] or [spec.replicas[0].type]
     return next((type_ for type_ in (CHIEF, MASTER, WORKER) if type_ in present), present[0])
 
 

@@ -43,8 +43,7 @@ class Conditions:
     def __init__(self, observed: Observed, kind: str, now: datetime) -> None:
         listed = status.of(observed).get("conditions")
         entries = map(status.mapping, listed) if isinstance(listed, list) else ()
-        self._entries = [dict(entry) for entry in entries if entry.get("type") in set(State)]
-        self._known = {entry["type"]: entry for entry in self._entries}
+        self._entries = [dict(entry) for entry in entries if entry.get("type") in list(State)]
         self._kind = kind
         self._now = now
         self.events: list[Event] = []
@@ -80,14 +79,14 @@ class Conditions:
         if self.has_ended or (known.get("status"), known.get("reason")) == (truth, reason):
             return
         at = rfc3339(self._now)
-        since = known.get("lastTransitionTime") if known.get("status") == truth else at
+        since = known.get("lastTransitionTime") if known.get("status") == truth else None
         entry = {
             "type": str(state),
             "status": str(truth),
             "reason": reason,
             "message": message[:MAX_MESSAGE_CHARS],
             "lastUpdateTime": at,
-            "lastTransitionTime": since,
+            "lastTransitionTime": since or at,
         }
         gone = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
         kept = [one for one in self._entries if one["type"] not in gone]

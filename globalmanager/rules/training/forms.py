@@ -66,7 +66,7 @@ class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clean_pod_policy: CleanPods | None = None
     """Which pods are deleted at the end. None when the field is missing."""
     ttl_seconds_after_finished: Count | None = None
-    active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
     backoff_limit: Count | None = None
     """Number of restarts, of all replicas together, with which the job counts as failed."""
     scheduling_policy: SchedulingPolicy | None = None

@@ -3,7 +3,8 @@
 Pods disappear: the garbage collector removes finished ones, nodes are lost, people delete them. So
 the status keeps what the pods told. A failure is first counted in the status. Only then, in a later
 plan, the failed pod is deleted, because its attempt is lower than the attempt that the status asks
-for. So a crash between the two steps loses no failure and counts none twice.
+for. So a crash between the two steps loses no failure and counts none twice. A pod that is being
+deleted tells nothing: its processes end because of the deletion, with any exit code.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,6 +14,7 @@ from globalmanager.contract import Object, Observed
 from globalmanager.rules import status
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import own_pods
+from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import replicas
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartScope
@@ -38,11 +40,23 @@ class History(NamedTuple):
         """The restarts of all replicas. A restart of the whole job counts once."""
         return sum(self.restarts.values()) + self.job_restarts
 
-    def after(self, failed: list[str], scope: RestartScope | None) -> "History":
-        """The history after a restart of these replicas, or of the whole job."""
+    def after(self, failed: list["Failure"], scope: RestartScope | None) -> "History":
+        """The history after a restart of these replicas, or of the whole job.
+
+        The next attempt is above the attempt of each failed pod, also when somebody has reset the
+        status. So each failure counts once.
+        """
         if scope is RestartScope.JOB:
-            return History(frozenset(), self.restarts, self.job_restarts + 1)
-        counted = {name: self.restarts.get(name, 0) + 1 for name in failed}
+            known = [
+                replicas.attempt_of(one.pod) - self.restarts.get(one.name, 0) for one in failed
+            ]
+            return History(frozenset(), self.restarts, max(self.job_restarts, *known) + 1)
+        counted = {
+            one.name: max(self.attempt(one.name), replicas.attempt_of(one.pod))
+            - self.job_restarts
+            + 1
+            for one in failed
+        }
         return self._replace(restarts={**self.restarts, **counted})
 
     @property
@@ -86,6 +100,7 @@ def known(observed: Observed, names: Collection[str]) -> History:
         for name, pod in pods_by_name(observed).items()
         if name in names
         and phase_of(pod) == "Succeeded"
+        and not is_being_deleted(pod)
         and replicas.attempt_of(pod) >= history.attempt(name)
     }
     return history._replace(finished=history.finished | succeeded)
@@ -109,6 +124,7 @@ def failures(observed: Observed, spec: TrainingJob, history: History) -> list[Fa
         if name in pods
         and name not in history.finished
         and phase_of(pods[name]) == "Failed"
+        and not is_being_deleted(pods[name])
         and replicas.attempt_of(pods[name]) >= history.attempt(name)
     ]
 

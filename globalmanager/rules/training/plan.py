@@ -9,7 +9,19 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from common.times import rfc3339
-from globalmanager.contract import PODS, SERVICES, Action, Delete, Object, ObjectRef, Observed, Plan
+from globalmanager.contract import (
+    PODS,
+    SERVICES,
+    Action,
+    Delete,
+    Event,
+    InvalidSpec,
+    Object,
+    ObjectRef,
+    Observed,
+    Plan,
+    Severity,
+)
 from globalmanager.rules import children, faults, lifecycle, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
@@ -18,7 +30,7 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth, mapping
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training import replicas
-from globalmanager.rules.training.conditions import Conditions, State, has_ended
+from globalmanager.rules.training.conditions import ENDS, Conditions, State, has_ended
 from globalmanager.rules.training.framework import Counts, TrainingJob
 from globalmanager.rules.training.history import Failure, History
 
@@ -53,13 +65,30 @@ def plan(observed: Observed, now: datetime) -> Plan:
     conditions = Conditions(observed, kind, now)
     conditions.set(State.CREATED, f"{kind} {observed.ref.name} is created.")
     if observed.invalid is not None:
-        message = f"{kind} {observed.ref.name} has failed because the spec is invalid: "
-        conditions.set(State.FAILED, message + str(observed.invalid), cause="FailedValidation")
-        return _written(observed, conditions, {"completionTime": rfc3339(now)}, now)
+        return _invalid(observed, observed.invalid, conditions, now)
     spec: TrainingJob = observed.spec
-    names = [name for name, _, _ in replicas.names(observed.ref.name, spec)]
+    names = {name for name, _, _ in replicas.names(observed.ref.name, spec)}
     present = _Present(observed, spec, now, conditions, histories.known(observed, names))
     return _suspended(present) if spec.policy.suspend else _living(present)
+
+
+def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
+    """A job that never started has failed. Of a job that has started, an edit made the spec wrong:
+    the job stays as it is until the spec is corrected, and one event for each edit tells the fault.
+    The webhook of the Kubeflow operator refuses such an edit.
+    """
+    known, kind, name = status.of(observed), observed.type.kind, observed.ref.name
+    if status.parse_time(known.get("startTime")) is None:
+        message = f"{kind} {name} has failed because the spec is invalid: {error}"
+        conditions.set(State.FAILED, message, cause="FailedValidation")
+        return _written(observed, conditions, {"completionTime": rfc3339(now)}, now)
+    if known.get("observedGeneration") == observed.generation:
+        return Plan()
+    message = f"{kind} {name} stays as it is because the spec is invalid: {error}"[
+        : status.MAX_MESSAGE_CHARS
+    ]
+    event = Event(Severity.WARNING, f"{kind}FailedValidation", message)
+    return Plan(status={"observedGeneration": observed.generation}, events=(event,))
 
 
 def _is_managed_elsewhere(observed: Observed) -> bool:
@@ -153,8 +182,10 @@ def _stages(job: _Present) -> tuple[Stages, Timers]:
     wanted = [
         replicas.pod(observed, spec, each, index, attempt=history.attempt(name))
         for name, each, index in listed
+        if name not in pods and name not in history.finished
     ]
-    settled = [ObjectRef(PODS, observed.ref.namespace, name) for name in history.finished]
+    kept = history.finished.union(name for name, _, _ in listed if name in pods)
+    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in kept}
     stages = children.reconcile(observed, [*services, *wanted], replicas.OWNS, settled=settled)
     return tuple(stage for stage in (tuple(worn), *stages) if stage), timers
 
@@ -176,7 +207,7 @@ def _restarts(job: _Present, failed: list[Failure]) -> int:
 
 def _history_after(job: _Present, failed: list[Failure]) -> History:
     """The history with the failures that are retried."""
-    retried = [one.name for one in failed if one.is_retryable]
+    retried = [one for one in failed if one.is_retryable]
     return job.history.after(retried, job.spec.policy.restart_scope) if retried else job.history
 
 
@@ -211,12 +242,18 @@ def _suspended(job: _Present) -> Plan:
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: TrainingJob | None = observed.spec
     ttl_s = spec.policy.ttl_seconds_after_finished if spec is not None else None
-    expired, timers = lifecycle.deletion_after(observed, ttl_s, now)
+    expired, timers = lifecycle.deletion_after(observed, ttl_s, now, since=_ended_at(observed))
     if expired:
         return Plan(stages=(expired,))
     policy = spec.clean_pods if spec is not None else CleanPods.NONE
     deletions = (*lifecycle.clean_up(own_pods(observed), policy), *_services(observed, policy))
     return Plan(stages=(deletions,) if deletions else (), requeue_after_s=timers.next_s)
+
+
+def _ended_at(observed: Observed) -> Any:
+    """When the job ended. The Kubeflow operator gives some failed jobs no completionTime."""
+    ends = (status.condition(observed, end).get("lastTransitionTime") for end in ENDS)
+    return status.of(observed).get("completionTime") or next(filter(None, ends), None)
 
 
 def _services(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:

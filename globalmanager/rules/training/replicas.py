@@ -49,7 +49,8 @@ def is_leader(spec: TrainingJob, type_: str, index: int) -> bool:
     """Whether the replica has the label job-role=master: the one of a leading type, or else the
     first worker.
     """
-    leading = [each.type for each in spec.replicas if each.type in spec.framework.leaders]
+    leaders = spec.framework.leaders
+    leading = [each.type for each in spec.replicas if each.type in leaders and each.count]
     return type_ in leading if leading else (type_, index) == ("Worker", 0)
 
 
@@ -68,16 +69,20 @@ def service(observed: Observed, spec: TrainingJob, each: Replicas, index: int) -
 
 
 def ports(framework: Framework, template: Any) -> dict[str, int]:
-    """The named ports of the container that trains: name -> number. The framework's own port is
-    added when the container does not have it.
+    """The ports of the container that trains: name -> number, each number once, because a Service
+    has a number only once. The framework's own port is added when the container does not have it.
     """
-    container = trainer(framework, template)
-    given = container.get("ports") or []
-    named = {
-        str(port.get("name") or f"port-{port['containerPort']}"): int(port["containerPort"])
-        for port in given
+    given = trainer(framework, template).get("ports") or []
+    own = next(
+        (port["containerPort"] for port in given if port.get("name") == framework.port_name),
+        framework.port,
+    )
+    names = {
+        port["containerPort"]: port.get("name") or f"port-{port['containerPort']}"
+        for port in reversed(given)
     }
-    return named if framework.port_name in named else named | {framework.port_name: framework.port}
+    named = {names[number]: number for number in (port["containerPort"] for port in given)}
+    return {name: n for name, n in named.items() if n != own} | {framework.port_name: own}
 
 
 def port_of(framework: Framework, each: Replicas) -> int:
@@ -142,7 +147,9 @@ def _container(
     container = given
     if is_trainer:
         known = given.get("ports") or []
-        if all(port.get("name") != framework.port_name for port in known):
+        numbers = {port["containerPort"] for port in known}
+        is_named = any(port.get("name") == framework.port_name for port in known)
+        if not is_named and framework.port not in numbers:
             added = {"name": framework.port_name, "containerPort": framework.port}
             container = {**container, "ports": [*known, added]}
     if env and (is_trainer or framework.sets_every_container):
@@ -155,4 +162,4 @@ def _container(
 def attempt_of(pod: Object) -> int:
     """The attempt of a pod; 0 when somebody has removed the annotation."""
     text = str((pod["metadata"].get("annotations") or {}).get(ATTEMPT, ""))
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
+    return int(text) if text.isdecimal() and len(text) < 7 else 0

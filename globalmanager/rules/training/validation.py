@@ -5,12 +5,24 @@ kubeflow/training-operator 1.9, pkg/webhooks. docs/kinds has the table of all ch
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from globalmanager.contract import InvalidSpec, Object
 from globalmanager.rules import templates
-from globalmanager.rules.specs import check_service_name, shown
+from globalmanager.rules.specs import check_service_name, parse, shown
 from globalmanager.rules.training.forms import ReplicaForm, RunPolicy
+
+
+class _Port(msgspec.Struct, rename="camel"):
+    container_port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    name: str | None = None
+
+
+class _Trainer(msgspec.Struct):
+    ports: list[_Port] | None = None
+
 
 MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 
@@ -41,6 +53,12 @@ def check_templates(given: Mapping[str, ReplicaForm], container: str, path: str)
             problem = f"has no container named {container}"
             remedy = "name the container that trains so"
             raise InvalidSpec(f"{place}.spec.containers", problem, remedy)
+        index = names.index(container)
+        parse(
+            form.template["spec"]["containers"][index],
+            _Trainer,
+            f"{place}.spec.containers[{index}]",
+        )
 
 
 def check_single(given: Mapping[str, ReplicaForm], types: Sequence[str], path: str) -> None:

@@ -33,6 +33,33 @@ def env(world: World, name: str) -> dict[str, str]:
 # ---- what a job consists of ----
 
 
+PORTS = [
+    # the container's ports, the ports of the Service
+    (None, {"pytorchjob-port": 23456}),
+    ([{"containerPort": 23456}], {"pytorchjob-port": 23456}),
+    ([{"name": "own", "containerPort": 23456}], {"pytorchjob-port": 23456}),
+    ([{"name": "pytorchjob-port", "containerPort": 80}], {"pytorchjob-port": 80}),
+    (
+        [{"containerPort": 80, "protocol": "UDP"}, {"name": "web", "containerPort": 80}],
+        {"port-80": 80, "pytorchjob-port": 23456},
+    ),
+]
+
+
+@pytest.mark.parametrize(("ports", "expected"), PORTS)
+def test_a_port_number_stands_once_in_a_service(ports: Any, expected: dict[str, int]) -> None:
+    spec = pytorch_spec(None)
+    (container,) = spec["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    container["ports"] = ports
+    world = started(KIND, spec)
+    listed = world.child("Service", MASTER)["spec"]["ports"]
+    assert {port["name"]: port["port"] for port in listed} == expected
+    (built,) = world.child("Pod", MASTER)["spec"]["containers"]
+    numbers = [(port["containerPort"], port.get("protocol")) for port in built["ports"]]
+    assert len(numbers) == len(set(numbers))
+    assert env(world, MASTER)["MASTER_PORT"] == str(expected["pytorchjob-port"])
+
+
 def test_each_replica_has_a_pod_and_a_headless_service_of_one_name() -> None:
     world = started(KIND, pytorch_spec())
     replicas = [MASTER, WORKER_0, WORKER_1]
@@ -316,6 +343,35 @@ def test_a_whole_job_restarts_together_and_once() -> None:
     assert "finished" not in world.status
 
 
+@pytest.mark.parametrize(("phase", "code"), [("Failed", 143), ("Succeeded", 0)])
+def test_a_pod_that_is_being_deleted_tells_nothing(phase: str, code: int) -> None:
+    world = started(KIND, pytorch_spec(policy="Never")).pods_become("Running").settle()
+    world.child("Pod", MASTER)["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    world.pods_become(phase, MASTER, **ended(code)).settle(at(60))
+    assert conditions(world) == ["Created", "Running"]
+    assert "finished" not in world.status
+    world.gone("Pod", MASTER).settle(at(61))
+    assert pods(world) == [MASTER, WORKER_0, WORKER_1]
+
+
+@pytest.mark.parametrize("scope", ["Replica", "Job"])
+def test_a_failure_counts_once_when_the_status_was_reset(scope: str) -> None:
+    world = started(KIND, pytorch_spec(policy="ExitCode", run={"restartScope": scope}))
+    world.child("Pod", WORKER_0)["metadata"]["annotations"]["edgeai.io/attempt"] = "40"
+    world.pods_become("Failed", WORKER_0, **ended(137)).settle(at(100))
+    assert world.child("Pod", WORKER_0)["metadata"]["annotations"]["edgeai.io/attempt"] == "41"
+
+
+@pytest.mark.parametrize(
+    "conditions_",
+    ["x", [3], [{"type": []}], [{"type": "Created", "status": "True", "reason": "Other"}]],
+)
+def test_a_status_that_somebody_wrote_is_repaired(conditions_: Any) -> None:
+    world = World(KIND, job("mnist", pytorch_spec(), status={"conditions": conditions_})).settle()
+    assert conditions(world) == ["Created"]
+    assert world.condition("Created")["lastTransitionTime"]
+
+
 # ---- run policy ----
 
 
@@ -372,6 +428,14 @@ def test_the_time_to_live_begins_at_the_end() -> None:
     assert str(deletion.ref) == "pytorchjobs.kubeflow.org default/mnist"  # type: ignore[union-attr]
 
 
+def test_the_time_to_live_of_a_job_without_completion_time_begins_with_its_last_condition() -> None:
+    end = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+    spec = pytorch_spec(run={"ttlSecondsAfterFinished": 60})
+    world = World(KIND, job("mnist", spec, status={"conditions": [end]}))
+    assert world.plan(at(40)).requeue_after_s == 20.0
+    assert world.plan(at(60)).actions
+
+
 @pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", "somebody.test/else"])
 def test_a_job_of_another_manager_is_not_touched(manager: str) -> None:
     world = World(KIND, job("mnist", pytorch_spec(run={"managedBy": manager})))
@@ -398,6 +462,24 @@ def test_an_ended_job_stays_ended() -> None:
 
 # ---- what is not accepted ----
 
+
+def with_ports(ports: Any) -> dict[str, Any]:
+    container = {"name": "pytorch", "image": "train:1", "ports": ports}
+    return {"spec": {"containers": [container]}}
+
+
+def test_an_edit_to_a_wrong_spec_leaves_a_started_job_as_it_is() -> None:
+    world = started(KIND, pytorch_spec()).pods_become("Running").settle()
+    plan = world.change(pytorch_spec(nprocPerNode="many")).plan()
+    (event,) = plan.events
+    assert (event.reason, "nprocPerNode" in event.message) == ("PyTorchJobFailedValidation", True)
+    again = world.apply(plan).plan()
+    assert (again.actions, again.status, again.events) == ((), None, ())
+    assert conditions(world) == ["Created", "Running"]
+    world.change(pytorch_spec(3)).settle()
+    assert pods(world)[-1] == "mnist-worker-2"
+
+
 INVALID = [
     ({"pytorchReplicaSpecs": {}}, "spec.pytorchReplicaSpecs: has no replica type"),
     ({"pytorchReplicaSpecs": {"PS": {"template": template()}}}, "'PS'"),
@@ -405,7 +487,11 @@ INVALID = [
     ({"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": []}}}}}, "containers"),
     ({"pytorchReplicaSpecs": {"Master": {"replicas": 2, "template": template()}}}, "one master"),
     (pytorch_spec(0), "Worker.replicas: is 0"),
+    ({"pytorchReplicaSpecs": {"Master": {"template": with_ports("x")}}}, "containers[0].ports"),
+    ({"pytorchReplicaSpecs": {"Master": {"template": with_ports([{}])}}}, "containerPort"),
     (pytorch_spec(nprocPerNode="many"), "spec.nprocPerNode"),
+    (pytorch_spec(nprocPerNode="9" * 5000), "spec.nprocPerNode"),
+    (pytorch_spec(run={"activeDeadlineSeconds": 10**400}), "activeDeadlineSeconds"),
     (pytorch_spec(None, elasticPolicy={}), "needs Worker replicas"),
     (pytorch_spec(elasticPolicy={"minReplicas": 3, "maxReplicas": 2}), "minReplicas: is 3"),
     (pytorch_spec(nprocPerNode="1", elasticPolicy={"nProcPerNode": 1}), "nProcPerNode"),

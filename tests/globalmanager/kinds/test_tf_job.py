@@ -157,6 +157,9 @@ SUCCESS = [
     pytest.param(tf_spec(Worker=2, PS=1), ["worker-0"], True, id="worker 0"),
     pytest.param(tf_spec(Worker=2, PS=1), ["worker-1"], False, id="not worker 1"),
     pytest.param(tf_spec(Worker=2), ["worker-0", "worker-1"], True, id="all workers"),
+    pytest.param(tf_spec(Chief=0, Worker=2), ["worker-1"], False, id="a chief with 0 replicas"),
+    pytest.param(tf_spec(Chief=0, Worker=2), ["worker-0"], True, id="worker 0 without a chief"),
+    pytest.param(tf_spec(Worker=0, PS=2), ["ps-0"], False, id="0 workers"),
     pytest.param(
         tf_spec(Worker=2) | {"successPolicy": "AllWorkers"},
         ["worker-0"],
@@ -182,6 +185,7 @@ def test_success(spec: dict[str, Any], done: list[str], is_success: bool) -> Non
 RUNNING = [
     (tf_spec(Chief=1, Worker=1), ["worker-0"], False),
     (tf_spec(Chief=1, Worker=1), ["chief-0"], True),
+    (tf_spec(Chief=0, Worker=2), ["worker-0"], True),
     (tf_spec(Worker=2, PS=1), ["ps-0"], False),
     (tf_spec(Worker=2, PS=1), ["worker-1"], True),
 ]
