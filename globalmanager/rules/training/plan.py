@@ -38,6 +38,10 @@ OPERATOR: Final = "kubeflow.org/training-operator"
 """The value of managedBy with which a job is ours. A job without managedBy is ours too."""
 _RESTART_BASE_S: Final = 1.0
 _RESTART_MAX_S: Final = 60.0
+_MAX_NEW_PODS: Final = 100
+"""In one plan. Each pod of a TFJob names all replicas, so all pods of a large job at once would
+take seconds and much memory. The first pods cause the next plan.
+"""
 
 
 class _Present(NamedTuple):
@@ -126,14 +130,21 @@ def _living(job: _Present) -> Plan:
 
 
 def _is_restarting(job: _Present) -> bool:
-    """Whether a replica that failed does not run again yet."""
+    """Whether a replica that failed does not run again yet. A pod of the present attempt that has
+    failed stays so: its type is tolerant.
+    """
     pods = histories.pods_by_name(job.observed)
     return job.conditions.is_true(State.RESTARTING) and any(
         job.history.attempt(name) > 0
         and name not in job.history.finished
-        and (name not in pods or phase_of(pods[name]) != "Running")
+        and (name not in pods or not _has_come_up(pods[name], job.history.attempt(name)))
         for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
     )
+
+
+def _has_come_up(pod: Object, attempt: int) -> bool:
+    """Whether the pod of this attempt runs, or has ended."""
+    return phase_of(pod) != "Pending" and replicas.attempt_of(pod) >= attempt
 
 
 def _start_time(job: _Present) -> str:
@@ -179,10 +190,10 @@ def _stages(job: _Present) -> tuple[Stages, Timers]:
         if wait_s <= 0 and not is_being_deleted(pod):
             worn.append(lifecycle.deletion(pod))
     services = [replicas.service(observed, spec, each, index) for _, each, index in listed]
+    missing = [one for one in listed if one[0] not in pods and one[0] not in history.finished]
     wanted = [
         replicas.pod(observed, spec, each, index, attempt=history.attempt(name))
-        for name, each, index in listed
-        if name not in pods and name not in history.finished
+        for name, each, index in missing[:_MAX_NEW_PODS]
     ]
     kept = history.finished.union(name for name, _, _ in listed if name in pods)
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in kept}

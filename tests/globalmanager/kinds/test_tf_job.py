@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import InvalidSpec
+from globalmanager.contract import PODS, Create, InvalidSpec
 from globalmanager.kinds.tfjob import KIND
-from tests.globalmanager.builders import NOW, World, job
+from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.training import (
     conditions,
     ended,
@@ -217,6 +217,23 @@ def test_a_failed_dynamic_worker_does_not_end_the_job() -> None:
     world = started(KIND, spec).pods_become("Running").settle()
     world.pods_become("Failed", "mnist-worker-1", **ended(1, container="tensorflow")).settle(NOW)
     assert conditions(world)[-1] == "Running"
+
+
+def test_a_dynamic_worker_that_failed_for_good_after_a_restart_is_not_restarting() -> None:
+    spec = tf_spec(policy="ExitCode", PS=1, Worker=2) | {"enableDynamicWorker": True}
+    world = started(KIND, spec).pods_become("Running").settle()
+    for step, code in enumerate((137, 1), start=1):
+        state = ended(code, container="tensorflow")
+        world.pods_become("Failed", "mnist-worker-1", **state).settle(at(100 * step))
+    world.pods_become("Running", "mnist-worker-0", "mnist-ps-0").settle(at(300))
+    assert conditions(world)[-1] == "Running"
+
+
+def test_one_plan_makes_a_bounded_number_of_pods() -> None:
+    world = World(KIND, job("mnist", tf_spec(Worker=250)))
+    made = [one for one in world.plan().actions if isinstance(one, Create) and one.type == PODS]
+    assert len(made) == 100
+    assert len(pods(world.settle())) == 250
 
 
 INVALID = [
