@@ -31,6 +31,8 @@ from tests.waiting import eventually
 
 DEPLOY: Final = CHECKOUT / "deploy"
 GROUPS: Final = ("edgeai.io", "sedna.io")
+KUBEFLOW: Final = "kubeflow.org"
+TRAINING: Final = (("PyTorchJob", "pytorch", "Master"), ("TFJob", "tensorflow", "Worker"))
 EDGE: Final = "edge0"
 LOCAL_CONTROLLER: Final = "localcontroller"
 LIFETIME_S: Final = 600  # the least that the API server grants
@@ -48,6 +50,7 @@ UNSEEN: Final = {
         for group in GROUPS
         for plural in ("jointinferenceservices", "federatedlearningjobs")
     ),
+    *(Right(KUBEFLOW, f"{plural}/finalizers", "update") for plural in ("pytorchjobs", "tfjobs")),
 }
 
 
@@ -229,10 +232,13 @@ def test_every_right_is_used_and_none_is_missing(
     installation.visit(manager)
     occupy_names(client, namespace)
     jobs = [client.create(each) for each in one_of_each(namespace)]
+    for each in training_jobs(namespace, "short", activeDeadlineSeconds=1):
+        client.create(each)
     wait_until_made(client, namespace)
     spoil_what_was_made(client, namespace)
     leave_what_nobody_wants(client, namespace, jobs[0])
     write_at_the_same_time(installation, namespace)
+    installation.wait_for(*(right for right in granted() - UNSEEN if right.group == KUBEFLOW))
     assert manager.stop() == 0, manager.logs()
 
     manager = busy()
@@ -262,6 +268,21 @@ def one_of_each(namespace: str) -> Iterator[Object]:
     yield service(namespace, name="taken")
     yield service(namespace, name="seized")
     yield federation(namespace, "edgeai.io", "occupied")
+    yield from training_jobs(namespace, "mnist")
+
+
+def training_jobs(namespace: str, name: str, **policy: int) -> Iterator[Object]:
+    """One of each kind. A job that ends is deleted at once."""
+    for kind, container, type_ in TRAINING:
+        one = {"name": container, "image": "registry.test/train"}
+        replicas = {type_: {"template": {"spec": {"nodeName": EDGE, "containers": [one]}}}}
+        field = "pytorchReplicaSpecs" if kind == "PyTorchJob" else "tfReplicaSpecs"
+        yield {
+            "apiVersion": f"{KUBEFLOW}/v1",
+            "kind": kind,
+            "metadata": {"name": f"{name}-{container}", "namespace": namespace},
+            "spec": {field: replicas, "runPolicy": {"ttlSecondsAfterFinished": 0, **policy}},
+        }
 
 
 def federation(namespace: str, group: str, name: str) -> Object:
@@ -362,7 +383,7 @@ def write_at_the_same_time(installation: Installation, namespace: str) -> None:
         reads = {
             Right(right.group, right.resource, "get"): right.group
             for right in granted()
-            if right.group in GROUPS
+            if right.group in (*GROUPS, KUBEFLOW)
         }
         waiting = {right for right in reads if right in installation.unseen()}
         for template in one_of_each(namespace):

@@ -71,9 +71,10 @@ def installed(plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def of_another_version(crd: Crd) -> Crd:
-    (version,) = crd["spec"]["versions"]
-    older = {**version, "name": "v1alpha0", "storage": False}
-    return {**crd, "spec": {**crd["spec"], "versions": [{**version, "served": False}, older]}}
+    versions = crd["spec"]["versions"]
+    older = {**versions[0], "name": "v1alpha0", "storage": False}
+    unserved = [{**version, "served": False} for version in versions]
+    return {**crd, "spec": {**crd["spec"], "versions": [*unserved, older]}}
 
 
 def test_crds_of_another_version_are_told_and_replaced(
