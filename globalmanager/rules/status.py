@@ -188,6 +188,19 @@ def subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] 
     return None if is_written else wanted
 
 
+def replacing_subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """As `subtree`, for a kind that gives each map whole: keys that .status has beyond the map are
+    removed.
+    """
+    current = of(observed)
+    patches = {
+        key: replacement_patch(mapping(current.get(key)), value)
+        for key, value in wanted.items()
+        if isinstance(value, dict) and current.get(key) != value
+    }
+    return subtree(observed, {**wanted, **patches})
+
+
 def described(
     observed: Observed, findings: Iterable[Finding], now: datetime
 ) -> Mapping[str, Any] | None:

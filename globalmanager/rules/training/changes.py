@@ -1,0 +1,93 @@
+"""The changes of a training job's pods and Services: while the job runs, is suspended or has ended.
+
+Called by `plan`, which says in which of these states the job is.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from globalmanager.contract import PODS, SERVICES, Action, Delete, Object, ObjectRef, Observed
+from globalmanager.rules import children, lifecycle
+from globalmanager.rules.children import Stages
+from globalmanager.rules.faults import phase_of
+from globalmanager.rules.lifecycle import CleanPods, Timers, left_s, own_pods
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.training import history as histories
+from globalmanager.rules.training import replicas
+from globalmanager.rules.training.present import Present
+
+_RESTART_BASE_S: Final = 1.0
+_RESTART_MAX_S: Final = 60.0
+_MAX_NEW_PODS: Final = 100
+"""In one plan. Each pod of a TFJob names all replicas, so all pods of a large job at once would
+take seconds and much memory. The first pods cause the next plan.
+"""
+
+
+def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
+    """The changes towards one pod and one Service of each replica, and the waits until further
+    changes.
+    """
+    observed, spec, history = job.observed, job.spec, job.history
+    listed = list(replicas.names(observed.ref.name, spec))
+    pods = histories.pods_by_name(observed)
+    worn, timers = [], Timers()
+    for name, _, _ in listed:
+        pod = pods.get(name)
+        if pod is None or replicas.attempt_of(pod) >= history.attempt(name):
+            continue
+        wait_s = _left_of_backoff(pod, history.attempt(name), job.now)
+        timers = timers.add(wait_s)
+        if wait_s <= 0 and not is_being_deleted(pod):
+            worn.append(lifecycle.deletion(pod))
+    services = [replicas.service(observed, spec, each, index) for _, each, index in listed]
+    missing = [one for one in listed if one[0] not in pods and one[0] not in history.finished]
+    wanted = [
+        replicas.pod(observed, spec, each, index, attempt=history.attempt(name))
+        for name, each, index in missing[:_MAX_NEW_PODS]
+    ]
+    kept = history.finished.union(name for name, _, _ in listed if name in pods)
+    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in kept}
+    stages = children.reconcile(observed, [*services, *wanted], replicas.OWNS, settled=settled)
+    return tuple(stage for stage in (tuple(worn), *stages) if stage), timers
+
+
+def _left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
+    """Seconds until a failed pod may be replaced. A pod that still runs is replaced at once: all
+    pods of its job restart.
+    """
+    if phase_of(pod) != "Failed":
+        return 0.0
+    wait_s = min(_RESTART_MAX_S, _RESTART_BASE_S * 2.0 ** min(attempt - 1, 32))
+    return left_s(pod["metadata"].get("creationTimestamp"), wait_s, now, unknown=0.0)
+
+
+def of_a_suspended_job(observed: Observed) -> tuple[Action, ...]:
+    """The deletions of all pods and Services."""
+    return tuple(
+        Delete(ref, child["metadata"]["uid"])
+        for ref, child in observed.children.items()
+        if not is_being_deleted(child)
+    )
+
+
+def of_an_ended_job(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
+    """The deletions of the pods that `policy` names, and of the Services that no pod needs."""
+    return (*lifecycle.clean_up(own_pods(observed), policy), *_services(observed, policy))
+
+
+def _services(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
+    """The deletions of Services that no pod needs. A pod that stays keeps its Service."""
+    done = {
+        pod["metadata"]["name"]
+        for pod in own_pods(observed)
+        if phase_of(pod) in ("Succeeded", "Failed")
+    }
+    kept = {CleanPods.ALL: frozenset[str](), CleanPods.RUNNING: done}.get(policy)
+    if kept is None:
+        return ()
+    return tuple(
+        Delete(ref, child["metadata"]["uid"])
+        for ref, child in observed.children.items()
+        if ref.type == SERVICES and ref.name not in kept and not is_being_deleted(child)
+    )

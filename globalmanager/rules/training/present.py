@@ -1,0 +1,106 @@
+"""One training job at one moment, and what a plan reads from it: numbers, restarts, status fields.
+
+Called by `plan` and `changes`. Nothing here decides anything.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from globalmanager.contract import Object, Observed
+from globalmanager.rules import faults
+from globalmanager.rules.faults import phase_of
+from globalmanager.rules.training import history as histories
+from globalmanager.rules.training import replicas
+from globalmanager.rules.training.conditions import Conditions, State
+from globalmanager.rules.training.framework import Counts, TrainingJob
+from globalmanager.rules.training.history import Failure, History
+
+
+class Present(NamedTuple):
+    """One job at one moment."""
+
+    observed: Observed
+    spec: TrainingJob
+    now: datetime
+    conditions: Conditions
+    history: History
+
+    @property
+    def text(self) -> str:
+        """The job in messages: "TFJob mnist"."""
+        return f"{self.spec.framework.kind} {self.observed.ref.name}"
+
+
+# ---- restarts -----------------------------------------------------------------------------------
+
+
+def is_restarting(job: Present) -> bool:
+    """Whether a replica that failed does not run again yet. A pod of the present attempt that has
+    failed stays so: its type is tolerant.
+    """
+    pods = histories.pods_by_name(job.observed)
+    return job.conditions.is_true(State.RESTARTING) and any(
+        job.history.attempt(name) > 0
+        and name not in job.history.finished
+        and (name not in pods or not _has_come_up(pods[name], job.history.attempt(name)))
+        for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
+    )
+
+
+def _has_come_up(pod: Object, attempt: int) -> bool:
+    """Whether the pod of this attempt runs, or has ended."""
+    return phase_of(pod) != "Pending" and replicas.attempt_of(pod) >= attempt
+
+
+def history_after(job: Present, failed: list[Failure]) -> History:
+    """The history with the failures that are retried."""
+    retried = [one for one in failed if one.is_retryable]
+    return job.history.after(retried, job.spec.policy.restart_scope) if retried else job.history
+
+
+def restarts(job: Present, failed: list[Failure]) -> int:
+    """All restarts so far: pods made anew, and containers that the nodes have started again."""
+    return history_after(job, failed).total + histories.container_restarts(job.observed)
+
+
+# ---- the numbers of pods ------------------------------------------------------------------------
+
+
+def counts(job: Present) -> dict[str, Counts]:
+    """Type -> numbers, of all types that the spec has."""
+    pods = histories.pods_by_name(job.observed)
+    found = {}
+    for each in job.spec.replicas:
+        names = [
+            replicas.name_of(job.observed.ref.name, each.type, index) for index in range(each.count)
+        ]
+        present = [pods[name] for name in names if name in pods]
+        found[each.type] = Counts(
+            wanted=each.count,
+            active=sum(phase_of(pod) == "Running" and faults.is_active(pod) for pod in present),
+            succeeded=sum(name in job.history.finished for name in names),
+            failed=sum(phase_of(pod) == "Failed" for pod in present),
+        )
+    return found
+
+
+def statuses(
+    job: Present, counts: Mapping[str, Counts], end: State | None = None
+) -> dict[str, Any]:
+    """The numbers as the status shows them. Of a job that has succeeded, an active replica counts
+    as succeeded.
+    """
+    framework, name = job.spec.framework, job.observed.ref.name
+    entries = {}
+    for type_, each in counts.items():
+        is_done = end is State.SUCCEEDED
+        numbers = {
+            "active": 0 if is_done else each.active,
+            "succeeded": each.succeeded + (each.active if is_done else 0),
+            "failed": each.failed,
+        }
+        labels = replicas.type_labels(name, framework, type_)
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        entries[type_] = {key: n for key, n in numbers.items() if n} | {"selector": selector}
+    return {**framework.marks, framework.statuses_field: entries}
