@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test cluster-test e2e lint types crds bench clean lock
+.PHONY: help demo test training-test cluster-test e2e lint types crds bench clean lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,6 +20,11 @@ AT_A_TIME := --numprocesses 3 --dist loadfile
 test: $(DEVELOP) ## Run the tests
 	@# In their order: else the files with few tests, which take longest, would come last.
 	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
+
+training-test: $(DEVELOP) ## Train with real PyTorch and TensorFlow; installs them, the first time in minutes
+	@# What cannot be installed here is said, and its tests are skipped.
+	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
+	@$(BIN)/pytest tests/training -rs
 
 cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
 	@$(BIN)/pytest tests/cluster $(AT_A_TIME)
@@ -50,12 +55,19 @@ clean: ## Remove what the other targets made
 COMPILE = uv pip compile pyproject.toml -q --python-version 3.11 --universal --generate-hashes \
   --no-emit-index-url --no-header $(UV_FLAGS)
 
+# The runtimes of tests and demos stand alone. Where the package index has no CPU build of torch, name
+# one that has: UV_FIND_LINKS, UV_EXTRA_INDEX_URL.
+COMPILE_GROUP = uv pip compile -q --python-version 3.11 --universal --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --no-header $(UV_FLAGS)
+
 lock: ## Resolve the dependencies anew (needs uv)
 	$(COMPILE) --extra cli --extra demo --extra build --extra dev -o requirements/dev.lock
 	$(COMPILE) --extra cli --extra demo --extra build -c requirements/dev.lock -o requirements/cli.lock
 	$(COMPILE) --extra manager -c requirements/dev.lock -o requirements/manager.lock
 	$(COMPILE) --extra edge -c requirements/dev.lock -o requirements/edge.lock
 	$(COMPILE) --extra worker -c requirements/dev.lock -o requirements/worker.lock
+	for each in pytorch tensorflow kubeflow-training; do \
+	  $(COMPILE_GROUP) --group $$each -o requirements/$$each.lock || exit; done
 
 $(USE): requirements/cli.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit("edgeai needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=…" if sys.version_info < (3, 11) else 0)'

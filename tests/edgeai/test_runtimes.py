@@ -1,0 +1,115 @@
+"""Runtimes in the user's cache: installed once, whole, by one process, from a lock with hashes."""
+
+import hashlib
+import subprocess
+import sys
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from edgeai.runtimes import Runtime, RuntimeUnavailable
+
+WHEEL = "tiny-1.0-py3-none-any.whl"
+METADATA = "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
+WHEEL_FILE = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """A runtime of one package of one module. pip finds the package without a network."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with zipfile.ZipFile(tmp_path / WHEEL, "w") as wheel:
+        wheel.writestr("tiny.py", "import sys; answer = 42")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", METADATA)
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", WHEEL_FILE)
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+    lock = tmp_path / "tiny.lock"
+    lock.write_text(locked(hashlib.sha256((tmp_path / WHEEL).read_bytes()).hexdigest()))
+    return Runtime(lock, tmp_path / "cache")
+
+
+def locked(digest: str) -> str:
+    return f"tiny==1.0 \\\n    --hash=sha256:{digest}\n"
+
+
+def answer(python: Path) -> str:
+    code = "import tiny; print(tiny.answer)"
+    return subprocess.run(
+        [python, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_a_runtime_is_installed_once(tiny: Runtime) -> None:
+    assert not tiny.is_installed()
+    assert answer(tiny.install()) == "42"
+    made_ns = (tiny.directory / "pyvenv.cfg").stat().st_mtime_ns
+    assert tiny.is_installed()
+    assert answer(tiny.install()) == "42"
+    assert (tiny.directory / "pyvenv.cfg").stat().st_mtime_ns == made_ns
+
+
+def test_an_interrupted_installation_is_made_anew(tiny: Runtime) -> None:
+    package = tiny.directory / "lib" / "half"
+    package.mkdir(parents=True)
+    assert not tiny.is_installed()
+    assert answer(tiny.install()) == "42"
+    assert not package.exists()
+
+
+def test_one_of_two_callers_installs_and_the_other_waits(tiny: Runtime) -> None:
+    made: set[int] = set()
+    together = threading.Barrier(2)
+
+    def install() -> None:
+        together.wait(30)
+        python = tiny.install()
+        assert answer(python) == "42"
+        made.add((tiny.directory / "complete").stat().st_mtime_ns)
+
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(install), pool.submit(install)]:
+            each.result(100)
+    assert len(made) == 1
+
+
+def test_another_lock_has_another_directory(tiny: Runtime) -> None:
+    before = tiny.directory
+    tiny.lock.write_text(f"# changed\n{tiny.lock.read_text()}")
+    assert tiny.directory != before
+
+
+def test_a_package_with_another_hash_is_refused_and_nothing_stays(tiny: Runtime) -> None:
+    tiny.lock.write_text(locked("0" * 64))
+    with pytest.raises(RuntimeUnavailable, match=r"(?s)tiny cannot be installed.*HASHES"):
+        tiny.install()
+    assert not tiny.directory.exists()
+
+
+def test_a_package_that_is_not_to_be_had_is_named(tiny: Runtime) -> None:
+    (tiny.lock.parent / WHEEL).unlink()
+    with pytest.raises(RuntimeUnavailable, match=r"No matching distribution found for tiny==1.0"):
+        tiny.install()
+
+
+def test_a_cache_that_cannot_be_written_is_named(tiny: Runtime) -> None:
+    tiny.cache.write_text("a file where the directory should be")
+    with pytest.raises(RuntimeUnavailable, match=r"XDG_CACHE_HOME"):
+        tiny.install()
+
+
+def test_a_runtime_without_lock_says_where_locks_are(tmp_path: Path) -> None:
+    unknown = Runtime(tmp_path / "unknown.lock", tmp_path)
+    assert not unknown.is_installed()
+    with pytest.raises(RuntimeUnavailable, match="checkout of edgeai"):
+        unknown.install()
+
+
+def test_the_command_says_what_cannot_be_installed() -> None:
+    command = [sys.executable, "-m", "edgeai.runtimes", "nothing-of-this-name"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "requirements/nothing-of-this-name.lock" in done.stderr

@@ -1,0 +1,1 @@
+"""Training jobs with real PyTorch and TensorFlow (make training-test)."""
