@@ -242,6 +242,12 @@ class AssignmentBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     workers: dict[WorkerName, WorkerGrant] = {}
 
 
+POD_UID: Final = "podUid"
+"""Key of ReportBody.details: metadata.uid of the pod that the report is about. The LocalController
+sets the key for a worker that never reports itself."""
+EXIT_CODES: Final = "exitCodes"
+"""Key of ReportBody.details: the exit codes of the ended containers, "main=137,side=0"."""
+
 WorkerStatus = Literal["running", "completed", "failed", "lost"]
 TERMINAL: Final = frozenset({"completed", "failed"})
 

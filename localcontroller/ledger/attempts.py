@@ -1,8 +1,8 @@
 """How the record of a worker changes with a message and with an observation. Pure.
 
-The ledger calls `after_message` and `after_observation` inside its transactions. This module does
-no I/O and reads no clock. Both functions return the same object if nothing changed; then the ledger
-writes nothing.
+The ledger calls `after_message`, `after_observation` and `after_pod` inside its transactions. This
+module does no I/O and reads no clock. The functions return the same object if nothing changed; then
+the ledger writes nothing.
 
 A worker is one pod's part in a task. After a restart the worker has a new process; each process is
 one attempt. A count is a total of one process, so the total of the worker is the sum over its
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from common.errors import EdgeAIError
-from common.wire import TERMINAL, ReportBody, WorkerStatus
+from common.wire import POD_UID, TERMINAL, ReportBody, WorkerStatus
 
 MAX_WORKER_PROCESSES: Final = 16  # kept for each worker; counts of older processes are merged
 MAX_COUNTS: Final = 32  # different names of counts, over all processes of a worker
@@ -145,6 +145,25 @@ def after_observation(record: WorkerRecord, status: WorkerStatus, reason: str) -
     return msgspec.structs.replace(
         record, attempt=max(record.attempt, 1), status=status, reason=reason
     )
+
+
+def after_pod(
+    record: WorkerRecord, status: WorkerStatus, reason: str, pod: Mapping[str, str]
+) -> WorkerRecord:
+    """The record of a worker that never speaks, after the watch saw the worker's pod.
+
+    Another pod is another attempt. The end of a pod is final for this attempt.
+
+    Args: pod: details of the report; POD_UID identifies the pod
+    """
+    is_same_pod = record.details.get(POD_UID) == pod.get(POD_UID)
+    if is_same_pod and record.is_finished:
+        return record
+    attempt = record.attempt if is_same_pod else record.attempt + 1
+    seen = msgspec.structs.replace(
+        record, attempt=attempt, status=status, reason=reason, details=dict(pod)
+    )
+    return record if seen == record else seen
 
 
 def _with_new_process(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:

@@ -6,9 +6,10 @@ access. The ledger never uses the network.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -28,6 +29,7 @@ CloudFrame = wire.Assign | wire.Withdraw | wire.Synced | ReportAcked
 DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 DEFAULT_RESERVE_BYTES: Final = 1024 * 1024
 MAX_REASON_CHARS: Final = 1024
+NO_POD: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class RecordedMessage(msgspec.Struct, frozen=True):
@@ -130,14 +132,19 @@ class Ledger:
         name: WorkerName,
         status: WorkerStatus,
         reason: str,
+        *,
+        pod: Mapping[str, str] = NO_POD,
     ) -> WorkerRecord:
         """Record that a watch saw a worker silent, dead, or running again.
 
+        Args: pod: what the report of a worker without a secret says about the worker's pod
         Returns: the record of the worker after the commit
         Raises: NotGranted, LedgerFull, Unavailable
         """
         return await self._writer.submit(
-            partial(_observe, uid, name, status, reason[:MAX_REASON_CHARS], self._observed_at()),
+            partial(
+                _observe, uid, name, status, reason[:MAX_REASON_CHARS], pod, self._observed_at()
+            ),
             is_urgent=status in wire.TERMINAL,
         )
 
@@ -200,11 +207,15 @@ def _observe(
     name: WorkerName,
     status: WorkerStatus,
     reason: str,
+    pod: Mapping[str, str],
     observed_at: str,
     tables: LedgerTables,
 ) -> WorkerRecord:
     old = tables.worker(uid, name)
-    new = attempts.after_observation(old, status, reason)
+    if pod and not tables.has_secret(uid, name):
+        new = attempts.after_pod(old, status, reason, pod)
+    else:
+        new = attempts.after_observation(old, status, reason)
     if new is not old:
         tables.put_worker_record(uid, name, old, new, observed_at=observed_at)
     return new

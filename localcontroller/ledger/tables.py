@@ -282,6 +282,13 @@ class LedgerTables:
         ).fetchone()
         return NEW_RECORD if row is None else self._decode_worker_record(uid, name, *row)
 
+    def has_secret(self, uid: Uid, name: WorkerName) -> bool:
+        """Whether the worker can report itself. Without a secret only this node reports it."""
+        row = self._rows(
+            "SELECT secret_hash FROM grants WHERE uid = ? AND worker = ?", uid, name
+        ).fetchone()
+        return row is not None and row[0] != ""
+
     def put_worker_record(
         self, uid: Uid, name: WorkerName, old: WorkerRecord, new: WorkerRecord, *, observed_at: str
     ) -> None:

@@ -7,12 +7,13 @@ process's memory.
 
 A pod counts for a worker only if it is on this node, in the namespace of the worker's job, and its
 controller belongs to the job. The messages that a worker sends with its secret count more than any
-pod, because every user who may create pods in the namespace can imitate the worker's pod.
+pod, because every user who may create pods in the namespace can imitate the worker's pod. A worker
+that has no secret never speaks: its pod alone tells its state, from the first run on.
 """
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid, parse_task_key
 from common.labels import LABEL_UID, LABEL_WORKER
 from common.logs import get_logger
+from common.tasks import TaskGroup
 from common.wire import Held
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import NotGranted
@@ -34,6 +36,7 @@ from localcontroller.workers.pods import (
     WorkerKey,
     WorkerPod,
     age,
+    facts,
     judge,
 )
 
@@ -103,9 +106,11 @@ class PodWatch:
 
     async def run(self) -> None:
         """List and watch the pods again and again, until cancelled."""
-        while True:
-            delay_s = await self._round()
-            await asyncio.sleep(delay_s)
+        async with TaskGroup() as tasks:
+            tasks.create_task(self._follow_tasks(), name="pods of new tasks")
+            while True:
+                delay_s = await self._round()
+                await asyncio.sleep(delay_s)
 
     async def _round(self) -> float:
         """List once and watch until the watch ends. Returns: seconds until the next round."""
@@ -132,6 +137,32 @@ class PodWatch:
 
     # ---- pods and verdicts ----------------------------------------------------------------------
 
+    async def _follow_tasks(self) -> None:
+        """Judge the pods of each task that is new on this node, or has a new version. The pod of a
+        worker is often on the node before the worker's task.
+        """
+        seen = self._ledger.view
+        while True:
+            view = await self._ledger.change_since(seen)
+            if view.held is not seen.held:
+                changed = {
+                    task.uid for key, task in view.held.items() if seen.held.get(key) != task
+                }
+                await self._judge_again(changed)
+            seen = view
+
+    async def _judge_again(self, jobs: Collection[str]) -> None:
+        """Args: jobs: uids"""
+        pods = [
+            pod
+            for pod in self._pods.values()
+            if (key := pod.worker_key) is not None and key.uid in jobs
+        ]
+        try:
+            await self._judge(pods)
+        except EdgeAIError as error:  # the next list judges the pods again
+            log.warning("cannot note the state of pods yet", reason=str(error))
+
     async def _on_event(self, event: _WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
@@ -150,7 +181,7 @@ class PodWatch:
         self._pods.pop(pod.metadata.uid, None)
         key = self._worker_of(pod)
         if key is not None and self._newest(key) is None:
-            await self._observe(key, Verdict("lost", f"pod {pod.metadata.name} was deleted"))
+            await self._observe(key, pod, Verdict("lost", f"pod {pod.metadata.name} was deleted"))
 
     async def _judge(self, pods: Iterable[WorkerPod]) -> None:
         """Record for each worker of `pods` the verdict on its newest pod."""
@@ -158,8 +189,8 @@ class PodWatch:
             assert key is not None
             newest = self._newest(key)
             verdict = None if newest is None else judge(newest)
-            if verdict is not None:
-                await self._observe(key, verdict)
+            if newest is not None and verdict is not None:
+                await self._observe(key, newest, verdict)
 
     def _newest(self, key: WorkerKey) -> WorkerPod | None:
         """The worker's youngest pod. A worker has two pods while one pod replaces the other."""
@@ -183,7 +214,7 @@ class PodWatch:
             }
         return self._namespaces.get(job)
 
-    async def _observe(self, key: WorkerKey, verdict: Verdict) -> None:
+    async def _observe(self, key: WorkerKey, pod: WorkerPod, verdict: Verdict) -> None:
         """Record the verdict. A worker with a heartbeat deadline gets "lost", never a final status.
 
         After a missed deadline, Heartbeats records the final status.
@@ -192,7 +223,7 @@ class PodWatch:
         if is_dead and self._heartbeats.suspect(*key, verdict.status, verdict.reason):
             status = "lost"
         try:
-            worker = await self._ledger.observe(*key, status, verdict.reason)
+            worker = await self._ledger.observe(*key, status, verdict.reason, pod=facts(pod))
         except NotGranted:
             return  # this node does not have the worker yet; the next list shows the pod again
         if is_dead and worker.reason == verdict.reason:

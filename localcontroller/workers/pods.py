@@ -8,11 +8,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from common import wire
 from common.ids import Uid, WorkerName
 from common.labels import LABEL_UID, LABEL_WORKER
 from common.wire import WorkerStatus
 
 APPS: Final = "apps"
+MAX_EXIT_CODES: Final = 16  # containers of one pod whose exit codes are reported
 POD_OWNERS: Final = frozenset({"ReplicaSet", "Deployment"})  # Deployment: local cluster only
 
 
@@ -124,6 +126,21 @@ def judge(pod: WorkerPod) -> Verdict | None:
     if containers and all(container.state.running is not None for container in containers):
         return Verdict("running", "")
     return None
+
+
+def facts(pod: WorkerPod) -> dict[str, str]:
+    """The details of a report about this pod: its uid, and the exit codes of its containers once
+    the pod has ended.
+    """
+    uid = {wire.POD_UID: pod.metadata.uid}
+    if pod.status.phase not in ("Succeeded", "Failed"):
+        return uid
+    codes = [
+        f"{container.name}={container.state.terminated.exit_code}"
+        for container in pod.status.container_statuses or []
+        if container.state.terminated is not None
+    ]
+    return {**uid, wire.EXIT_CODES: ",".join(codes[:MAX_EXIT_CODES])} if codes else uid
 
 
 def age(pod: WorkerPod) -> tuple[str, str]:
