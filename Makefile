@@ -41,8 +41,9 @@ lint: $(DEVELOP) ## Check style and the import rules
 types: $(DEVELOP) ## Check types, strictly
 	@$(BIN)/mypy
 
-crds: $(USE) ## Write deploy/crds and the GlobalManager's rights from the types
+crds: $(USE) ## Write deploy/crds* and the GlobalManager's rights from the types
 	@$(BIN)/python -m globalmanager.manifests.crds deploy/crds
+	@$(BIN)/python -m globalmanager.manifests.crds --cel deploy/crds-cel
 	@$(BIN)/python -m globalmanager.manifests.rbac deploy/base/globalmanager/rbac.yaml
 
 bench: $(USE) ## Measure; prints one JSON object

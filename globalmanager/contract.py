@@ -346,6 +346,14 @@ class Scale(msgspec.Struct, frozen=True):
     selector: str
 
 
+class Validation(msgspec.Struct, frozen=True):
+    """A rule in CEL (x-kubernetes-validations) about the field with this path: "spec.runPolicy"."""
+
+    field: str
+    expression: str
+    message: str
+
+
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a resource, as a CustomResourceDefinition describes the version."""
 
@@ -355,6 +363,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """The struct from which the generator makes the schema of .status."""
     columns: tuple[Column, ...]
     scale: Scale | None = None
+    keywords: Mapping[str, Mapping[str, Any]] = {}
+    """Path of a field -> OpenAPI keywords that the structs do not have. In a path, "*" stands for
+    each key of a map: "spec.tfReplicaSpecs.*.replicas"."""
+    validations: tuple[Validation, ...] = ()
+    """Rules for API servers that evaluate CEL."""
 
 
 class UpdateRule(enum.Enum):

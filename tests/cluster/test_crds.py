@@ -13,6 +13,7 @@ from tests.cluster.conftest import CRDS
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model, service
 from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE
+from tests.globalmanager.kinds.training import pytorch_spec
 
 EXAMPLE = CRDS.parents[1] / "examples" / "joint_inference" / "joint_inference.yaml"
 MANIFESTS = Path(__file__).parent / "manifests"
@@ -124,6 +125,44 @@ def test_a_bad_model_is_refused_by_a_message_that_names_the_field(
         client.create(changed(model("small", namespace), path, value), dry_run=True)
     assert caught.value.code == 422
     assert path in str(caught.value)
+
+
+BAD_TRAINING_JOBS = [
+    ({"pytorchReplicaSpecs": {}}, "spec.pytorchReplicaSpecs"),
+    (pytorch_spec(1001), "spec.pytorchReplicaSpecs.Worker.replicas"),
+    (pytorch_spec(policy="Sometimes"), "spec.pytorchReplicaSpecs.Master.restartPolicy"),
+    (pytorch_spec(nprocPerNode="many"), "spec.nprocPerNode"),
+    (pytorch_spec(nprocPerNode=1.5), "spec.nprocPerNode"),
+    (pytorch_spec(run={"managedBy": "me"}), "spec.runPolicy.managedBy"),
+    (pytorch_spec(run={"activeDeadlineSeconds": 0}), "spec.runPolicy.activeDeadlineSeconds"),
+]
+
+
+@pytest.mark.parametrize(("spec", "field"), BAD_TRAINING_JOBS)
+def test_a_bad_training_job_is_refused_by_a_message_that_names_the_field(
+    client: Client, namespace: str, spec: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        client.create(training_job(namespace, spec), dry_run=True)
+    assert caught.value.code == 422
+    assert field in str(caught.value)
+
+
+@pytest.mark.parametrize("processes", [4, "4", "auto"])
+def test_the_number_of_processes_is_a_number_or_a_text(
+    client: Client, namespace: str, processes: int | str
+) -> None:
+    made = client.create(training_job(namespace, pytorch_spec(nprocPerNode=processes)))
+    assert made["spec"]["nprocPerNode"] == processes
+
+
+def training_job(namespace: str, spec: dict[str, Any]) -> Object:
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "mnist", "namespace": namespace},
+        "spec": spec,
+    }
 
 
 def test_kubectl_shows_the_refusal_and_leaves_what_was_there(

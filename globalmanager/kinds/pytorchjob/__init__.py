@@ -1,7 +1,8 @@
 """PyTorchJob: processes of one PyTorch training, led by a master or by a rendezvous of workers."""
 
 from globalmanager.contract import Column, Kind, ResourceType, Scale, Schema
-from globalmanager.kinds.pytorchjob.types import PyTorchJobSpec, PyTorchJobStatus, read
+from globalmanager.kinds.pytorchjob.types import CONSTRAINTS, PyTorchJobSpec, PyTorchJobStatus, read
+from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.plan import plan
 from globalmanager.rules.training.replicas import OWNS
 
@@ -19,6 +20,8 @@ KIND = Kind(
                 ".status.replicaStatuses.Worker.active",
                 ".status.replicaStatuses.Worker.selector",
             ),
+            keywords=keywords(CONSTRAINTS),
+            validations=validations(CONSTRAINTS),
         )
     },
     singular="pytorchjob",

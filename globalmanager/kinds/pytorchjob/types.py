@@ -14,6 +14,7 @@ from globalmanager.contract import InvalidSpec, Object
 from globalmanager.kinds.pytorchjob.framework import MASTER, PYTORCH, WORKER
 from globalmanager.rules.specs import NonEmpty, parse_spec, shown
 from globalmanager.rules.training import defaults, validation
+from globalmanager.rules.training.constraints import Constraint, Given, check, check_form
 from globalmanager.rules.training.forms import (
     Count,
     ReplicaForm,
@@ -24,7 +25,7 @@ from globalmanager.rules.training.forms import (
 from globalmanager.rules.training.framework import TrainingJob
 
 PATH = "spec.pytorchReplicaSpecs"
-_NUMBER: Final = re.compile(r"[1-9][0-9]{0,5}\Z")
+_PROCESSES: Final = re.compile(r"^(auto|cpu|gpu|[1-9][0-9]{0,5})$")
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
@@ -67,8 +68,8 @@ class PyTorchJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     elastic_policy: ElasticPolicy | None = None
     pytorch_replica_specs: dict[str, ReplicaForm]
     """Master, Worker or both."""
-    nproc_per_node: str | None = None
-    """Number of processes in each pod: auto, cpu, gpu, or a number."""
+    nproc_per_node: str | int | None = None
+    """Number of processes in each pod: auto, cpu, gpu, or a number, also as a text."""
 
 
 class PyTorchJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"):
@@ -77,20 +78,21 @@ class PyTorchJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"
 
 def read(object_: Object) -> TrainingJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
+    check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, PyTorchJobSpec)
+    if spec.nproc_per_node is not None:
+        spec = msgspec.structs.replace(spec, nproc_per_node=str(spec.nproc_per_node))
     given = spec.pytorch_replica_specs
-    validation.check_types(given, PYTORCH.types, PATH)
-    validation.check_templates(given, PYTORCH.container, PATH)
-    _check_counts(given)
-    _check_elastic(spec)
-    validation.check_policy(spec.run_policy)
+    check(Given(object_, spec, given), CONSTRAINTS)
     replicas = defaults.replicas_of(PYTORCH, given)
-    validation.check_name(object_, {each.type: each.count for each in replicas})
     return TrainingJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
 
 
-def _check_counts(given: dict[str, ReplicaForm]) -> None:
-    master, worker = given.get(MASTER), given.get(WORKER)
+# ---- what must hold -----------------------------------------------------------------------------
+
+
+def _check_counts(given: Given) -> None:
+    master, worker = given.replicas.get(MASTER), given.replicas.get(WORKER)
     if master is not None and master.replicas not in (None, 1):
         problem = f"is {master.replicas}, but a job has one master"
         raise InvalidSpec(f"{PATH}.{MASTER}.replicas", problem, "set it to 1")
@@ -98,26 +100,71 @@ def _check_counts(given: dict[str, ReplicaForm]) -> None:
         raise InvalidSpec(f"{PATH}.{WORKER}.replicas", "is 0", "set it to 1 or more")
 
 
-def _check_elastic(spec: PyTorchJobSpec) -> None:
-    _check_processes(spec)
-    elastic = spec.elastic_policy
-    if elastic is None:
-        return
-    if WORKER not in spec.pytorch_replica_specs:
+def _check_workers(given: Given) -> None:
+    if given.spec.elastic_policy is not None and WORKER not in given.replicas:
         problem = f"is missing, but spec.elasticPolicy needs {WORKER} replicas"
         raise InvalidSpec(f"{PATH}.{WORKER}", problem, "add it, or remove the elastic policy")
+
+
+def _check_bounds(given: Given) -> None:
+    elastic = given.spec.elastic_policy or ElasticPolicy()
     low, high = elastic.min_replicas, elastic.max_replicas
     if low is not None and high is not None and low > high:
         problem = f"is {low}, above maxReplicas {high}"
         raise InvalidSpec("spec.elasticPolicy.minReplicas", problem, "lower it")
-    if elastic.n_proc_per_node is not None and spec.nproc_per_node is not None:
+
+
+def _check_processes(given: Given) -> None:
+    number = given.spec.nproc_per_node
+    if isinstance(number, str) and not _PROCESSES.fullmatch(number):  # an int became a text
+        problem = f"{shown(number)} is neither auto, cpu, gpu nor a number above 0"
+        raise InvalidSpec("spec.nprocPerNode", problem, "correct it")
+    elastic = given.spec.elastic_policy
+    if elastic is not None and elastic.n_proc_per_node is not None and number is not None:
         problem = "is given beside spec.nprocPerNode"
         raise InvalidSpec("spec.elasticPolicy.nProcPerNode", problem, "remove it")
 
 
-def _check_processes(spec: PyTorchJobSpec) -> None:
-    text = spec.nproc_per_node
-    if text is None or text in ("auto", "cpu", "gpu") or _NUMBER.match(text):
-        return
-    problem = f"{shown(text)} is neither auto, cpu, gpu nor a number above 0"
-    raise InvalidSpec("spec.nprocPerNode", problem, "correct it")
+CONSTRAINTS: Final = (
+    *validation.of_replicas(PATH, PYTORCH.types, PYTORCH.container),
+    Constraint(
+        field=PATH,
+        rule="a map in which Master has 1 replica and Worker at least 1",
+        cel=(
+            "self.size() == ('Master' in self ? 1 : 0) + ('Worker' in self ? 1 : 0) && "
+            "(!('Master' in self) || !has(self['Master'].replicas)"
+            " || self['Master'].replicas == 1) && "
+            "(!('Worker' in self) || !has(self['Worker'].replicas)"
+            " || self['Worker'].replicas > 0)"
+        ),
+        check=_check_counts,
+    ),
+    Constraint(
+        field="spec.nprocPerNode",
+        rule="auto, cpu, gpu or a number from 1 to 999999; not beside elasticPolicy.nProcPerNode",
+        schema={"pattern": _PROCESSES.pattern},
+        cel=(
+            "!has(self.nprocPerNode) || !has(self.elasticPolicy)"
+            " || !has(self.elasticPolicy.nProcPerNode)"
+        ),
+        cel_field="spec",
+        check=_check_processes,
+    ),
+    Constraint(
+        field="spec.elasticPolicy",
+        rule="left out where the job has no Worker",
+        cel="!has(self.elasticPolicy) || 'Worker' in self.pytorchReplicaSpecs",
+        cel_field="spec",
+        check=_check_workers,
+    ),
+    Constraint(
+        field="spec.elasticPolicy.minReplicas",
+        rule="at most maxReplicas",
+        cel="!has(self.minReplicas) || !has(self.maxReplicas)"
+        " || self.minReplicas <= self.maxReplicas",
+        cel_field="spec.elasticPolicy",
+        check=_check_bounds,
+    ),
+    *validation.OF_RUN_POLICY,
+)
+"""What must hold for the spec of a PyTorchJob."""

@@ -3,7 +3,8 @@
 from typing import Final
 
 from globalmanager.contract import Column, Kind, ResourceType, Schema
-from globalmanager.kinds.tfjob.types import TFJobSpec, TFJobStatus, read
+from globalmanager.kinds.tfjob.types import CONSTRAINTS, TFJobSpec, TFJobStatus, read
+from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.plan import plan
 from globalmanager.rules.training.replicas import OWNS
 
@@ -14,6 +15,8 @@ _SCHEMA: Final = Schema(
         Column("State", "string", ".status.conditions[-1:].type"),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
+    keywords=keywords(CONSTRAINTS),
+    validations=validations(CONSTRAINTS),
 )
 
 KIND = Kind(

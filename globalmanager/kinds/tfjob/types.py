@@ -6,6 +6,7 @@ pkg/apis/kubeflow.org/v1/tensorflow_types.go, and for v1alpha2 the design of the
 
 import enum
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,7 @@ from globalmanager.kinds.tfjob import profiles
 from globalmanager.kinds.tfjob.cluster import WORKER
 from globalmanager.rules.specs import parse_spec
 from globalmanager.rules.training import defaults, validation
+from globalmanager.rules.training.constraints import Constraint, Given, check, check_form
 from globalmanager.rules.training.forms import (
     ReplicaForm,
     ReplicaStatus,
@@ -56,14 +58,11 @@ class TFJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"):
 def read(object_: Object) -> TrainingJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
     framework = profiles.of(object_)
+    check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, TFJobSpec)
     given = _spelled(spec.tf_replica_specs, framework)
-    validation.check_types(given, framework.types, PATH)
-    validation.check_templates(given, framework.container, PATH)
-    validation.check_single(given, framework.leaders, PATH)
-    validation.check_policy(spec.run_policy)
+    check(Given(object_, spec, given), CONSTRAINTS)
     replicas = defaults.replicas_of(framework, given)
-    validation.check_name(object_, {each.type: each.count for each in replicas})
     return TrainingJob(
         framework=framework,
         replicas=replicas,
@@ -86,3 +85,44 @@ def _spelled(given: Mapping[str, ReplicaForm], framework: Framework) -> dict[str
             raise InvalidSpec(PATH, f"has the replica type {type_} twice", "remove one of them")
         found[type_] = form
     return found
+
+
+# ---- what must hold -----------------------------------------------------------------------------
+
+
+def _check_leaders(given: Given) -> None:
+    leading = [type_ for type_ in profiles.V1.leaders if type_ in given.replicas]
+    if len(leading) > 1:
+        problem = f"has {' and '.join(leading)}, which both lead the job"
+        raise InvalidSpec(PATH, problem, "give one of them")
+    for type_ in leading:
+        count = given.replicas[type_].replicas
+        if count is not None and count > 1:
+            problem = f"is {count}, but only one replica can lead the job"
+            raise InvalidSpec(f"{PATH}.{type_}.replicas", problem, "set it to 1")
+
+
+CONSTRAINTS: Final = (
+    *validation.of_replicas(PATH, profiles.V1.types, profiles.V1.container),
+    Constraint(
+        field=PATH,
+        rule="a map with each type once, in any upper and lower case; not both Chief and Master",
+        cel="!('Chief' in self && 'Master' in self)",
+        check=_check_leaders,
+    ),
+    Constraint(
+        field=PATH,
+        rule="a map in which Chief and Master have at most 1 replica",
+        cel=(
+            "['Chief', 'Master'].all(name, !(name in self) || !has(self[name].replicas)"
+            " || self[name].replicas <= 1)"
+        ),
+    ),
+    Constraint(
+        field="spec.successPolicy",
+        rule="empty or AllWorkers",
+        schema={"enum": sorted(SuccessPolicy)},
+    ),
+    *validation.OF_RUN_POLICY,
+)
+"""What must hold for the spec of a TFJob."""

@@ -29,13 +29,16 @@ OPERATOR: Final = "kubeflow.org/training-operator"
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """The next steps of the job."""
-    if is_being_deleted(observed.object) or _is_managed_elsewhere(observed):
+    is_elsewhere = _is_managed_elsewhere(observed)
+    if is_being_deleted(observed.object) or (is_elsewhere and not observed.children):
         return Plan()
     if has_ended(observed):
         return _after_the_end(observed, now)
     kind = observed.type.kind
     conditions = Conditions(observed, kind, now)
     conditions.set(State.CREATED, f"{kind} {observed.ref.name} is created.")
+    if is_elsewhere and status.of(observed).get("observedGeneration") != observed.generation:
+        conditions.events.append(_manager_kept(observed))
     if observed.invalid is not None:
         return _invalid(observed, observed.invalid, conditions, now)
     spec: TrainingJob = observed.spec
@@ -66,6 +69,16 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
 def _is_managed_elsewhere(observed: Observed) -> bool:
     policy = mapping(mapping(observed.object.get("spec")).get("runPolicy"))
     return policy.get("managedBy") not in (None, "", OPERATOR)
+
+
+def _manager_kept(observed: Observed) -> Event:
+    """The event after an edit of managedBy. Nobody else would look after the pods that exist."""
+    kind, name = observed.type.kind, observed.ref.name
+    message = (
+        f"spec.runPolicy.managedBy: is changed, but {kind} {name} has pods already and keeps its "
+        f"manager; set it back to {OPERATOR}, or suspend the job before you change it"
+    )
+    return Event(Severity.WARNING, f"{kind}ManagedByChanged", message)
 
 
 # ---- a job that runs ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import InvalidSpec
+from globalmanager.contract import InvalidSpec, Severity
 from globalmanager.kinds.pytorchjob import KIND
 from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training import (
@@ -443,6 +443,17 @@ def test_a_job_of_another_manager_is_not_touched(manager: str) -> None:
     assert (plan.actions, plan.status) == ((), None)
 
 
+def test_a_job_that_has_pods_keeps_its_manager_and_an_event_tells_the_edit() -> None:
+    world = started(KIND, pytorch_spec()).pods_become("Running").settle()
+    plan = world.change(pytorch_spec(run={"managedBy": "kueue.x-k8s.io/multikueue"})).plan()
+    (event,) = plan.events
+    assert (event.severity, event.reason) == (Severity.WARNING, "PyTorchJobManagedByChanged")
+    assert "spec.runPolicy.managedBy" in event.message
+    assert world.apply(plan).plan().events == ()
+    world.pods_become("Succeeded", MASTER).settle()
+    assert conditions(world)[-1] == "Succeeded"
+
+
 def test_an_edit_of_the_worker_count_makes_and_removes_pods() -> None:
     world = started(KIND, pytorch_spec(1))
     world.change(pytorch_spec(3)).settle()
@@ -481,7 +492,7 @@ def test_an_edit_to_a_wrong_spec_leaves_a_started_job_as_it_is() -> None:
 
 
 INVALID = [
-    ({"pytorchReplicaSpecs": {}}, "spec.pytorchReplicaSpecs: has no replica type"),
+    ({"pytorchReplicaSpecs": {}}, "spec.pytorchReplicaSpecs: is a map of 0 entries"),
     ({"pytorchReplicaSpecs": {"PS": {"template": template()}}}, "'PS'"),
     ({"pytorchReplicaSpecs": {"Master": {"template": template("tf")}}}, "named pytorch"),
     ({"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": []}}}}}, "containers"),

@@ -237,7 +237,7 @@ def test_one_plan_makes_a_bounded_number_of_pods() -> None:
 
 
 INVALID = [
-    (tf_spec(), "has no replica type"),
+    (tf_spec(), "is a map of 0 entries"),
     (tf_spec(Worker=1, Boss=1), "'Boss'"),
     (tf_spec(Chief=1, Master=1), "Chief and Master"),
     (tf_spec(Chief=2), "Chief.replicas: is 2"),
