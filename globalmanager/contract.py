@@ -407,6 +407,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     Raises: InvalidSpec, and no other exception, whatever the object contains"""
     owns: Mapping[ResourceType, UpdateRule] = {}
     """Type of the children -> what a plan does with a child that differs from the wanted child."""
+    follows: Mapping[ResourceType, tuple[str, ...]] = {}
+    """Type of the children -> label selectors of children that another controller made for jobs of
+    this kind, before edgeai served the jobs. The engine follows these children too. A selector says
+    only what the engine watches. As with every child, the controller must be the job. The selectors
+    of one type exclude each other and exclude the children with edgeai's own label."""
     scalers: Mapping[ResourceType, Callable[[Object], str]] = {}
     """Type of a scaler -> function from a scaler to the name of the scaler's job, which is in the
     same namespace; "" means that the scaler names no job. Total. A scaler is another job resource
@@ -434,6 +439,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         """The types that the engine watches in order to find the children and pods of a job."""
         between = (POD_CONTROLLERS[type_] for type_ in self.owns if type_ in POD_CONTROLLERS)
         return tuple(dict.fromkeys((*self.owns, *between, PODS)))
+
+    @property
+    def followed(self) -> frozenset[tuple[ResourceType, str]]:
+        """(type, label selector) of all entries of `follows`."""
+        return frozenset((type_, one) for type_, each in self.follows.items() for one in each)
 
     @property
     def resources(self) -> tuple[ResourceType, ...]:

@@ -1,7 +1,8 @@
 """All informers of the engine. There is one informer for each type and selector.
 
 Called by loop. The first use creates an informer, and later uses share it. Informers watch the
-objects that edgeai creates by their label, so that the other pods of the cluster cost nothing.
+objects that edgeai creates by their label, so that the other pods of the cluster cost nothing. A
+kind may name the labels of further children, which another controller made (`Kind.follows`).
 Informers watch job resources and the objects that jobs refer to without a label.
 """
 
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple
 
 from common import logs
 from common.tasks import TaskGroup
+from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Store
 from globalmanager.contract import POD_CONTROLLERS, Object, ResourceType
@@ -61,6 +63,7 @@ class Informers:
         self._on_open = on_open
         self._on_set_aside = on_set_aside
         self._by_scope: dict[Scope, Informer] = {}
+        self._children: dict[ResourceType, Followed] = {}
         self._tasks: TaskGroup | None = None
 
     def __iter__(self) -> Iterator[Informer]:
@@ -76,9 +79,19 @@ class Informers:
         scope = Scope(type_, label_selector)
         return self._by_scope.get(scope) or self._open(scope)
 
-    def managed(self, type_: ResourceType) -> Store:
-        """The objects of a type that edgeai created."""
-        return self.get(type_, MANAGED).store
+    def children(self, type_: ResourceType) -> Followed:
+        """The objects of a type that edgeai created, or that an open informer follows by another
+        label.
+        """
+        if type_ not in self._children:
+            own = self.get(type_, MANAGED).store
+            others = [
+                informer.store
+                for scope, informer in self._by_scope.items()
+                if scope.type == type_ and scope.label_selector not in (ALL, MANAGED)
+            ]
+            self._children[type_] = Followed([own, *others])
+        return self._children[type_]
 
     def all_of(self, type_: ResourceType) -> Store:
         return self.get(type_).store
@@ -86,7 +99,8 @@ class Informers:
     def _open(self, scope: Scope) -> Informer:
         store = Store(
             scope.type,
-            label=scope.label_selector,
+            # `Followed` says what the stores of others' children take
+            label=MANAGED if scope.label_selector == MANAGED else ALL,
             # A cluster has many ReplicaSets, and plans read only their owner references.
             metadata_only=scope.type in POD_CONTROLLERS.values(),
         )
@@ -101,6 +115,7 @@ class Informers:
             on_set_aside=lambda object_: self._on_set_aside(scope.type, object_),
         )
         self._by_scope[scope] = informer
+        self._children.pop(scope.type, None)
         self._on_open(informer)
         if self._tasks is not None:
             self._launch(self._tasks, scope, informer)

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from common.errors import EdgeAIError
 from common.ids import Uid
-from globalmanager.cache.store import StoreOf, uid_of
+from globalmanager.cache.followed import CacheOf
+from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube.client import Check, KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
@@ -22,10 +23,10 @@ class Live:
     Every method raises ApiError and Overloaded, like the methods of KubeClient.
 
     Args:
-        cached: type -> the store that takes the answers about objects of this type
+        cached: type -> the cache that takes the answers about objects of this type
     """
 
-    def __init__(self, client: KubeClient, cached: StoreOf) -> None:
+    def __init__(self, client: KubeClient, cached: CacheOf) -> None:
         self._client = client
         self._cached = cached
 

@@ -22,6 +22,7 @@ from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
+from globalmanager.cache.followed import Followed
 from globalmanager.cache.health import Health, health_of
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.cache.informers import ALL, MANAGED, Informers, Scope
@@ -132,7 +133,7 @@ class Engine:
         self._observer = Observer(
             self._kinds,
             all_of=self._informers.all_of,
-            managed=self._informers.managed,
+            children=self._informers.children,
             contacts=contacts,
             settings=worker_settings,
         )
@@ -286,6 +287,8 @@ class Engine:
             self._informers.get(type_)
             for watched in kind.watched:
                 self._informers.get(watched, MANAGED)
+            for followed, selector in kind.followed:
+                self._informers.get(followed, selector)
             for scaler in kind.scalers:
                 self._informers.get(scaler)
         self._informers.get(NODES)
@@ -463,8 +466,9 @@ class Engine:
         would get another size.
         """
         owned = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
+        followed = (self._informers.get(*each) for each in kind.followed)
         scalers = (self._informers.get(type_) for type_ in kind.scalers)
-        return all(informer.settled for informer in (*owned, *scalers))
+        return all(informer.settled for informer in (*owned, *followed, *scalers))
 
     def _can_plan(self, ref: ObjectRef) -> bool:
         """Whether the stores of all types that the resource refers to are complete. The referred
@@ -473,10 +477,10 @@ class Engine:
         types = {reference.type for reference in self._observer.references(ref)}
         return all(self._informers.get(type_).settled for type_ in types)
 
-    def _written_to(self, type_: ResourceType) -> Store:
-        """The store for the API's answers to the writes of a plan."""
+    def _written_to(self, type_: ResourceType) -> Store | Followed:
+        """The cache for the API's answers to the writes of a plan."""
         is_whole = type_ in self._kinds or any(type_ in k.scalers for k in self._kinds.values())
-        return self._store(type_) if is_whole else self._informers.managed(type_)
+        return self._store(type_) if is_whole else self._informers.children(type_)
 
     def _store(self, type_: ResourceType) -> Store:
         return self._informers.all_of(type_)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from common import logs
+from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.store import StoreOf, by_controller, controller_key, uid_of
 from globalmanager.contract import (
     POD_CONTROLLERS,
@@ -43,10 +44,10 @@ class Owned(NamedTuple):
     """The pods, ordered by name."""
 
 
-def find_owned(kind: Kind, job: Job, managed: StoreOf) -> Owned:
+def find_owned(kind: Kind, job: Job, cached: CacheOf) -> Owned:
     """The children and pods of `job` in the stores.
 
-    Args: managed: stores of the objects with the label that edgeai puts on its children
+    Args: cached: caches of the objects that may be children
     """
     namespace = job.ref.namespace
 
@@ -57,16 +58,16 @@ def find_owned(kind: Kind, job: Job, managed: StoreOf) -> Owned:
     children = {
         ref_of(type_, child): child
         for type_ in kind.owns
-        for child in managed(type_).find("controller", owner)
+        for child in cached(type_).find("controller", owner)
     }
     replica_sets = (
         replica_set
         for child_ref, child in children.items()
         if (type_ := POD_CONTROLLERS.get(child_ref.type)) is not None
-        for replica_set in managed(type_).find("controller", key(child))
+        for replica_set in cached(type_).find("controller", key(child))
     )
     controllers = frozenset({owner, *map(key, children.values()), *map(key, replica_sets)})
-    pods = (pod for each in controllers for pod in managed(PODS).find("controller", each))
+    pods = (pod for each in controllers for pod in cached(PODS).find("controller", each))
     by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
     return Owned(controllers, children, tuple(by_name))
 
@@ -81,7 +82,7 @@ class Observer:
     Args:
         kinds: the served job resources
         all_of: stores with all objects of a type
-        managed: stores with the objects of a type that edgeai created
+        children: caches with the objects of a type that may be children
         contacts: knows which nodes have a session
         settings: settings that shape workers. The kinds get the settings in each Observed. The
             engine adds the root key before it observes the first job
@@ -92,13 +93,13 @@ class Observer:
         kinds: Mapping[ResourceType, Kind],
         *,
         all_of: StoreOf,
-        managed: StoreOf,
+        children: CacheOf,
         contacts: Contacts,
         settings: WorkerSettings,
     ) -> None:
         self._kinds = kinds
         self._all_of = all_of
-        self._managed = managed
+        self._children = children
         self._contacts = contacts
         self.settings = settings
         self._jobs: dict[ObjectRef, Job] = {}  # job -> the job at its last `observe`
@@ -120,7 +121,7 @@ class Observer:
         kind = self._kinds[ref.type]
         job = self._decode_job(ref, object_)
         self._references.set(ref, kind.references(job))
-        owned = find_owned(kind, job, self._managed)
+        owned = find_owned(kind, job, self._children)
         self._controllers.set(ref, owned.controllers)
         return Observed(
             type=job.type,

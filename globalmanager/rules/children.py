@@ -59,12 +59,14 @@ def service(
     role: str,
     ports: Mapping[str, int],
     selector: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
     headless: bool = False,
 ) -> Create:
     """A Service for the pods of `role`, or for the pods that `selector` selects.
 
     Args:
         ports: name -> number, the same in the Service and in its pods
+        labels: labels in addition to the labels of every child
         headless: each pod gets a DNS name of its own, also while the pod is not ready
     """
     entries = [
@@ -75,7 +77,8 @@ def service(
     spec: dict[str, Any] = {"selector": dict(selector or objects.selector(observed, role))}
     spec |= {"ports": entries} if entries else {}
     spec |= {"clusterIP": "None", "publishNotReadyAddresses": True} if headless else {}
-    return objects.child(observed, SERVICES, name=name, role=role, content={"spec": spec})
+    content = {"spec": spec}
+    return objects.child(observed, SERVICES, name=name, role=role, content=content, labels=labels)
 
 
 def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create:

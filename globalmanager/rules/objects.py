@@ -17,6 +17,8 @@ LABEL_KIND: Final = "edgeai.io/kind"
 LABEL_NAME: Final = "edgeai.io/name"
 LABEL_ROLE: Final = "edgeai.io/role"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "edgeai"
+"""Value of LABEL_MANAGED_BY."""
 SPEC_HASH: Final = "edgeai.io/spec-hash"
 
 _HASH_CHARS: Final = 16
@@ -25,7 +27,7 @@ _HASH_CHARS: Final = 16
 def job_labels(observed: Observed, role: str) -> dict[str, str]:
     return {
         LABEL_UID: observed.uid,
-        LABEL_MANAGED_BY: "edgeai",
+        LABEL_MANAGED_BY: MANAGER,
         LABEL_KIND: str(observed.type),
         LABEL_NAME: observed.ref.name,
         LABEL_ROLE: role,
@@ -92,6 +94,11 @@ def label_of(object_: Object, label: str) -> str:
 
 def has_role(object_: Object, role: str) -> bool:
     return label_of(object_, LABEL_ROLE) == role
+
+
+def is_made_elsewhere(child: Object) -> bool:
+    """Whether another controller made the child, before edgeai served the job."""
+    return label_of(child, LABEL_MANAGED_BY) != MANAGER
 
 
 def is_being_deleted(object_: Object) -> bool:

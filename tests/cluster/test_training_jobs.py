@@ -1,83 +1,24 @@
 """PyTorchJobs and TFJobs on a real control plane. The tests say what becomes of the pods."""
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from edgeai.api import Object
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
+from tests.cluster.training import (
+    REPLICAS,
+    end,
+    job_path,
+    names,
+    pytorch_job,
+    tf_job,
+    wait_for_conditions,
+)
 from tests.waiting import eventually
 
-NODE: Final = "edge0"
 WATCHED_S: Final = 3.0
-
-
-def template(container: str) -> dict[str, Any]:
-    containers = [{"name": container, "image": "edgeai/test"}]
-    return {"spec": {"nodeName": NODE, "containers": containers}}
-
-
-def pytorch_job(namespace: str, **run: Any) -> Object:
-    replicas = {
-        "Master": {"template": template("pytorch")},
-        "Worker": {"replicas": 2, "template": template("pytorch"), "restartPolicy": "ExitCode"},
-    }
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "mnist", "namespace": namespace},
-        "spec": {"pytorchReplicaSpecs": replicas, "runPolicy": run},
-    }
-
-
-def tf_job(namespace: str, version: str) -> Object:
-    return {
-        "apiVersion": f"kubeflow.org/{version}",
-        "kind": "TFJob",
-        "metadata": {"name": "mnist", "namespace": namespace},
-        "spec": {"tfReplicaSpecs": {"Worker": {"template": template("tensorflow")}}},
-    }
-
-
-def job_path(namespace: str, plural: str = "pytorchjobs", version: str = "v1") -> str:
-    return f"/apis/kubeflow.org/{version}/namespaces/{namespace}/{plural}/mnist"
-
-
-def names(client: Client, namespace: str, plural: str = "pods") -> list[str]:
-    found = client.list(f"/api/v1/namespaces/{namespace}/{plural}")
-    return sorted(each["metadata"]["name"] for each in found)
-
-
-def wait_for_conditions(client: Client, path: str, *expected: str) -> Object:
-    def check() -> Object:
-        job = client.get(path)
-        listed = job.get("status", {}).get("conditions", [])
-        told = [one["type"] if one["status"] == "True" else f"not {one['type']}" for one in listed]
-        assert told == [*expected], f"{told}"
-        return job
-
-    return eventually(f"the conditions {expected}", check)
-
-
-def end(client: Client, namespace: str, pod: str, code: int) -> None:
-    """The pod's container ends with this code."""
-    container = client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]["containers"][0]
-    state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
-    told = {
-        "name": container["name"],
-        "image": container["image"],
-        "imageID": "",
-        "ready": False,
-        "restartCount": 0,
-        "state": state,
-    }
-    status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [told]}
-    client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod}/status", {"status": status})
-
-
-REPLICAS: Final = ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
 
 
 def test_a_pytorch_job_runs_restarts_a_worker_and_succeeds(

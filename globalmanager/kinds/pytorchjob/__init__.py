@@ -4,7 +4,7 @@ from globalmanager.contract import Column, Kind, ResourceType, Scale, Schema
 from globalmanager.kinds.pytorchjob.types import CONSTRAINTS, PyTorchJobSpec, PyTorchJobStatus, read
 from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.plan import plan
-from globalmanager.rules.training.replicas import OWNS
+from globalmanager.rules.training.replicas import FOLLOWS, OWNS
 
 KIND = Kind(
     types={
@@ -28,6 +28,7 @@ KIND = Kind(
     short_names={},
     read=read,
     owns=OWNS,
+    follows=FOLLOWS,
     deletes_itself=True,
     plan=plan,
 )

@@ -6,7 +6,7 @@ from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.tfjob.types import CONSTRAINTS, TFJobSpec, TFJobStatus, read
 from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.plan import plan
-from globalmanager.rules.training.replicas import OWNS
+from globalmanager.rules.training.replicas import FOLLOWS, OWNS
 
 _SCHEMA: Final = Schema(
     spec=TFJobSpec,
@@ -28,6 +28,7 @@ KIND = Kind(
     short_names={},
     read=read,
     owns=OWNS,
+    follows=FOLLOWS,
     deletes_itself=True,
     plan=plan,
 )

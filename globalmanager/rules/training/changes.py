@@ -3,11 +3,12 @@
 Called by `plan`, which says in which of these states the job is.
 """
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
 from globalmanager.contract import PODS, SERVICES, Action, Delete, Object, ObjectRef, Observed
-from globalmanager.rules import children, lifecycle
+from globalmanager.rules import children, lifecycle, objects
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s, own_pods
@@ -40,7 +41,10 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
         timers = timers.add(wait_s)
         if wait_s <= 0 and not is_being_deleted(pod):
             worn.append(lifecycle.deletion(pod))
-    services = [replicas.service(observed, spec, each, index) for _, each, index in listed]
+    services = [
+        replicas.service(observed, spec, each, index, pods.get(name))
+        for name, each, index in listed
+    ]
     missing = [one for one in listed if one[0] not in pods and one[0] not in history.finished]
     wanted = [
         replicas.pod(observed, spec, each, index, attempt=history.attempt(name))
@@ -48,8 +52,27 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     ]
     kept = history.finished.union(name for name, _, _ in listed if name in pods)
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in kept}
+    settled |= _services_made_elsewhere(observed, pods, kept)
     stages = children.reconcile(observed, [*services, *wanted], replicas.OWNS, settled=settled)
     return tuple(stage for stage in (tuple(worn), *stages) if stage), timers
+
+
+def _services_made_elsewhere(
+    observed: Observed, pods: Mapping[str, Object], kept: Collection[str]
+) -> set[ObjectRef]:
+    """The Services that another controller made, and that stay. Such a Service selects only a pod
+    of the same controller, so the plan replaces the Service together with the pod.
+
+    Args: kept: the replicas that get no new pod
+    """
+    return {
+        ref
+        for ref, child in observed.children.items()
+        if ref.type == SERVICES
+        and ref.name in kept
+        and objects.is_made_elsewhere(child)
+        and (ref.name not in pods or objects.is_made_elsewhere(pods[ref.name]))
+    }
 
 
 def _left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:

@@ -36,7 +36,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return _after_the_end(observed, now)
     kind = observed.type.kind
     conditions = Conditions(observed, kind, now)
-    conditions.set(State.CREATED, f"{kind} {observed.ref.name} is created.")
+    # Created is the first condition or missing: the training operator sometimes loses it.
+    if {one["type"] for one in conditions.listed} <= {State.CREATED}:
+        conditions.set(State.CREATED, f"{kind} {observed.ref.name} is created.")
     if is_elsewhere and status.of(observed).get("observedGeneration") != observed.generation:
         conditions.events.append(_manager_kept(observed))
     if observed.invalid is not None:
@@ -48,12 +50,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
-    """A job that never started has failed. Of a job that has started, an edit made the spec wrong:
-    the job stays as it is until the spec is corrected, and one event for each edit tells the fault.
-    The webhook of the Kubeflow operator refuses such an edit.
+    """A job that never started has failed. Of a job that has started, an edit made the spec wrong,
+    or another controller accepted the spec: the job stays as it is until the spec is corrected, and
+    one event for each edit tells the fault. The webhook of the Kubeflow operator refuses such an
+    edit.
     """
     known, kind, name = status.of(observed), observed.type.kind, observed.ref.name
-    if status.parse_time(known.get("startTime")) is None:
+    if status.parse_time(known.get("startTime")) is None and not observed.children:
         message = f"{kind} {name} has failed because the spec is invalid: {error}"
         conditions.set(State.FAILED, message, cause="FailedValidation")
         return _written(observed, conditions, {"completionTime": rfc3339(now)}, now)

@@ -14,15 +14,25 @@ from globalmanager.rules.replication import replica_labels, replica_name
 from globalmanager.rules.training.forms import Replicas, RestartPolicy
 from globalmanager.rules.training.framework import EnvVar, Framework, TrainingJob
 
-OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.KEEP}
-ATTEMPT: Final = "edgeai.io/attempt"
-"""Annotation of a pod: how many pods of this replica the job made anew before this pod."""
 _LABEL: Final = "training.kubeflow.org/"
 JOB_NAME: Final = f"{_LABEL}job-name"
 OPERATOR_NAME: Final = f"{_LABEL}operator-name"
 REPLICA_TYPE: Final = f"{_LABEL}replica-type"
 REPLICA_INDEX: Final = f"{_LABEL}replica-index"
 JOB_ROLE: Final = f"{_LABEL}job-role"
+_NOT_OURS: Final = f"{objects.LABEL_MANAGED_BY}!={objects.MANAGER}"
+_OF_OPERATORS: Final = (
+    # the training operator since 1.5
+    f"{OPERATOR_NAME} in (pytorchjob-controller,tfjob-controller),{_NOT_OURS}",
+    # the operators before: tf-operator, pytorch-operator, the first training operators
+    f"group-name=kubeflow.org,!{OPERATOR_NAME},{_NOT_OURS}",
+)
+FOLLOWS: Final = {SERVICES: _OF_OPERATORS, PODS: _OF_OPERATORS}
+_IDENTIFYING: Final = ("job-name", "replica-type", "replica-index")
+"""The ends of the labels by which the older operators' Services select a pod."""
+OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.KEEP}
+ATTEMPT: Final = "edgeai.io/attempt"
+"""Annotation of a pod: how many pods of this replica the job made anew before this pod."""
 
 
 def name_of(job: str, type_: str, index: int) -> WorkerName:
@@ -54,16 +64,30 @@ def is_leader(spec: TrainingJob, type_: str, index: int) -> bool:
     return type_ in leading if leading else (type_, index) == ("Worker", 0)
 
 
-def service(observed: Observed, spec: TrainingJob, each: Replicas, index: int) -> Create:
-    """The headless Service of a replica, with the ports of the container that trains."""
-    role = each.type.lower()
-    selector = objects.selector(observed, role) | replica_labels(role, index)
+def service(
+    observed: Observed, spec: TrainingJob, each: Replicas, index: int, present: Object | None
+) -> Create:
+    """The headless Service of a replica, with the ports of the container that trains. Labels and
+    selector are those of the training operator, so each of the two can go on with the other's
+    Services and pods.
+
+    Args: present: the pod of the replica. A pod of an older operator has other labels, and the
+        Service selects it by these
+    """
+    selector = {
+        **type_labels(observed.ref.name, spec.framework, each.type),
+        REPLICA_INDEX: str(index),
+    }
+    marks = present["metadata"].get("labels") or {} if present is not None else selector
+    if "job-name" in marks and not selector.items() <= marks.items():
+        selector = {key: value for key, value in marks.items() if key.endswith(_IDENTIFYING)}
     return children.service(
         observed,
         name=name_of(observed.ref.name, each.type, index),
-        role=role,
+        role=each.type.lower(),
         ports=ports(spec.framework, each.template),
         selector=selector,
+        labels=selector,
         headless=True,
     )
 

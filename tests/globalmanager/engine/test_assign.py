@@ -206,7 +206,7 @@ class Assigning:
         observer = Observer(
             kinds,
             all_of=store,
-            managed=store,
+            children=store,
             contacts=self.edge.contacts,
             settings=WorkerSettings(root_key=bytes(32)),
         )

@@ -183,7 +183,7 @@ class Counted:
         self.observer = Observer(
             {GADGETS: msgspec.structs.replace(GADGET, read=self._read)},
             all_of=lambda type_: self.jobs if type_ == GADGETS else others.store(type_),
-            managed=others.store,
+            children=others.store,
             contacts=Contacts(),
             settings=WorkerSettings(root_key=bytes(32)),
         )

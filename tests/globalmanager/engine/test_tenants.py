@@ -282,7 +282,10 @@ async def test_no_node_loses_its_task_while_replica_sets_are_not_known(
     settings = EngineSettings(informer=FAST)
     async with run_manager(path, kinds=(KIND,), settings=settings) as manager:
         await async_eventually(
-            "the pod in the store", lambda: len(manager.engine._informers.managed(PODS)) == 1
+            "the pod in the cache",
+            lambda: manager.engine._informers.children(PODS).find(
+                "controller", "default/uid-edge-1"
+            ),
         )
         before = manager.reconciles
         manager.engine.leadership_changed(leads=True)  # it looks again at each job

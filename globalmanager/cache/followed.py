@@ -1,0 +1,71 @@
+"""The children of one type from several stores, as if the stores were one.
+
+One store has the children that edgeai made. Each further store has the children that another
+controller made before edgeai, and that carry a label which a kind follows. The selectors exclude
+each other, but a child that changes its labels may be in two stores for a moment. Called by observe
+and, through live, by apply.
+"""
+
+from collections.abc import Callable, Sequence
+
+from globalmanager.cache.store import Store, is_newer, uid_of
+from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
+
+
+class Followed:
+    """The children of one type.
+
+    Args: stores: the store of edgeai's own children first
+    """
+
+    def __init__(self, stores: Sequence[Store]) -> None:
+        self._own, *self._others = stores
+
+    @property
+    def type(self) -> ResourceType:
+        return self._own.type
+
+    def get(self, ref: ObjectRef) -> Object | None:
+        found = [known for store in self._stores if (known := store.get(ref)) is not None]
+        return _newest(found) if found else None
+
+    def find(self, index: str, key: str) -> tuple[Object, ...]:
+        """The objects under `key` of `index`, each once."""
+        if not self._others:
+            return self._own.find(index, key)
+        found: dict[ObjectRef, list[Object]] = {}
+        for store in self._stores:
+            for object_ in store.find(index, key):
+                found.setdefault(ref_of(self.type, object_), []).append(object_)
+        return tuple(map(_newest, found.values()))
+
+    def observe(self, object_: Object) -> None:
+        """Record an object from an answer of the API. A store of others' children takes only an
+        object that the store has, because its watch brings the other objects.
+        """
+        self._own.observe(object_)
+        for store in self._others:
+            if store.get(ref_of(self.type, object_)) is not None:
+                store.observe(object_)
+
+    def observe_gone(self, ref: ObjectRef, uid: str) -> None:
+        """Record the API's answer that the object with this name and uid no longer exists."""
+        known = {store: store.get(ref) for store in self._stores}
+        having = [store for store, one in known.items() if one is not None and uid_of(one) == uid]
+        for store in having or [self._own]:
+            store.observe_gone(ref, uid)
+
+    @property
+    def _stores(self) -> tuple[Store, ...]:
+        return (self._own, *self._others)
+
+
+def _newest(states: Sequence[Object]) -> Object:
+    newest = states[0]
+    for state in states[1:]:
+        newest = state if is_newer(state, newest) else newest
+    return newest
+
+
+CacheOf = Callable[[ResourceType], Store | Followed]
+"""Type -> where the objects of this type are cached."""

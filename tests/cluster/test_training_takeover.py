@@ -1,0 +1,132 @@
+"""Running jobs of the training operator on a real control plane, when edgeai serves their group.
+
+No operator runs here: the tests make the pods, Services and status that the operator makes.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.times import rfc3339, utc_now
+from edgeai.api import Object
+from tests import training_operator
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.cluster.training import REPLICAS, end, job_path, names, pytorch_job, wait_for_conditions
+from tests.waiting import eventually
+
+STARTED = "2026-01-02T01:00:00Z"
+
+
+@pytest.fixture
+def start(
+    crds: ControlPlane, system_namespace: str, nodes: tuple[str, ...], tmp_path: Path
+) -> Iterator[Callable[[], GlobalManager]]:
+    """Starts the GlobalManager that takes the jobs over."""
+    started: list[GlobalManager] = []
+
+    def begin() -> GlobalManager:
+        manager = GlobalManager(
+            kubeconfig=crds.kubeconfig, system_namespace=system_namespace, directory=tmp_path
+        )
+        started.append(manager)
+        manager.start()
+        return manager
+
+    yield begin
+    for manager in started:
+        assert manager.stop() == 0, manager.logs()
+
+
+def run_by_the_operator(client: Client, namespace: str, **run: Any) -> None:
+    """A PyTorchJob whose pods all run, with everything that the operator has made and written."""
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    eventually("the account of the pods", lambda: client.find(account) is not None)
+    job = client.create(pytorch_job(namespace, **run))
+    for child in training_operator.children(job):
+        client.create(child)
+    status = training_operator.status(job, STARTED)
+    client.patch(f"{job_path(namespace)}/status", {"status": status})
+
+    def all_run() -> bool:
+        pods = client.list(f"/api/v1/namespaces/{namespace}/pods")
+        return [pod["status"]["phase"] for pod in pods] == ["Running"] * len(REPLICAS)
+
+    eventually("all pods run", all_run)
+
+
+def uids(client: Client, namespace: str, plural: str) -> dict[str, str]:
+    found = client.list(f"/api/v1/namespaces/{namespace}/{plural}")
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
+
+
+def test_a_running_job_goes_on_with_its_pods_and_ends(
+    client: Client, namespace: str, kubelet: None, start: Callable[[], GlobalManager]
+) -> None:
+    run_by_the_operator(client, namespace, cleanPodPolicy="Running")
+    pods, services = (uids(client, namespace, plural) for plural in ("pods", "services"))
+    start()
+
+    def is_taken_over() -> Object:
+        job = client.get(job_path(namespace))
+        assert job["status"].get("observedGeneration") == 1, f"{job['status']}"
+        return job
+
+    told = eventually("a status of the GlobalManager", is_taken_over)["status"]
+    assert [one["lastTransitionTime"] for one in told["conditions"]] == [STARTED, STARTED]
+    assert told["startTime"] == STARTED
+    assert told["replicaStatuses"]["Worker"]["active"] == 2
+    assert uids(client, namespace, "pods") == pods
+    assert uids(client, namespace, "services") == services
+
+    client.delete(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-1")
+
+    def is_another() -> bool:
+        found = uids(client, namespace, "pods").get("mnist-worker-1")
+        return found not in (None, pods["mnist-worker-1"])
+
+    eventually("another pod of worker 1", is_another)
+    pod, service = (
+        client.get(f"/api/v1/namespaces/{namespace}/{plural}/mnist-worker-1")
+        for plural in ("pods", "services")
+    )
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert service["metadata"]["uid"] == services["mnist-worker-1"]
+
+    end(client, namespace, "mnist-master-0", 0)
+    wait_for_conditions(client, job_path(namespace), "Created", "not Running", "Succeeded")
+    eventually("no running pod", lambda: names(client, namespace) == ["mnist-master-0"])
+    kept = uids(client, namespace, "pods")
+    assert kept == {"mnist-master-0": pods["mnist-master-0"]}
+
+
+def test_a_job_is_suspended_and_resumed(
+    client: Client, namespace: str, kubelet: None, start: Callable[[], GlobalManager]
+) -> None:
+    run_by_the_operator(client, namespace)
+    start()
+    path = job_path(namespace)
+    client.patch(path, {"spec": {"runPolicy": {"suspend": True}}})
+    wait_for_conditions(client, path, "Created", "not Running", "Suspended")
+    eventually("the end of all pods", lambda: not names(client, namespace))
+    eventually("the end of all Services", lambda: not names(client, namespace, "services"))
+    client.patch(path, {"spec": {"runPolicy": {"suspend": False}}})
+    wait_for_conditions(client, path, "Created", "not Suspended", "Running")
+    assert names(client, namespace) == REPLICAS
+
+
+def test_a_job_that_ended_under_the_operator_is_only_cleaned_up(
+    client: Client, namespace: str, kubelet: None, start: Callable[[], GlobalManager]
+) -> None:
+    run_by_the_operator(client, namespace, cleanPodPolicy="All", ttlSecondsAfterFinished=2)
+    status = training_operator.status(client.get(job_path(namespace)), STARTED)
+    ended = {**status["conditions"][0], "type": "Succeeded", "reason": "PyTorchJobSucceeded"}
+    listed = [*status["conditions"], ended]
+    told = {"conditions": listed, "completionTime": rfc3339(utc_now())}
+    client.patch(f"{job_path(namespace)}/status", {"status": told})
+    start()
+    eventually("the deletion of the job", lambda: client.find(job_path(namespace)) is None)
+    eventually("the end of all pods", lambda: not names(client, namespace))
