@@ -142,6 +142,19 @@ def demo_federated_learning() -> None:
     raise typer.Exit(federated_learning.run(Console()))
 
 
+@demo.command("distributed-training")
+def demo_distributed_training(
+    python: Annotated[
+        Path | None,
+        typer.Option(help="a Python that has PyTorch and NumPy; default: one in the user's cache"),
+    ] = None,
+) -> None:
+    """Train one network in three processes with PyTorch. One process is killed on the way."""
+    with _needs_extra():
+        from edgeai.demo import distributed_training
+    raise typer.Exit(distributed_training.run(Console(), python=python))
+
+
 @contextlib.contextmanager
 def _needs_extra() -> Iterator[None]:
     try:

@@ -114,6 +114,20 @@ class Api:
         finally:
             connection.close()
 
+    def log(self, namespace: str, pod: str) -> list[str]:
+        """All lines of the log of the pod's container; [] if no container of the pod has run."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        connection = http.client.HTTPConnection(self._address, timeout=DEADLINE_S)
+        try:
+            connection.request("GET", path, headers=self._headers())
+            response = connection.getresponse()
+            body = response.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise ApiUnreachable(self.url, str(error) or type(error).__name__) from error
+        finally:
+            connection.close()
+        return body.splitlines() if response.status == http.client.OK else []
+
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
 

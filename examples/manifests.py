@@ -65,4 +65,4 @@ def placed(type_: type[AnyPlacement], chosen: argparse.Namespace, **further: Any
     if chosen.image:
         python, checkout = IN_IMAGE
         common |= {"image": chosen.image, "python": python, "checkout": checkout}
-    return type_(files=chosen.files.absolute(), **common, **further)
+    return type_(files=chosen.files.absolute(), **(common | further))

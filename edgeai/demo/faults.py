@@ -59,7 +59,7 @@ def kill(api: Api, worker: str, *, at_round: int) -> Script:
     status = yield ""
     while round_of(status) < at_round:
         status = yield ""
-    os.kill(_pid(api, worker), signal.SIGKILL)
+    os.kill(pid_of(api, worker), signal.SIGKILL)
     struck = round_of(status)
     status = yield f"[red]killed in {struck}"
     while round_told_by(worker, status) <= struck:
@@ -99,7 +99,7 @@ def round_told_by(worker: str, status: Status) -> int:
     return number
 
 
-def _pid(api: Api, pod: str) -> int:
+def pid_of(api: Api, pod: str) -> int:
     """The pid of the process that runs the pod's only container in the local cluster."""
     status = api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}")["status"]
     return int(status["containerStatuses"][0]["containerID"].removeprefix("process://"))

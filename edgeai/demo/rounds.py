@@ -4,22 +4,17 @@ The demo of federated learning calls this module. A trainer's report goes from t
 ledger of the edge, then to the GlobalManager, then into the status.
 """
 
-import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from edgeai.api import Api, Object, path_of
+from edgeai.api import Api, Object
+from edgeai.demo import stage
 from edgeai.demo.faults import Fault, Status, round_of
-from edgeai.demo.stage import DemoFailed, Stage
-
-POLL_S: Final = 0.1
-STILL_S: Final = 60.0  # a job whose status stays the same for this long is stuck
-BARS: Final = " ▁▂▃▄▅▆▇█"
+from edgeai.demo.stage import DemoFailed, Look, Stage
 
 
 class Course:
@@ -38,11 +33,11 @@ class Course:
 
         A round without a known accuracy repeats the bar of the previous round.
         """
-        shown, last = "", 0.0
+        shares, last = [], 0.0
         for number in range(1, max(self._by_round, default=0) + 1):
             last = self._by_round.get(number, last)
-            shown += BARS[round(last * (len(BARS) - 1))]
-        return shown
+            shares.append(last)
+        return stage.bars(shares)
 
     @property
     def latest(self) -> str:
@@ -57,24 +52,19 @@ def watch(on: Stage, api: Api, job: Object, faults: Sequence[Fault]) -> Object:
     Returns: the CR of the ended job
     Raises: DemoFailed when the job fails or gets stuck, or when a trainer did not recover
     """
-    path, course = path_of(job), Course()
-    changed_s, before = time.monotonic(), None
-    with Live(console=on.console, auto_refresh=False) as live:
-        while True:
-            held = api.get(path)
-            status = held.get("status") or {}
-            course.note(status)
-            for fault in faults:
-                fault.tell(status)
-            live.update(view(status, course, faults), refresh=True)
-            if status.get("phase") in ("Succeeded", "Failed"):
-                _require_good_end(status, faults)
-                return held
-            if status != before:
-                changed_s, before = time.monotonic(), status
-            if time.monotonic() - changed_s > STILL_S:
-                raise DemoFailed(f"the job has told nothing new for {STILL_S:g} s: {status}")
-            time.sleep(POLL_S)
+    course = Course()
+
+    def look(held: Object) -> Look:
+        status = held.get("status") or {}
+        course.note(status)
+        for fault in faults:
+            fault.tell(status)
+        has_ended = status.get("phase") in ("Succeeded", "Failed")
+        return Look(view(status, course, faults), progress=status, has_ended=has_ended)
+
+    held = stage.watch(on, api, job, look)
+    _require_good_end(held["status"], faults)
+    return held
 
 
 def _require_good_end(status: Status, faults: Sequence[Fault]) -> None:

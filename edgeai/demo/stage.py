@@ -7,13 +7,15 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import yaml
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
 from rich.syntax import Syntax
@@ -25,6 +27,9 @@ from edgeai.api import Api, Object, collection_of, path_of, wait_until
 from edgeai.environment import Environment
 
 NAMESPACE: Final = "default"
+POLL_S: Final = 0.1
+STILL_S: Final = 120.0
+_BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
 class DemoFailed(EdgeAIError):
@@ -92,6 +97,45 @@ def apply(stage: Stage, running: Environment, objects: list[Object]) -> Object:
     names = ", ".join(f"{o['kind']} {o['metadata']['name']}" for o in applied)
     stage.tick(f"applied {names}")
     return applied[-1]
+
+
+class Look(NamedTuple):
+    """What a demo sees of its job at one moment."""
+
+    view: RenderableType
+    progress: object
+    """Any value. A job whose progress stays the same for STILL_S is stuck."""
+    has_ended: bool
+
+
+def watch(stage: Stage, api: Api, job: Object, look: Callable[[Object], Look]) -> Object:
+    """Show the view of the job again and again, until the job has ended.
+
+    Args:
+        look: gets the CR, each time as it is now
+    Returns: the CR of the ended job
+    Raises: DemoFailed when the job gets stuck; the errors of `look`
+    """
+    path = path_of(job)
+    changed_s, before = time.monotonic(), None
+    with Live(console=stage.console, auto_refresh=False) as live:
+        while True:
+            held = api.get(path)
+            seen = look(held)
+            live.update(seen.view, refresh=True)
+            if seen.has_ended:
+                return held
+            if seen.progress != before:
+                changed_s, before = time.monotonic(), seen.progress
+            if time.monotonic() - changed_s > STILL_S:
+                status = held.get("status")
+                raise DemoFailed(f"the job has told nothing new for {STILL_S:g} s: {status}")
+            time.sleep(POLL_S)
+
+
+def bars(shares: Iterable[float]) -> str:
+    """A bar chart with one character for each share of 0..1. A higher bar means a larger share."""
+    return "".join(_BARS[round(share * (len(_BARS) - 1))] for share in shares)
 
 
 def as_the_api_holds_it(object_: Object, *, without: Collection[str] = ()) -> Panel:

@@ -1,9 +1,12 @@
 """The Pythons of the runtimes. A test that needs a runtime that cannot be installed is skipped."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from edgeai import environment
+from edgeai.environment import Environment
 from tests.runtimes import INSTALL_S, python_with
 
 
@@ -21,3 +24,10 @@ def pytorch() -> Path:
 @pytest.fixture(scope="session")
 def tensorflow() -> Path:
     return python_with("tensorflow")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    state_dir = tmp_path_factory.mktemp("edgeai") / "state"
+    yield environment.up(state_dir)
+    environment.down(state_dir)

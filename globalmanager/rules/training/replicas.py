@@ -11,7 +11,7 @@ from common.ids import WorkerName
 from globalmanager.contract import PODS, SERVICES, Create, Object, Observed, UpdateRule
 from globalmanager.rules import children, objects
 from globalmanager.rules.replication import replica_labels, replica_name
-from globalmanager.rules.training.forms import Replicas, RestartPolicy
+from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartScope
 from globalmanager.rules.training.framework import EnvVar, Framework, TrainingJob
 
 _LABEL: Final = "training.kubeflow.org/"
@@ -139,7 +139,6 @@ def pod(
         *framework.init_containers(observed, each.type, index),
         *(given["spec"].get("initContainers") or []),
     ]
-    policy = RestartPolicy.NEVER if each.policy is RestartPolicy.EXIT_CODE else each.policy
     metadata = given.get("metadata") or {}
     marks = {
         **(metadata.get("labels") or {}),
@@ -158,11 +157,24 @@ def pod(
             **given["spec"],
             **({"initContainers": before} if before else {}),
             "containers": containers,
-            "restartPolicy": str(policy),
+            "restartPolicy": str(_policy_of_pods(spec, each)),
         },
     }
     name = name_of(observed.ref.name, each.type, index)
     return children.pod(observed, name=name, role=role, template=template)
+
+
+def _policy_of_pods(spec: TrainingJob, each: Replicas) -> RestartPolicy:
+    """What the node does with the containers of a pod.
+
+    Where a failure restarts the whole job, the node must not start one container again.
+    """
+    is_whole = spec.policy.restart_scope is RestartScope.JOB
+    if each.policy is RestartPolicy.EXIT_CODE:
+        return RestartPolicy.NEVER
+    if each.policy is RestartPolicy.ON_FAILURE and is_whole:
+        return RestartPolicy.NEVER
+    return each.policy
 
 
 def _container(

@@ -343,6 +343,30 @@ def test_a_whole_job_restarts_together_and_once() -> None:
     assert "finished" not in world.status
 
 
+@pytest.mark.parametrize(
+    ("policy", "scope", "of_pods"),
+    [
+        ("OnFailure", "Replica", "OnFailure"),
+        ("OnFailure", "Job", "Never"),
+        ("ExitCode", "Job", "Never"),
+        ("Always", "Job", "Always"),
+    ],
+)
+def test_a_node_starts_no_container_again_where_the_whole_job_restarts(
+    policy: str, scope: str, of_pods: str
+) -> None:
+    world = started(KIND, pytorch_spec(policy=policy, run={"restartScope": scope}))
+    assert world.child("Pod", WORKER_0)["spec"]["restartPolicy"] == of_pods
+
+
+def test_processes_that_end_because_another_one_did_cause_no_restart_of_their_own() -> None:
+    world = started(KIND, pytorch_spec(run={"restartScope": "Job"})).pods_become("Running").settle()
+    world.pods_become("Failed", MASTER, **ended(1))  # lost its connection to the worker
+    world.pods_become("Failed", WORKER_0, **ended(137)).settle(at(60))
+    assert world.status["jobRestarts"] == 1
+    assert "Failed" not in conditions(world)
+
+
 @pytest.mark.parametrize(("phase", "code"), [("Failed", 143), ("Succeeded", 0)])
 def test_a_pod_that_is_being_deleted_tells_nothing(phase: str, code: int) -> None:
     world = started(KIND, pytorch_spec(policy="Never")).pods_become("Running").settle()
