@@ -7,6 +7,16 @@ import pytest
 pytest.register_assert_rewrite("tests.inference_rules")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cluster",
+        choices=("local", "real"),
+        default="local",
+        help="what tests/conformance and tests/clients run on: the local cluster, or a real "
+        "control plane",
+    )
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_stray_event_loop() -> None:
     """looptime asks for the current loop before each plain test; the policy would make one, which

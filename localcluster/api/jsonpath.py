@@ -1,8 +1,8 @@
 """Reads the JSONPath of printer columns: a part of Kubernetes' JSONPath.
 
 The supported syntax: `.status.conditions[?(@.type=="Ready")].status`, `.spec.workers[0].name`,
-`['a.b']`, `\\.` within a name, `[*]`. A path with any other syntax finds nothing. Pure; `tables`
-calls this module.
+`.status.conditions[-1:].type`, `['a.b']`, `\\.` within a name, `[*]`. A path with any other syntax
+finds nothing. Pure; `tables` calls this module.
 """
 
 import functools
@@ -14,6 +14,7 @@ _STEP = re.compile(
     r"""
       \.(?P<field>(?:\\.|[^.\[\]\\])+)
     | \[(?P<index>-?\d+)\]
+    | \[(?P<start>-?\d+)?(?P<colon>:)(?P<end>-?\d+)?(?::(?P<stride>[1-9]\d*)?)?\]
     | \[(?P<every>\*)\]
     | \[['"](?P<quoted>[^'"]+)['"]\]
     | \[\?\(@(?P<path>(?:\.(?:\\.|[^.\[\]\\=!<>\s)])+)+)\s*
@@ -64,6 +65,8 @@ def _take(step: re.Match[str], value: Any) -> Iterator[Any]:
         return
     if step["index"] is not None:
         yield from _item(value, int(step["index"]))
+    elif step["colon"]:
+        yield from _slice(_items(value), step)
     elif step["every"]:
         yield from value.values() if isinstance(value, dict) else _items(value)
     elif step["path"]:
@@ -81,6 +84,24 @@ def _items(value: Any) -> list[Any]:
 def _item(value: Any, index: int) -> list[Any]:
     items = _items(value)
     return [items[index]] if -len(items) <= index < len(items) else []
+
+
+def _slice(items: list[Any], step: re.Match[str]) -> list[Any]:
+    """The items from `start` up to `end`. A bound outside the list finds nothing, as in Kubernetes.
+
+    Source: client-go util/jsonpath/jsonpath.go (evalArray)
+    """
+    start = _position(step["start"], items, default=0)
+    end = _position(step["end"], items, default=len(items))
+    if not 0 <= start <= end <= len(items):
+        return []
+    return items[start : end : int(step["stride"] or 1)]
+
+
+def _position(text: str | None, items: list[Any], *, default: int) -> int:
+    """A bound of a slice, counted from the start of the list."""
+    position = default if text is None else int(text)
+    return position + len(items) if position < 0 else position
 
 
 def _fulfils(step: re.Match[str], item: Any) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
+import pytest
 import yaml
 
 from localcluster import process
@@ -18,6 +19,20 @@ from tests.conformance.client import Client
 from tests.waiting import PATIENCE_S
 
 LOCAL_MINOR_VERSION: Final = 32
+
+
+def is_real(config: pytest.Config) -> bool:
+    """Whether the tests of both clusters run on a real control plane."""
+    return bool(config.getoption("--cluster") == "real")
+
+
+def obtain_programs(session: pytest.Session) -> None:
+    """A first build takes longer than a test may, so it is made before any test's clock runs."""
+    if is_real(session.config) and session.items and not session.config.option.collectonly:
+        try:
+            binaries.obtain()
+        except binaries.Unavailable as error:
+            pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 class Cluster(Protocol):
@@ -31,6 +46,7 @@ class Cluster(Protocol):
     """Whether a kubelet runs the containers of pods."""
     has_service_accounts: bool
     """A namespace is ready for pods when its default ServiceAccount is there."""
+    kubeconfig: Path
 
     def kubectl(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str] | None":
         """Run kubectl, `text` on its stdin; None: there is none for this cluster."""
@@ -38,12 +54,12 @@ class Cluster(Protocol):
 
 class _Kubectl:
     def __init__(self, program: str | None, kubeconfig: Path, home: Path) -> None:
-        self._program, self._kubeconfig, self._home = program, kubeconfig, home
+        self._program, self.kubeconfig, self._home = program, kubeconfig, home
 
     def kubectl(self, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str] | None:
         if self._program is None:
             return None
-        flags = ("--kubeconfig", str(self._kubeconfig), "--cache-dir", str(self._home / "cache"))
+        flags = ("--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self._home / "cache"))
         return subprocess.run(
             [self._program, *flags, *arguments],
             input=text,

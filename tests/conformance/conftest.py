@@ -11,8 +11,13 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.cluster import binaries
-from tests.conformance.clusters import Cluster, local_cluster, real_cluster
+from tests.conformance.clusters import (
+    Cluster,
+    is_real,
+    local_cluster,
+    obtain_programs,
+    real_cluster,
+)
 from tests.conformance.objects import node, widget_crd
 from tests.conformance.space import Space
 from tests.waiting import eventually
@@ -20,26 +25,8 @@ from tests.waiting import eventually
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--cluster",
-        choices=("local", "real"),
-        default="local",
-        help="what tests/conformance runs on: the local cluster, or a real control plane",
-    )
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A first build takes longer than a test may, so it is made before any test's clock runs."""
-    if _is_real(session.config) and session.items and not session.config.option.collectonly:
-        try:
-            binaries.obtain()
-        except binaries.Unavailable as error:
-            pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
-
-
-def _is_real(config: pytest.Config) -> bool:
-    return bool(config.getoption("--cluster", default="local") == "real")
+    obtain_programs(session)
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +34,7 @@ def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """A running cluster with our CRDs, that of widgets, and a node without a kubelet."""
-    run = real_cluster if _is_real(request.config) else local_cluster
+    run = real_cluster if is_real(request.config) else local_cluster
     with run(tmp_path_factory.mktemp("cluster")) as cluster:
         crds = [widget_crd(), *(yaml.safe_load(file.read_text()) for file in CRDS.iterdir())]
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -1,0 +1,1 @@
+"""Published clients of training jobs, unchanged, on both clusters."""
