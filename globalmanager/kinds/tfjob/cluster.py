@@ -7,7 +7,7 @@ same byte for byte.
 import json
 from typing import Any, Final
 
-from globalmanager.contract import Observed
+from globalmanager.contract import InvalidSpec, Observed
 from globalmanager.rules.pods import literal
 from globalmanager.rules.training.framework import EnvVar, TrainingJob
 from globalmanager.rules.training.replicas import name_of, port_of
@@ -17,6 +17,11 @@ EVALUATOR: Final = "Evaluator"
 MASTER: Final = "Master"
 PS: Final = "PS"
 WORKER: Final = "Worker"
+_NAME: Final = "TF_CONFIG"
+MAX_BYTES: Final = 128 * 1024 - len(f"{_NAME}=\0")
+"""Linux starts no program with a longer text in an environment variable (MAX_ARG_STRLEN)."""
+_MAX_AFFIXES: Final = 48
+"""Characters of one host in TF_CONFIG beside the names of job and namespace and the domain."""
 
 
 def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
@@ -41,6 +46,29 @@ def environment_without_evaluator(observed: Observed, type_: str, index: int) ->
     hosts.pop(EVALUATOR.lower(), None)
     task = {"type": type_.lower(), "index": index}
     return [_variable({"cluster": hosts, "task": task, "environment": "cloud"})]
+
+
+def fault(observed: Observed) -> InvalidSpec | None:
+    """The fault of a job whose TF_CONFIG is so long that no container could start."""
+    spec: TrainingJob = observed.spec
+    names = len(observed.ref.name) + len(observed.ref.namespace)
+    domain = len(observed.settings.cluster_domain)
+    if (spec.total + 1) * (names + domain + _MAX_AFFIXES) <= MAX_BYTES:
+        return None
+    texts = (
+        variable["value"]
+        for each in spec.replicas
+        if each.count
+        for variable in spec.framework.environment(observed, each.type, each.count - 1)
+    )
+    longest = max(map(len, texts), default=0)
+    if longest <= MAX_BYTES:
+        return None
+    problem = (
+        f"has {spec.total} replicas, whose names make {_NAME} {longest} bytes long; Linux starts "
+        f"no program with more than {MAX_BYTES}"
+    )
+    return InvalidSpec("spec.tfReplicaSpecs", problem, "use fewer replicas or a shorter job name")
 
 
 def _hosts(observed: Observed, spec: TrainingJob) -> dict[str, list[str]]:
@@ -68,4 +96,4 @@ def _sparse(hosts: dict[str, list[str]], type_: str, index: int) -> dict[str, An
 
 
 def _variable(config: dict[str, Any]) -> EnvVar:
-    return literal("TF_CONFIG", json.dumps(config, separators=(",", ":")))
+    return literal(_NAME, json.dumps(config, separators=(",", ":")))

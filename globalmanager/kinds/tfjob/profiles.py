@@ -66,6 +66,7 @@ V1: Final = Framework(
     restart_policy=RestartPolicy.NEVER,
     clean_pods=CleanPods.NONE,
     environment=cluster.environment,
+    fault=cluster.fault,
     sets_every_container=False,
     has_succeeded=has_succeeded,
     deciding=deciding,

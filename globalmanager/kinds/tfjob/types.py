@@ -12,7 +12,8 @@ import msgspec
 
 from globalmanager.contract import InvalidSpec, Object
 from globalmanager.kinds.tfjob import profiles
-from globalmanager.kinds.tfjob.cluster import WORKER
+from globalmanager.kinds.tfjob.cluster import MAX_BYTES, WORKER
+from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.specs import parse_spec
 from globalmanager.rules.training import defaults, validation
 from globalmanager.rules.training.constraints import Constraint, Given, check, check_form
@@ -43,6 +44,8 @@ class TFJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     evaluator Eval."""
     enable_dynamic_worker: bool = False
     """The number of workers may change while the job runs."""
+    clean_pod_policy: CleanPods | None = None
+    """The place of runPolicy.cleanPodPolicy in v1alpha2."""
 
 
 class TFJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"):
@@ -62,11 +65,14 @@ def read(object_: Object) -> TrainingJob:
     spec = parse_spec(object_, TFJobSpec)
     given = _spelled(spec.tf_replica_specs, framework)
     check(Given(object_, spec, given), CONSTRAINTS)
+    policy = spec.run_policy
+    if policy.clean_pod_policy is None:
+        policy = msgspec.structs.replace(policy, clean_pod_policy=spec.clean_pod_policy)
     replicas = defaults.replicas_of(framework, given)
     return TrainingJob(
         framework=framework,
         replicas=replicas,
-        policy=spec.run_policy,
+        policy=policy,
         spec=spec,
         tolerant=frozenset({WORKER} if spec.enable_dynamic_worker else ()),
     )
@@ -123,6 +129,16 @@ CONSTRAINTS: Final = (
         rule="empty or AllWorkers",
         schema={"enum": sorted(SuccessPolicy)},
     ),
+    Constraint(
+        field=PATH,
+        rule=f"few enough replicas, with short enough names, for a TF_CONFIG of {MAX_BYTES} bytes",
+        # `cluster.fault` checks it, because the domain of the cluster is part of the names
+    ),
     *validation.OF_RUN_POLICY,
+    Constraint(
+        field="spec.cleanPodPolicy",
+        rule="All, Running or None; counts where runPolicy.cleanPodPolicy is missing",
+        schema={"enum": sorted(CleanPods)},
+    ),
 )
 """What must hold for the spec of a TFJob."""

@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 
-from globalmanager.rules.training.forms import ReplicaForm, Replicas
+import msgspec
+
+from globalmanager.contract import Object
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training.forms import ReplicaForm, Replicas, RunPolicy
 from globalmanager.rules.training.framework import Framework
 
 
@@ -18,3 +22,15 @@ def replicas_of(framework: Framework, given: Mapping[str, ReplicaForm]) -> tuple
         for type_ in framework.types
         if type_ in given
     )
+
+
+def readable_policy(object_: Object) -> RunPolicy:
+    """The fields of the run policy that can be read, for a job whose spec is wrong. Total."""
+    kept = {}
+    for key, value in mapping(mapping(object_.get("spec")).get("runPolicy")).items():
+        try:
+            msgspec.convert({key: value}, RunPolicy)
+        except msgspec.ValidationError:
+            continue
+        kept[key] = value
+    return msgspec.convert(kept, RunPolicy)

@@ -98,8 +98,8 @@ class JobCondition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TrainingStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The status fields of all training kinds. `finished`, `restarts` and `jobRestarts` are
-    edgeai's own.
+    """The status fields of all training kinds. `finished`, `restarts`,
+    `containerRestarts` and `jobRestarts` are edgeai's own.
     """
 
     conditions: Annotated[list[JobCondition], LIST_BY_TYPE] = []
@@ -112,6 +112,9 @@ class TrainingStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Replicas that have succeeded. They never run again, also when their pods are gone."""
     restarts: dict[str, int] = {}
     """Replica -> how often its pod was made anew after a failure."""
+    container_restarts: dict[str, int] = {}
+    """Uid of a pod -> how often the node has started its containers again, for the backoff limit.
+    "earlier" has the sum of the pods that are gone."""
     job_restarts: int = 0
     """How often all pods were made anew together."""
     workers: dict[str, dict[str, Any]] = {}

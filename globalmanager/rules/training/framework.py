@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from globalmanager.contract import Object, Observed
+from globalmanager.contract import InvalidSpec, Object, Observed
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RunPolicy
 
@@ -57,6 +57,8 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     job."""
     init_containers: Callable[[Observed, str, int], list[Object]] = lambda *_: []
     """(job, replica type, index) -> containers that run before the template's own."""
+    fault: Callable[[Observed], InvalidSpec | None] = lambda _: None
+    """What is wrong with a valid spec in this cluster, because of a setting."""
     sets_every_container: bool
     """Whether all containers of a pod get the variables, or only `container`."""
     has_succeeded: "Callable[[TrainingJob, Mapping[str, Counts], Collection[str]], bool]"

@@ -7,7 +7,7 @@ for. So a crash between the two steps loses no failure and counts none twice. A 
 deleted tells nothing: its processes end because of the deletion, with any exit code.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from globalmanager.contract import Object, Observed
@@ -22,6 +22,8 @@ from globalmanager.rules.training.framework import Framework, TrainingJob
 
 _RETRYABLE_FROM = 128  # exit codes of 128 + number say that a signal ended the process
 _MAX_RESTARTS = 10**6
+_EARLIER = "earlier"
+"""Stands in .status.containerRestarts for all pods that are gone."""
 
 
 class History(NamedTuple):
@@ -30,6 +32,9 @@ class History(NamedTuple):
     finished: frozenset[str]
     restarts: Mapping[str, int]
     job_restarts: int
+    container_restarts: Mapping[str, int] = {}
+    """Uid of a pod -> how often the node has started its containers again. Empty for a job without
+    a backoff limit."""
 
     def attempt(self, name: str) -> int:
         """The attempt that the pod of this replica must have."""
@@ -37,8 +42,9 @@ class History(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The restarts of all replicas. A restart of the whole job counts once."""
-        return sum(self.restarts.values()) + self.job_restarts
+        """The restarts of all replicas and containers. A restart of the whole job counts once."""
+        containers = sum(self.container_restarts.values())
+        return sum(self.restarts.values()) + self.job_restarts + containers
 
     def after(self, failed: list["Failure"], scope: RestartScope | None) -> "History":
         """The history after a restart of these replicas, or of the whole job.
@@ -50,7 +56,8 @@ class History(NamedTuple):
             known = [
                 replicas.attempt_of(one.pod) - self.restarts.get(one.name, 0) for one in failed
             ]
-            return History(frozenset(), self.restarts, max(self.job_restarts, *known) + 1)
+            number = max(self.job_restarts, *known) + 1
+            return self._replace(finished=frozenset(), job_restarts=number)
         counted = {
             one.name: max(self.attempt(one.name), replicas.attempt_of(one.pod))
             - self.job_restarts
@@ -66,6 +73,7 @@ class History(NamedTuple):
             "finished": sorted(self.finished) or None,
             "restarts": dict(sorted(self.restarts.items())) or None,
             "jobRestarts": self.job_restarts or None,
+            "containerRestarts": dict(sorted(self.container_restarts.items())) or None,
         }
 
 
@@ -80,11 +88,9 @@ class Failure(NamedTuple):
     is_retryable: bool
 
 
-def known(observed: Observed, names: Collection[str]) -> History:
-    """The history of the replicas that the spec has, with the pods that have succeeded since.
-
-    Args: names: of all replicas that the spec has
-    """
+def known(observed: Observed, spec: TrainingJob) -> History:
+    """The history of the replicas that the spec has, with what the pods have told since."""
+    names = {name for name, _, _ in replicas.names(observed.ref.name, spec)}
     told = status.of(observed)
     listed = told.get("finished")
     entries = listed if isinstance(listed, list) else ()
@@ -103,7 +109,11 @@ def known(observed: Observed, names: Collection[str]) -> History:
         and not is_being_deleted(pod)
         and replicas.attempt_of(pod) >= history.attempt(name)
     }
-    return history._replace(finished=history.finished | succeeded)
+    is_limited = spec.policy.backoff_limit is not None
+    return history._replace(
+        finished=history.finished | succeeded,
+        container_restarts=_container_restarts(observed) if is_limited else {},
+    )
 
 
 def _count(value: Any) -> int:
@@ -152,16 +162,21 @@ def exit_code(framework: Framework, pod: Object) -> int | None:
     return None
 
 
-def container_restarts(observed: Observed) -> int:
-    """How often the nodes have started containers of running pods again."""
-    return sum(
-        _count(mapping(entry).get("restartCount"))
-        for pod in own_pods(observed)
-        if phase_of(pod) == "Running"
-        for entry in _containers(pod)
-    )
-
-
-def _containers(pod: Object) -> list[Any]:
-    entries = mapping(pod.get("status")).get("containerStatuses")
-    return entries if isinstance(entries, list) else []
+def _container_restarts(observed: Observed) -> dict[str, int]:
+    """The numbers of the status, with those of the present pods. The numbers of pods that are gone
+    become one sum, so the map stays small.
+    """
+    told = {
+        uid: _count(number)
+        for uid, number in mapping(status.of(observed).get("containerRestarts")).items()
+    }
+    earlier = told.pop(_EARLIER, 0)
+    present: dict[str, int] = {}
+    for pod in own_pods(observed):
+        uid = pod["metadata"]["uid"]
+        entries = mapping(pod.get("status")).get("containerStatuses")
+        states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
+        number = sum(_count(state.get("restartCount")) for state in states)
+        present[uid] = max(told.pop(uid, 0), number)
+    present[_EARLIER] = min(earlier + sum(told.values()), _MAX_RESTARTS)
+    return {uid: number for uid, number in present.items() if number}

@@ -16,9 +16,10 @@ from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth, mapping
-from globalmanager.rules.training import changes, present, replicas
+from globalmanager.rules.training import changes, defaults, present
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.conditions import ENDS, Conditions, State, has_ended
+from globalmanager.rules.training.forms import RestartScope
 from globalmanager.rules.training.framework import Counts, TrainingJob
 from globalmanager.rules.training.history import Failure
 from globalmanager.rules.training.present import Present
@@ -41,11 +42,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
         conditions.set(State.CREATED, f"{kind} {observed.ref.name} is created.")
     if is_elsewhere and status.of(observed).get("observedGeneration") != observed.generation:
         conditions.events.append(_manager_kept(observed))
-    if observed.invalid is not None:
-        return _invalid(observed, observed.invalid, conditions, now)
-    spec: TrainingJob = observed.spec
-    names = {name for name, _, _ in replicas.names(observed.ref.name, spec)}
-    job = Present(observed, spec, now, conditions, histories.known(observed, names))
+    spec: TrainingJob | None = observed.spec
+    error = observed.invalid if spec is None else spec.framework.fault(observed)
+    if spec is None or error is not None:
+        assert error is not None  # a job has either a spec or the reason why it has none
+        return _invalid(observed, error, conditions, now)
+    job = Present(observed, spec, now, conditions, histories.known(observed, spec))
     return _suspended(job) if spec.policy.suspend else _living(job)
 
 
@@ -132,7 +134,7 @@ def _ending(
     if final:
         return State.FAILED, _failed_text(job, final, "has failed because")
     limit = policy.backoff_limit
-    if limit is not None and present.restarts(job, failed) >= max(limit, 1):
+    if limit is not None and present.history_after(job, failed).total >= max(limit, 1):
         reason = "it has reached the specified backoff limit"
         return State.FAILED, f"{job.text} has failed because {reason}"
     if left_s(started, policy.active_deadline_seconds, job.now) <= 0:
@@ -155,10 +157,16 @@ def _failed_text(job: Present, failed: list[Failure], verb: str) -> str:
 
 def _suspended(job: Present) -> Plan:
     message = f"{job.text} is suspended."
-    if job.conditions.is_true(State.RUNNING):
-        job.conditions.set(State.RUNNING, message, truth=Truth.FALSE, cause="Suspended")
+    for state in (State.RUNNING, State.RESTARTING):
+        if job.conditions.is_true(state):
+            job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
     job.conditions.set(State.SUSPENDED, message)
     deletions = changes.of_a_suspended_job(job.observed)
+    if job.spec.policy.restart_scope is RestartScope.JOB:
+        # All replicas start together, so after the suspension the finished ones run again too. The
+        # status forgets them before their pods go: the job may be resumed between the two steps.
+        job = job._replace(history=job.history._replace(finished=frozenset()))
+        deletions = () if status.of(job.observed).get("finished") else deletions
     fields = {**job.history.fields, **present.statuses(job, present.counts(job))}
     return _written(
         job.observed, job.conditions, fields, job.now, stages=(deletions,) if deletions else ()
@@ -167,12 +175,13 @@ def _suspended(job: Present) -> Plan:
 
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: TrainingJob | None = observed.spec
-    ttl_s = spec.policy.ttl_seconds_after_finished if spec is not None else None
+    policy = spec.policy if spec is not None else defaults.readable_policy(observed.object)
+    ttl_s = policy.ttl_seconds_after_finished
     expired, timers = lifecycle.deletion_after(observed, ttl_s, now, since=_ended_at(observed))
     if expired:
         return Plan(stages=(expired,))
-    policy = spec.clean_pods if spec is not None else CleanPods.NONE
-    deletions = changes.of_an_ended_job(observed, policy)
+    cleaned = spec.clean_pods if spec is not None else policy.clean_pod_policy or CleanPods.NONE
+    deletions = changes.of_an_ended_job(observed, cleaned)
     return Plan(stages=(deletions,) if deletions else (), requeue_after_s=timers.next_s)
 
 

@@ -59,11 +59,6 @@ def history_after(job: Present, failed: list[Failure]) -> History:
     return job.history.after(retried, job.spec.policy.restart_scope) if retried else job.history
 
 
-def restarts(job: Present, failed: list[Failure]) -> int:
-    """All restarts so far: pods made anew, and containers that the nodes have started again."""
-    return history_after(job, failed).total + histories.container_restarts(job.observed)
-
-
 # ---- the numbers of pods ------------------------------------------------------------------------
 
 

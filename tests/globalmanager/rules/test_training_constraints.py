@@ -71,6 +71,7 @@ BAD = [
     ),
     (TF, tf_spec(), "spec.tfReplicaSpecs"),
     (TF, tf_spec(Worker=1) | {"successPolicy": "Any"}, "spec.successPolicy"),
+    (TF, tf_spec(Worker=1) | {"cleanPodPolicy": "Some"}, "spec.cleanPodPolicy"),
 ]
 
 
