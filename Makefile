@@ -28,7 +28,8 @@ training-test: $(DEVELOP) ## Train with real PyTorch and TensorFlow; installs th
 
 cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
 	@$(BIN)/pytest tests/cluster $(AT_A_TIME)
-	@$(BIN)/pytest tests/conformance tests/clients --cluster=real $(AT_A_TIME)
+	@$(BIN)/pytest tests/conformance --cluster=real $(AT_A_TIME)
+	@$(BIN)/pytest tests/clients --cluster=real $(AT_A_TIME)
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@$(BIN)/pytest tests/e2e

@@ -1,4 +1,5 @@
-"""Example of distributed training: processes of a PyTorchJob train one network together.
+"""Example of distributed training: processes of a PyTorchJob or a TFJob train one network together.
 
-The same script trains as an ordinary job and, started by torchrun, as an elastic job.
+PyTorch: the same script trains as an ordinary job and, started by torchrun, as an elastic job.
+TensorFlow: one script for copies of the network, one for a parameter server.
 """

@@ -2,7 +2,7 @@
 
     python3 -m examples.distributed_training.manifests FILES | kubectl apply -f -
 
-`edgeai demo` and tests call this module, too. A user can edit the two .yaml files instead.
+`edgeai demo` and tests call this module, too. A user can edit the .yaml files instead.
 """
 
 from pathlib import Path
@@ -13,33 +13,43 @@ from examples import manifests
 
 JOB: Final = Path(__file__).with_name("distributed_training.yaml")
 ELASTIC_JOB: Final = Path(__file__).with_name("elastic.yaml")
+MIRRORED_JOB: Final = Path(__file__).with_name("mirrored.yaml")
+PARAMETER_SERVER_JOB: Final = Path(__file__).with_name("parameter_server.yaml")
 EPOCHS: Final = 20
 IN_IMAGE: Final = "python3"
 
 
 class Placement(manifests.Placement, frozen=True, kw_only=True):
     python: Path
-    """A Python that has PyTorch."""
+    """A Python that has PyTorch, or TensorFlow for a TFJob."""
     epochs: int = EPOCHS
     pause_seconds: float = 0.0
 
 
 def job(placement: Placement, template: Path = JOB) -> dict[str, Any]:
-    """The PyTorchJob of the example."""
+    """The PyTorchJob or TFJob of a template."""
     (object_,) = manifests.objects(template, placement)
     return object_
 
 
 def main() -> None:
     parser = manifests.parser("directory that data.py wrote")
-    parser.add_argument("--elastic", action="store_true", help="started by torchrun")
+    which = parser.add_mutually_exclusive_group()
+    for flag, template, text in (
+        ("--elastic", ELASTIC_JOB, "PyTorch, started by torchrun"),
+        ("--mirrored", MIRRORED_JOB, "TensorFlow; each process has a copy of the network"),
+        ("--parameter-server", PARAMETER_SERVER_JOB, "TensorFlow; one process has the network"),
+    ):
+        which.add_argument(flag, action="store_const", dest="job", const=template, help=text)
+    parser.set_defaults(job=JOB)
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="default: %(default)s")
-    parser.add_argument("--python", help="a Python that has PyTorch; default: edgeai.runtimes'")
+    parser.add_argument("--python", help="which has the framework; default: edgeai.runtimes'")
     chosen = parser.parse_args()
-    default = IN_IMAGE if chosen.image else runtimes.runtime("pytorch").python
+    framework = "pytorch" if chosen.job in (JOB, ELASTIC_JOB) else "tensorflow"
+    default = IN_IMAGE if chosen.image else runtimes.runtime(framework).python
     python = Path(chosen.python or default)
     placement = manifests.placed(Placement, chosen, python=python, epochs=chosen.epochs)
-    print(manifests.render(ELASTIC_JOB if chosen.elastic else JOB, placement))
+    print(manifests.render(chosen.job, placement))
 
 
 if __name__ == "__main__":

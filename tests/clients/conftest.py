@@ -19,7 +19,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     obtain_programs(session)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def training(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TrainingCluster]:

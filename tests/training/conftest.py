@@ -2,12 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgeai import environment
+from edgeai.api import Object, path_of
 from edgeai.environment import Environment
+from examples.distributed_training import data
+from examples.distributed_training.manifests import Placement, job
 from tests.runtimes import INSTALL_S, python_with
+from tests.training.jobs import pods
+from tests.waiting import eventually
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,3 +37,28 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     state_dir = tmp_path_factory.mktemp("edgeai") / "state"
     yield environment.up(state_dir)
     environment.down(state_dir)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    data.write(tmp_path / "files")
+    return tmp_path / "files"
+
+
+@pytest.fixture
+def submit(running: Environment, python: Path, files: Path) -> Iterator[Any]:
+    """Function that creates the job of a template and returns it. The job ends with the test.
+
+    The fixture `python` of the module is the Python of its runtime.
+    """
+    made: list[Object] = []
+
+    def create(template: Path, **settings: Any) -> Object:
+        placement = Placement(files=files, python=python, **settings)
+        made.append(running.api.apply(job(placement, template)))
+        return made[-1]
+
+    yield create
+    for each in made:
+        running.api.delete(path_of(each))
+        eventually("the end of the pods", lambda: not pods(running))
