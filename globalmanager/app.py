@@ -261,5 +261,6 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         storage_initializer_image=settings.storage_initializer_image,
         worker_api_port=settings.worker_api_port,
         cluster_domain=settings.cluster_domain,
+        gang_scheduler_name=settings.gang_scheduler_name,
         contact_grace_s=settings.contact_grace_s,
     )

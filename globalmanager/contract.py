@@ -115,6 +115,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_domain: str = ""
     """The DNS domain of the cluster, for example "cluster.local". When the domain is empty, host
     names end with ".svc"."""
+    gang_scheduler_name: str = ""
+    """The scheduler that starts all pods of a training job together: "volcano", or the name of a
+    scheduler with the coscheduling plugin. "" when there is none."""
     contact_grace_s: float = 40.0
     """Seconds without a session after which a node counts as out of contact. The node controller of
     Kubernetes has the same grace period."""
@@ -180,6 +183,8 @@ class Observed(Job, frozen=True, kw_only=True):
     contacts: Mapping[NodeName, Contact]
     """The contacts of all nodes that had a session since this GlobalManager started."""
     settings: WorkerSettings
+    absent: frozenset[ResourceType] = frozenset()
+    """The types among `Kind.owns` that the API server does not serve."""
     scalers: Mapping[ObjectRef, Object] = {}
     """The scalers that name this job, the oldest first. `Kind.scalers` has their types."""
     refusal: Refusal | None = None
@@ -412,6 +417,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     this kind, before edgeai served the jobs. The engine follows these children too. A selector says
     only what the engine watches. As with every child, the controller must be the job. The selectors
     of one type exclude each other and exclude the children with edgeai's own label."""
+    needed: Mapping[ResourceType, Callable[[WorkerSettings], bool]] = {}
+    """Type among `owns` that only some settings need -> whether these settings need it. Under all
+    other settings the engine neither watches nor writes objects of the type."""
     scalers: Mapping[ResourceType, Callable[[Object], str]] = {}
     """Type of a scaler -> function from a scaler to the name of the scaler's job, which is in the
     same namespace; "" means that the scaler names no job. Total. A scaler is another job resource
@@ -462,6 +470,15 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.resources[0].kind
+
+    def under(self, settings: WorkerSettings) -> "Kind":
+        """The kind with those types of `owns` that the settings need."""
+        owns = {
+            type_: rule
+            for type_, rule in self.owns.items()
+            if type_ not in self.needed or self.needed[type_](settings)
+        }
+        return msgspec.structs.replace(self, owns=owns)
 
     def decode(self, type_: ResourceType, object_: Object) -> Job:
         """The job with its decoded spec. When the spec is wrong, `invalid` has the fault

@@ -117,6 +117,14 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             "empty: the names end with .svc"
         ),
     ] = ""
+    gang_scheduler_name: Annotated[
+        str,
+        Setting(
+            "scheduler that starts all pods of a training job together: volcano, or the name of a "
+            "scheduler with the coscheduling plugin, whose PodGroups the cluster must have; empty: "
+            "none"
+        ),
+    ] = ""
     contact_grace_s: Annotated[
         float, Setting("seconds without a session after which a node is out of contact")
     ] = 40.0

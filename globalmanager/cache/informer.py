@@ -78,7 +78,7 @@ class Informer:
     """Follows one collection: a type, in one namespace or all, with or without a label selector.
 
     Args:
-        on_settled: called once, when `settled` becomes true
+        on_settled: called when `settled` becomes true, and when the server serves the type at last
         on_set_aside: called with an object that cannot be read, and again when the object's problem
             changes
     """
@@ -306,10 +306,10 @@ class Informer:
         self.problem = ""
 
     def _settle(self, *, absent: bool) -> None:
-        before = self.settled
+        before, was_absent = self.settled, self.absent
         self.synced = self.synced or not absent
         self.absent = absent
-        if not before:
+        if not before or (was_absent and not absent):
             self._on_settled()
 
 

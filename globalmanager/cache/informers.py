@@ -39,7 +39,8 @@ class Informers:
     Args:
         namespace: the namespace to watch; "" for all namespaces
         on_change: called with (scope, old, new) after every change in any store
-        on_settled: called whenever one more informer has settled
+        on_settled: called whenever one more informer has settled, and when the server serves at
+            last a type that it did not serve
         on_open: called with each new informer before the informer runs
         on_set_aside: called with (type, object) for each object that cannot be read
     """

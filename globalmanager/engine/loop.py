@@ -116,10 +116,11 @@ class Engine:
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
         self._waits_for = STARTING  # why the engine has not begun; "" after `run`
         self._now = now
-        self._kinds = served_types(kinds, self._settings.groups)
+        needed = [kind.under(worker_settings) for kind in kinds]
+        self._kinds = served_types(needed, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
         self._turn = asyncio.Lock()
-        self._parked: set[ObjectRef] = set()  # jobs that wait for an informer to settle
+        self._parked: set[ObjectRef] = set()  # jobs that wait for an informer
         self._refused: dict[ObjectRef, str] = {}  # job -> the problem in the last log line
         self._informers = Informers(
             client,
@@ -136,6 +137,7 @@ class Engine:
             children=self._informers.children,
             contacts=contacts,
             settings=worker_settings,
+            is_absent=lambda type_: self._informers.get(type_, MANAGED).absent,
         )
         self._assigner = Assigner(
             self._kinds,
@@ -413,7 +415,10 @@ class Engine:
             return None
         observed = self._observer.observe(ref)
         if observed is None:
+            self._parked.discard(ref)
             return None
+        if observed.absent:  # plan again when the server serves these types
+            self._parked.add(ref)
         if not self._can_plan(ref):
             self._parked.add(ref)
             return None

@@ -4,7 +4,7 @@ Called by loop and assign. The observer sends no request to the Kubernetes API, 
 takes microseconds.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -84,6 +84,7 @@ class Observer:
         all_of: stores with all objects of a type
         children: caches with the objects of a type that may be children
         contacts: knows which nodes have a session
+        is_absent: whether the API server does not serve a type
         settings: settings that shape workers. The kinds get the settings in each Observed. The
             engine adds the root key before it observes the first job
     """
@@ -96,8 +97,10 @@ class Observer:
         children: CacheOf,
         contacts: Contacts,
         settings: WorkerSettings,
+        is_absent: Callable[[ResourceType], bool] = lambda _type: False,
     ) -> None:
         self._kinds = kinds
+        self._is_absent = is_absent
         self._all_of = all_of
         self._children = children
         self._contacts = contacts
@@ -133,6 +136,7 @@ class Observer:
             references=self._existing_objects(self._references.targets(ref)),
             contacts=self._contacts.by_node(),
             settings=self.settings,
+            absent=frozenset(type_ for type_ in kind.owns if self._is_absent(type_)),
             scalers=self._scalers(ref),
         )
 

@@ -38,9 +38,11 @@ LOCAL_CONTROLLER: Final = "localcontroller"
 LIFETIME_S: Final = 600  # the least that the API server grants
 
 
-# What cannot be seen here: an API server before 1.23 has no autoscaling/v2 to write to, and the
-# right to block an owner's deletion is looked up by an admission plugin.
+# What cannot be seen here: an API server before 1.23 has no autoscaling/v2 to write to, PodGroups
+# need a gang scheduler (test_gangs), and the right to block an owner's deletion is looked up by an
+# admission plugin.
 UNSEEN: Final = {
+    *(right for right in granted() if right.resource == "podgroups"),
     *(
         Right("autoscaling", "horizontalpodautoscalers", verb)
         for verb in ("get", "watch", "create", "update", "delete")

@@ -29,6 +29,7 @@ from globalmanager.contract import (
     Observed,
     PatchStatus,
     Plan,
+    Refusal,
     Replace,
     ResourceType,
     WorkerReport,
@@ -120,6 +121,8 @@ class World:
         self.type = type_ or kind.resources[0]
         self.object = object_
         self.settings = SETTINGS
+        self.absent: frozenset[ResourceType] = frozenset()
+        self.refusal: Refusal | None = None
         self.children: dict[ObjectRef, Object] = {}
         self.pods: list[Object] = []
         self.contacts: dict[NodeName, Contact] = {}
@@ -244,6 +247,8 @@ class World:
             references={ref: other for ref, other in self._others.items() if ref in wanted},
             contacts=dict(self.contacts),
             settings=self.settings,
+            absent=self.absent,
+            refusal=self.refusal,
         )
 
     def plan(self, now: datetime = NOW) -> Plan:

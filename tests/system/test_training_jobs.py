@@ -205,3 +205,24 @@ def test_a_deadline_and_a_time_to_live_fire_on_a_quiet_job(
     )
     wait_for_last(running, path, "Failed")
     eventually("the deletion of the job", lambda: running.api.find(path) is None)
+
+
+def test_an_elastic_job_has_an_autoscaler_until_it_is_suspended(
+    running: Environment, apply: Any
+) -> None:
+    target = {"type": "Utilization", "averageUtilization": 80}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    worker = {"replicas": 1, "template": template("pytorch", "import time; time.sleep(600)")}
+    spec = {
+        "pytorchReplicaSpecs": {"Worker": worker},
+        "elasticPolicy": {"minReplicas": 1, "maxReplicas": 2, "metrics": metrics},
+    }
+    path = apply("PyTorchJob", "pytorchjobs", "elastic", spec)
+    wait_for_last(running, path, "Running")
+    autoscaler = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers/elastic"
+    made = running.api.get(autoscaler)["spec"]
+    assert made["scaleTargetRef"]["name"] == "elastic"
+    assert (made["minReplicas"], made["maxReplicas"], made["metrics"]) == (1, 2, metrics)
+    running.api.patch(path, {"spec": {"runPolicy": {"suspend": True}}})
+    wait_for_last(running, path, "Suspended")
+    eventually("the end of the autoscaler", lambda: running.api.find(autoscaler) is None)

@@ -1,10 +1,20 @@
 """PyTorchJob: processes of one PyTorch training, led by a master or by a rendezvous of workers."""
 
-from globalmanager.contract import Column, Kind, ResourceType, Scale, Schema
+from globalmanager.contract import (
+    AUTOSCALERS,
+    Column,
+    Kind,
+    ResourceType,
+    Scale,
+    Schema,
+    UpdateRule,
+)
 from globalmanager.kinds.pytorchjob.types import CONSTRAINTS, PyTorchJobSpec, PyTorchJobStatus, read
+from globalmanager.rules.training import gangs
+from globalmanager.rules.training.changes import OWNS
 from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.plan import plan
-from globalmanager.rules.training.replicas import FOLLOWS, OWNS
+from globalmanager.rules.training.replicas import FOLLOWS
 
 KIND = Kind(
     types={
@@ -27,8 +37,9 @@ KIND = Kind(
     singular="pytorchjob",
     short_names={},
     read=read,
-    owns=OWNS,
+    owns={**OWNS, AUTOSCALERS: UpdateRule.REPLACE},
     follows=FOLLOWS,
+    needed=gangs.NEEDED,
     deletes_itself=True,
     plan=plan,
 )

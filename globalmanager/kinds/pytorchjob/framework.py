@@ -7,15 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from globalmanager.contract import Observed
-from globalmanager.kinds.pytorchjob import master_wait
+from globalmanager.kinds.pytorchjob import autoscaling, master_wait
+from globalmanager.kinds.pytorchjob.autoscaling import bounds
+from globalmanager.kinds.pytorchjob.replica_types import MASTER, WORKER
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.pods import literal
 from globalmanager.rules.training.forms import RestartPolicy
 from globalmanager.rules.training.framework import Counts, EnvVar, Framework, TrainingJob
 from globalmanager.rules.training.replicas import name_of, port_of
-
-MASTER: Final = "Master"
-WORKER: Final = "Worker"
 
 
 def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
@@ -83,16 +82,6 @@ def _of_torchrun(observed: Observed, spec: TrainingJob) -> list[EnvVar]:
     ]
 
 
-def bounds(spec: TrainingJob) -> tuple[int, int]:
-    """The least and the largest number of workers of an elastic job."""
-    elastic, worker = spec.spec.elastic_policy, spec.of_type(WORKER)
-    count = worker.count if worker is not None else 1
-    low, high = elastic.min_replicas, elastic.max_replicas
-    if low is None:
-        low = high if high is not None else count
-    return low, high if high is not None else low
-
-
 def has_succeeded(
     spec: TrainingJob, counts: Mapping[str, Counts], finished: Collection[str]
 ) -> bool:
@@ -122,6 +111,8 @@ PYTORCH: Final = Framework(
     clean_pods=CleanPods.NONE,
     environment=environment,
     init_containers=master_wait.init_containers,
+    companions=autoscaling.companions,
+    warnings=autoscaling.warnings,
     sets_every_container=True,
     has_succeeded=has_succeeded,
     deciding=deciding,

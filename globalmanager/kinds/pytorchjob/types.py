@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from globalmanager.contract import InvalidSpec, Object
-from globalmanager.kinds.pytorchjob.framework import MASTER, PYTORCH, WORKER
+from globalmanager.kinds.pytorchjob.framework import PYTORCH
+from globalmanager.kinds.pytorchjob.replica_types import MASTER, WORKER
 from globalmanager.rules.specs import NonEmpty, parse_spec, shown
 from globalmanager.rules.training import defaults, validation
 from globalmanager.rules.training.constraints import Constraint, Given, check, check_form

@@ -4,9 +4,11 @@ from typing import Final
 
 from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.tfjob.types import CONSTRAINTS, TFJobSpec, TFJobStatus, read
+from globalmanager.rules.training import gangs
+from globalmanager.rules.training.changes import OWNS
 from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.plan import plan
-from globalmanager.rules.training.replicas import FOLLOWS, OWNS
+from globalmanager.rules.training.replicas import FOLLOWS
 
 _SCHEMA: Final = Schema(
     spec=TFJobSpec,
@@ -29,6 +31,7 @@ KIND = Kind(
     read=read,
     owns=OWNS,
     follows=FOLLOWS,
+    needed=gangs.NEEDED,
     deletes_itself=True,
     plan=plan,
 )

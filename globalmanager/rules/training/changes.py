@@ -1,4 +1,4 @@
-"""The changes of a training job's pods and Services: while the job runs, is suspended or has ended.
+"""The changes of a training job's children: while the job runs, is suspended or has ended.
 
 Called by `plan`, which says in which of these states the job is.
 """
@@ -7,16 +7,29 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
-from globalmanager.contract import PODS, SERVICES, Action, Delete, Object, ObjectRef, Observed
+from globalmanager.contract import (
+    AUTOSCALERS,
+    PODS,
+    SERVICES,
+    Action,
+    Delete,
+    Object,
+    ObjectRef,
+    Observed,
+    UpdateRule,
+)
 from globalmanager.rules import children, lifecycle, objects
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s, own_pods
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.training import gangs, replicas
 from globalmanager.rules.training import history as histories
-from globalmanager.rules.training import replicas
 from globalmanager.rules.training.present import Present
 
+OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
+"""Type of the children of all training kinds -> what a plan does with a child that differs."""
+_RULES: Final = {AUTOSCALERS: UpdateRule.REPLACE, **OWNS}
 _RESTART_BASE_S: Final = 1.0
 _RESTART_MAX_S: Final = 60.0
 _MAX_NEW_PODS: Final = 100
@@ -26,8 +39,8 @@ take seconds and much memory. The first pods cause the next plan.
 
 
 def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
-    """The changes towards one pod and one Service of each replica, and the waits until further
-    changes.
+    """The changes towards one pod and one Service of each replica, with the PodGroup and the
+    framework's own children, and the waits until further changes.
     """
     observed, spec, history = job.observed, job.spec, job.history
     listed = list(replicas.names(observed.ref.name, spec))
@@ -46,14 +59,27 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
         for name, each, index in listed
     ]
     missing = [one for one in listed if one[0] not in pods and one[0] not in history.finished]
+    gang = gangs.of(observed.settings)
+    if not gangs.admits_pods(observed):
+        missing = []
     wanted = [
-        replicas.pod(observed, spec, each, index, attempt=history.attempt(name))
+        replicas.pod(
+            observed,
+            spec,
+            each if gang is None else gangs.with_gang(gang, observed.ref.name, each),
+            index,
+            attempt=history.attempt(name),
+        )
         for name, each, index in missing[:_MAX_NEW_PODS]
     ]
+    groups = [] if gang is None else [gangs.pod_group(gang, observed, spec)]
+    others = [*groups, *spec.framework.companions(observed)]
+    others = [create for create in others if create.type not in observed.absent]
     kept = history.finished.union(name for name, _, _ in listed if name in pods)
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in kept}
     settled |= _services_made_elsewhere(observed, pods, kept)
-    stages = children.reconcile(observed, [*services, *wanted], replicas.OWNS, settled=settled)
+    desired = [*others, *services, *wanted]
+    stages = children.reconcile(observed, desired, _RULES, settled=settled)
     return tuple(stage for stage in (tuple(worn), *stages) if stage), timers
 
 
@@ -86,7 +112,7 @@ def _left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
 
 
 def of_a_suspended_job(observed: Observed) -> tuple[Action, ...]:
-    """The deletions of all pods and Services."""
+    """The deletions of all children."""
     return tuple(
         Delete(ref, child["metadata"]["uid"])
         for ref, child in observed.children.items()
@@ -95,8 +121,15 @@ def of_a_suspended_job(observed: Observed) -> tuple[Action, ...]:
 
 
 def of_an_ended_job(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
-    """The deletions of the pods that `policy` names, and of the Services that no pod needs."""
-    return (*lifecycle.clean_up(own_pods(observed), policy), *_services(observed, policy))
+    """The deletions of the pods that `policy` names, of the Services that no pod needs, and of all
+    other children.
+    """
+    others = tuple(
+        Delete(ref, child["metadata"]["uid"])
+        for ref, child in observed.children.items()
+        if ref.type not in (PODS, SERVICES) and not is_being_deleted(child)
+    )
+    return (*others, *lifecycle.clean_up(own_pods(observed), policy), *_services(observed, policy))
 
 
 def _services(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:

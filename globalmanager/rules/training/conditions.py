@@ -27,6 +27,8 @@ class State(enum.StrEnum):
     FAILED = "Failed"
 
 
+STALLED: Final = "Stalled"
+"""The type of the condition that says why the job does not get on. The operator has none such."""
 ENDS: Final = (State.SUCCEEDED, State.FAILED)
 _EXCLUDES: Final[Mapping[State, State]] = {
     State.RUNNING: State.RESTARTING,
@@ -42,8 +44,12 @@ class Conditions:
 
     def __init__(self, observed: Observed, kind: str, now: datetime) -> None:
         listed = status.of(observed).get("conditions")
-        entries = map(status.mapping, listed) if isinstance(listed, list) else ()
+        entries = [status.mapping(one) for one in listed] if isinstance(listed, list) else []
         self._entries = [dict(entry) for entry in entries if entry.get("type") in list(State)]
+        self.known_stall: Mapping[str, Any] = next(
+            (entry for entry in entries if entry.get("type") == STALLED), {}
+        )
+        """The condition Stalled in the status; empty when the job has not stalled."""
         self._kind = kind
         self._now = now
         self.events: list[Event] = []
@@ -95,6 +101,30 @@ class Conditions:
         self._entries = [*kept, entry]
         severity = Severity.WARNING if state is State.FAILED else Severity.NORMAL
         self.events.append(Event(severity, reason, message[:MAX_MESSAGE_CHARS]))
+
+    def stall(self, reason: str, message: str) -> None:
+        """Set the condition Stalled. A job that no call says to have stalled does not have the
+        condition. The condition is the first in the list, so the last one is still the job's state.
+
+        Args: message: "<what>: <why>". With the same reason and the same <what> it stays as it is
+        """
+        message = message[:MAX_MESSAGE_CHARS]
+        known = self.known_stall
+        what = str(known.get("message", "")).partition(":")[0]
+        if (known.get("reason"), what) == (reason, message.partition(":")[0]):
+            self._entries = [dict(known), *self._entries]
+            return
+        at = rfc3339(self._now)
+        entry = {
+            "type": STALLED,
+            "status": str(Truth.TRUE),
+            "reason": reason,
+            "message": message,
+            "lastUpdateTime": at,
+            "lastTransitionTime": known.get("lastTransitionTime") or at,
+        }
+        self._entries = [entry, *self._entries]
+        self.events.append(Event(Severity.WARNING, f"{self._kind}{STALLED}", message))
 
     def _stopped(self, running: Mapping[str, Any]) -> dict[str, Any]:
         """The condition Running of a job that has ended."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from globalmanager.contract import InvalidSpec, Object, Observed
+from globalmanager.contract import Create, Event, InvalidSpec, Object, Observed
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RunPolicy
 
@@ -59,6 +59,10 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """(job, replica type, index) -> containers that run before the template's own."""
     fault: Callable[[Observed], InvalidSpec | None] = lambda _: None
     """What is wrong with a valid spec in this cluster, because of a setting."""
+    companions: Callable[[Observed], list[Create]] = lambda _: []
+    """(job) -> further children, which exist while the job runs."""
+    warnings: Callable[[Observed], tuple[Event, ...]] = lambda _: ()
+    """(job) -> events after an edit of the spec."""
     sets_every_container: bool
     """Whether all containers of a pod get the variables, or only `container`."""
     has_succeeded: "Callable[[TrainingJob, Mapping[str, Counts], Collection[str]], bool]"

@@ -5,18 +5,18 @@ has the changes of pods and Services. Source of the order of the rules: kubeflow
 1.9, pkg/controller.v1/common/job.go. docs/kinds has the differences.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 from common.times import rfc3339
-from globalmanager.contract import Event, InvalidSpec, Observed, Plan, Severity
+from globalmanager.contract import PODS, Create, Event, InvalidSpec, Observed, Plan, Severity
 from globalmanager.rules import faults, lifecycle, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth, mapping
-from globalmanager.rules.training import changes, defaults, present
+from globalmanager.rules.training import changes, defaults, gangs, present, stalls
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.conditions import ENDS, Conditions, State, has_ended
 from globalmanager.rules.training.forms import RestartScope
@@ -108,10 +108,24 @@ def _living(job: Present) -> Plan:
         job.conditions.set(State.RUNNING, f"{job.text} is running.")
     fields = {"startTime": started, **history.fields, **present.statuses(job, counts)}
     stages, timers = changes.of_a_living_job(job) if history == job.history else ((), Timers())
+    stall, stall_timers = stalls.find(job)
+    timers = timers.add(*stall_timers.waits_s)
+    if stall is not None:
+        job.conditions.stall(stall.reason, stall.message)
+    job.conditions.events.extend(_warnings(job, stages))
     deadline = left_s(started, job.spec.policy.active_deadline_seconds, job.now)
     return _written(
         job.observed, job.conditions, fields, job.now, stages=stages, timers=timers.add(deadline)
     )
+
+
+def _warnings(job: Present, stages: Stages) -> Iterator[Event]:
+    """Events about parts of the spec that have no effect in this cluster."""
+    if status.of(job.observed).get("observedGeneration") != job.observed.generation:
+        yield from job.spec.framework.warnings(job.observed)
+    makes_pods = any(isinstance(each, Create) and each.type == PODS for s in stages for each in s)
+    if makes_pods:
+        yield from gangs.scheduler_warning(job.observed, job.spec)
 
 
 def _start_time(job: Present) -> str:

@@ -371,7 +371,7 @@ def test_processes_that_end_because_another_one_did_cause_no_restart_of_their_ow
 def test_a_pod_that_is_being_deleted_tells_nothing(phase: str, code: int) -> None:
     world = started(KIND, pytorch_spec(policy="Never")).pods_become("Running").settle()
     world.child("Pod", MASTER)["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-    world.pods_become(phase, MASTER, **ended(code)).settle(at(60))
+    world.pods_become(phase, MASTER, **ended(code)).settle(at(20))
     assert conditions(world) == ["Created", "Running"]
     assert "finished" not in world.status
     world.gone("Pod", MASTER).settle(at(61))

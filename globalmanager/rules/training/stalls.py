@@ -1,0 +1,123 @@
+"""Why a training job does not get on: a pod pends for long, a node is lost, the API refuses a pod.
+
+Called by `plan`. The condition Stalled tells the first of these reasons. The job has the condition
+only as long as the reason lasts.
+"""
+
+from typing import Final, NamedTuple
+
+from globalmanager.contract import Object
+from globalmanager.rules import faults, status
+from globalmanager.rules.faults import node_of, phase_of
+from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training import gangs, replicas
+from globalmanager.rules.training import history as histories
+from globalmanager.rules.training.present import Present
+
+PENDING_S: Final = 60.0
+"""A pod or PodGroup that pends for this number of seconds stalls its job. Most start sooner."""
+DELETION_S: Final = 30.0
+"""So many seconds after a pod should be gone, its node counts as lost. The name of the pod is free
+only when the node has confirmed the end of the pod."""
+
+
+class Stall(NamedTuple):
+    reason: str
+    message: str
+    """ "<what>: <why>". A stall with the same reason and the same <what> is the same stall."""
+
+
+def find(job: Present) -> tuple[Stall | None, Timers]:
+    """The first reason why the job does not get on, and the waits until further reasons."""
+    known = _of_refusal(job) or _of_missing_type(job)
+    if known is not None:
+        return known, Timers()
+    pods = histories.pods_by_name(job.observed)
+    present = [
+        pods[name]
+        for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
+        if name in pods and name not in job.history.finished
+    ]
+    looked_at = [_of_pod_group(job), *(_of_pod(job, pod) for pod in present)]
+    told = (stall for stall, wait_s in looked_at if stall is not None and wait_s <= 0)
+    return next(told, None), Timers().add(*(wait_s for _, wait_s in looked_at))
+
+
+def _of_refusal(job: Present) -> Stall | None:
+    """Why the API refuses a child. The API may name another child in each answer, so the first
+    answer about a generation of the job stays.
+    """
+    refusal = job.observed.refusal
+    if refusal is None or refusal.reason == status.WAITING:
+        return None
+    known = job.conditions.known_stall
+    is_same = (known.get("reason"), status.of(job.observed).get("observedGeneration")) == (
+        refusal.reason,
+        job.observed.generation,
+    )
+    return Stall(refusal.reason, str(known.get("message")) if is_same else refusal.message)
+
+
+def _of_missing_type(job: Present) -> Stall | None:
+    gang = gangs.of(job.observed.settings)
+    if gang is None or gang.type not in job.observed.absent:
+        return None
+    detail = (
+        f"the API server does not serve {gang.type.api_version}; install the definitions of "
+        f"{gang.scheduler}, or start the GlobalManager without --gang-scheduler-name"
+    )
+    return Stall("PodGroupsNotServed", f"{gang.type}: {detail}")
+
+
+def _of_pod_group(job: Present) -> tuple[Stall | None, float]:
+    """(stall, seconds until it counts)"""
+    gang = gangs.of(job.observed.settings)
+    group = gangs.found(gang, job.observed) if gang is not None else None
+    if group is None or gangs.admits_pods(job.observed):
+        return None, 0.0
+    since = group["metadata"].get("creationTimestamp")
+    detail = "its scheduler has not admitted it yet, so there are no pods"
+    stall = Stall("PodGroupPending", f"PodGroup {job.observed.ref.name}: {detail}")
+    return stall, left_s(since, PENDING_S, job.now)
+
+
+def _of_pod(job: Present, pod: Object) -> tuple[Stall | None, float]:
+    """(stall, seconds until it counts)"""
+    name, node = pod["metadata"]["name"], node_of(pod)
+    what = f"pod {name} on node {node}" if node else f"pod {name}"
+    if is_being_deleted(pod):
+        detail = (
+            "its node has not confirmed the end of the pod, so the replica cannot start anew; "
+            "where the node is lost for good, delete the Node"
+        )
+        since = pod["metadata"]["deletionTimestamp"]
+        return Stall("Terminating", f"{what}: {detail}"), left_s(since, DELETION_S, job.now)
+    if phase_of(pod) == "Pending":
+        fault = faults.first_fault([pod])
+        since = pod["metadata"].get("creationTimestamp")
+        stall = Stall("Pending", f"{what}: it does not start")
+        if fault is not None:
+            stall = Stall(_steady(fault.reason), fault.message)
+        return stall, left_s(since, PENDING_S, job.now)
+    if phase_of(pod) == "Unknown" or _is_cut_off(pod):
+        return Stall("NodeNotReady", f"{what}: the node does not report any more"), 0.0
+    return None, 0.0
+
+
+def _steady(reason: str) -> str:
+    """A node that cannot pull an image tells two reasons in turn."""
+    return "ImagePullBackOff" if reason == "ErrImagePull" else reason
+
+
+def _is_cut_off(pod: Object) -> bool:
+    """Whether the node controller has marked the pod, because its node is silent. A node itself
+    never says that all containers are ready and the pod is not, unless the pod has readiness gates.
+    """
+    entries = mapping(pod.get("status")).get("conditions")
+    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
+    told = {str(entry.get("type")): entry.get("status") for entry in listed}
+    has_gates = bool(mapping(pod.get("spec")).get("readinessGates"))
+    is_marked = (told.get("ContainersReady"), told.get("Ready")) == ("True", "False")
+    return phase_of(pod) == "Running" and is_marked and not has_gates

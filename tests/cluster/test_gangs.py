@@ -1,0 +1,136 @@
+"""PodGroups of training jobs on a real API server, with the types of two gang schedulers."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edgeai.api import Object
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.cluster.training import (
+    REPLICAS,
+    end,
+    job_path,
+    names,
+    pytorch_job,
+    wait_for_conditions,
+)
+from tests.waiting import eventually
+
+TYPES: Final = Path(__file__).parent / "podgroups.yaml"
+VOLCANO: Final = "scheduling.volcano.sh/v1beta1"
+PLUGINS: Final = "scheduling.x-k8s.io/v1alpha1"
+PLUGINS_SCHEDULER: Final = "scheduler-plugins-scheduler"
+NEEDED_S: Final = 60.0  # an informer asks seldom for a type that is not there
+
+Launch = Callable[[str], GlobalManager]
+
+
+@pytest.fixture
+def launch(crds: ControlPlane, system_namespace: str, tmp_path: Path) -> Iterator[Launch]:
+    """Starts a GlobalManager with a gang scheduler. The types of PodGroups are gone afterwards."""
+    started: list[GlobalManager] = []
+
+    def start(scheduler: str) -> GlobalManager:
+        manager = GlobalManager(
+            kubeconfig=crds.kubeconfig,
+            system_namespace=system_namespace,
+            directory=tmp_path,
+            flags=("--gang-scheduler-name", scheduler),
+        )
+        started.append(manager)
+        manager.start()
+        return manager
+
+    yield start
+    try:
+        for manager in started:
+            assert manager.stop() == 0, manager.logs()
+    finally:
+        crds.kubectl("delete", "--ignore-not-found", "-f", str(TYPES))
+
+
+def install(plane: ControlPlane) -> None:
+    applied = plane.kubectl("apply", "-f", str(TYPES))
+    assert applied.returncode == 0, applied.stderr
+    waited = plane.kubectl("wait", "--for=condition=Established", "-f", str(TYPES))
+    assert waited.returncode == 0, waited.stderr
+
+
+def group_path(namespace: str, version: str) -> str:
+    return f"/apis/{version}/namespaces/{namespace}/podgroups/mnist"
+
+
+def wait_for_group(client: Client, namespace: str, version: str) -> Object:
+    def check() -> Object:
+        found = client.find(group_path(namespace, version))
+        assert found is not None, "there is no PodGroup"
+        return found
+
+    return eventually("the PodGroup", check, timeout_s=NEEDED_S)
+
+
+def test_a_job_waits_for_the_types_of_volcano_and_for_its_admission(
+    crds: ControlPlane, launch: Launch, namespace: str, kubelet: None
+) -> None:
+    client = crds.client
+    manager = launch("volcano")
+    is_ready, reasons = manager.readyz()
+    assert is_ready
+    assert any(f"does not serve {VOLCANO}" in reason for reason in reasons)
+    client.create(pytorch_job(namespace, schedulingPolicy={"queue": "research"}))
+    path = job_path(namespace)
+    job = wait_for_conditions(client, path, "Stalled", "Created")
+    assert job["status"]["conditions"][0]["reason"] == "PodGroupsNotServed"
+
+    install(crds)
+    group = wait_for_group(client, namespace, VOLCANO)
+    assert group["spec"] == {"minMember": 3, "queue": "research"}
+    wait_for_conditions(client, path, "Created")
+    assert names(client, namespace) == []
+
+    client.patch(f"{group_path(namespace, VOLCANO)}/status", {"status": {"phase": "Inqueue"}})
+    wait_for_conditions(client, path, "Created", "Running")
+    assert names(client, namespace) == REPLICAS
+    pod = client.get(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-1")
+    assert pod["spec"]["schedulerName"] == "volcano"
+    assert pod["metadata"]["annotations"]["volcano.sh/task-spec"] == "worker"
+    written = client.get(group_path(namespace, VOLCANO))["metadata"]
+    assert written["generation"] == 1  # nobody has written .spec again
+
+    client.patch(path, {"spec": {"runPolicy": {"suspend": True}}})
+    wait_for_conditions(client, path, "Created", "not Running", "Suspended")
+    eventually(
+        "the end of the PodGroup",
+        lambda: client.find(group_path(namespace, VOLCANO)) is None,
+    )
+
+
+def test_scheduler_plugins_get_a_pod_group_until_the_job_ends(
+    crds: ControlPlane, launch: Launch, namespace: str, kubelet: None
+) -> None:
+    client = crds.client
+    install(crds)
+    launch(PLUGINS_SCHEDULER)
+    policy = {"minAvailable": 2, "minResources": {"cpu": "2"}, "scheduleTimeoutSeconds": 30}
+    client.create(pytorch_job(namespace, schedulingPolicy=policy))
+    path = job_path(namespace)
+    wait_for_conditions(client, path, "Created", "Running")
+    group = wait_for_group(client, namespace, PLUGINS)
+    assert group["spec"] == {
+        "minMember": 2,
+        "minResources": {"cpu": "2"},
+        "scheduleTimeoutSeconds": 30,
+    }
+    pod = client.get(f"/api/v1/namespaces/{namespace}/pods/mnist-master-0")
+    assert pod["spec"]["schedulerName"] == PLUGINS_SCHEDULER
+    assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "mnist"
+    end(client, namespace, "mnist-master-0", 0)
+    wait_for_conditions(client, path, "Created", "not Running", "Succeeded")
+    eventually(
+        "the end of the PodGroup",
+        lambda: client.find(group_path(namespace, PLUGINS)) is None,
+    )
