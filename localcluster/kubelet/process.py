@@ -1,10 +1,10 @@
 """Runs the process group of one container. No process group outlives the cluster.
 
-`container` calls this module. Each container has a process session of its own, so signals go to the
-whole group. When the first process of a group ends, this module kills the other processes, as a
-kernel does after the end of a container's PID 1. A pidfd reports the exit, without threads or
-polling. stdout and stderr share one pipe, which keeps the order of the output. The function `sink`
-gets the output.
+`container` calls this module. Each container has a process session of its own, so signals go to
+the whole group. When the first process of a group ends, this module kills the others, as a kernel
+does after the end of a container's PID 1. This includes a process that has left the group, if it
+writes to the container's output. A pidfd reports the exit, without threads or polling. stdout and
+stderr share one pipe, which keeps the order of the output. The function `sink` gets the output.
 """
 
 import asyncio
@@ -19,14 +19,16 @@ from typing import Final, Self
 
 from localcluster.errors import ClusterError
 from localcluster.kubelet.launch import Launch
+from localcluster.kubelet.reaper import kill_writers
 
 _SHIM: Final = str(Path(__file__).with_name("shim.py"))
 _REAPER: Final = str(Path(__file__).with_name("reaper.py"))
 _ISOLATED: Final = (sys.executable, "-I", "-S")
 
 DRAIN_S: Final = 2.0
-"""Seconds. After the exit, the output is read for this long, because a process that left the group
-may still write."""
+"""Seconds. After the exit, the output is read for this long."""
+_LAST_WORDS_S: Final = 0.1
+"""After the exit, the output ends within this time, unless a process that left the group lives."""
 
 
 class Reaper:
@@ -95,6 +97,7 @@ class ContainerProcess:
         self._exit_code: int | None = None
         self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         output, write = os.pipe()
+        self._pipe = os.readlink(f"/proc/self/fd/{output}")  # "pipe:[4711]"
         try:
             self._popen = subprocess.Popen(
                 (*_ISOLATED, _SHIM, str(reaper.descriptor), launch.executable, *launch.argv),
@@ -130,10 +133,16 @@ class ContainerProcess:
         """
         await _process_end(self._pidfd)
         code = self._reap()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_S):
-                await asyncio.shield(self._drained)
+        if not await self._is_drained_within(_LAST_WORDS_S):
+            kill_writers({self._pipe})
+            await self._is_drained_within(DRAIN_S)
         return code
+
+    async def _is_drained_within(self, limit_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await asyncio.shield(self._drained)
+        return self._drained.done()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the whole process group. Does nothing after the end of the group."""
@@ -144,6 +153,8 @@ class ContainerProcess:
     def close(self) -> None:
         """Kill the remaining processes and close the pipe. A second call does nothing."""
         self._reap()
+        if not self._drained.done():
+            kill_writers({self._pipe})
         self._output.close()
         if self._pidfd >= 0:
             os.close(self._pidfd)

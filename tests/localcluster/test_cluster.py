@@ -95,6 +95,18 @@ def test_a_killed_cluster_leaves_no_process(state_dir: Path) -> None:
     assert process.running(state_dir) is None
 
 
+def test_a_killed_cluster_leaves_no_process_that_left_its_group(
+    state_dir: Path, tmp_path: Path
+) -> None:
+    cluster = process.start(state_dir, nodes=NODE)
+    told = tmp_path / "pid"
+    run_pod(cluster, f"setsid sleep 300 & echo $! > {told}; sleep 300")
+    eventually("its number", lambda: told.exists() and told.read_text())
+    pid = int(told.read_text())
+    os.kill(cluster.pid, signal.SIGKILL)
+    eventually("its end", lambda: is_gone(pid))
+
+
 def group_of(leader: int) -> list[int]:
     return [pid for pid in _processes() if _stat_field(pid, 2) == leader]
 

@@ -385,6 +385,29 @@ async def test_the_whole_group_ends_with_its_first_process(
     await async_eventually("the process's end", lambda: is_gone(pid))
 
 
+async def test_a_process_that_left_the_group_ends_with_the_first_process(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """torchrun starts its processes in sessions of their own."""
+    script = "setsid sleep 600 & echo $!; kill -KILL $$$$"  # $$$$ stands for $$
+    cluster.store.create(PODS, new_pod("p", container(script), restartPolicy="Never"))
+    await cluster.until_phase("p", "Failed")
+    pid = int(await log_of(cluster, tmp_path, "p"))
+    await async_eventually("the process's end", lambda: is_gone(pid))
+
+
+async def test_a_process_that_left_the_group_ends_when_the_pod_is_deleted_by_force(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    script = "setsid sleep 600 & echo $!; sleep 600"
+    cluster.store.create(PODS, new_pod("p", container(script)))
+    await cluster.until_pod("p", is_ready)
+
+    pid = int(await async_eventually("its number", lambda: log_of(cluster, tmp_path, "p")))
+    cluster.store.delete(PODS, "default", "p", grace_period_s=0)
+    await async_eventually("the process's end", lambda: is_gone(pid))
+
+
 async def test_containers_of_a_pod_share_its_fate(cluster: RunningCluster) -> None:
     other = container("sleep 60") | {"name": "other"}
     cluster.store.create(PODS, new_pod("p", container("sleep 60"), other))
