@@ -58,8 +58,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 1000
     """Requests that the client may send at the same moment after a quiet time."""
     plan_requests: int = 1
-    """Largest number of plans' requests that are under way at the same time, and of plans' status
-    writes; see `slots`."""
+    """Largest number of plans' requests that are under way at the same time while assignments
+    change, and of plans' status writes; see `slots`."""
+    calm_plan_requests: int = 8
+    """The same number while no assignment changes."""
     report_requests: int = 4
     """Largest number of status writes for edges' reports that are under way at the same time."""
     slot_hold_s: float = 0.1
@@ -122,11 +124,11 @@ class KubeClient:
         self._on_request = on_request
         self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
         self._slots = {
-            share: Slots(count, hold_s=settings.slot_hold_s)
-            for share, count in (
-                (Share.PLANS, settings.plan_requests),
-                (Share.STATUSES, settings.plan_requests),
-                (Share.REPORTS, settings.report_requests),
+            share: Slots(count, calm=calm, hold_s=settings.slot_hold_s)
+            for share, count, calm in (
+                (Share.PLANS, settings.plan_requests, settings.calm_plan_requests),
+                (Share.STATUSES, settings.plan_requests, settings.calm_plan_requests),
+                (Share.REPORTS, settings.report_requests, settings.report_requests),
             )
         }
         self._share = Share.OTHER

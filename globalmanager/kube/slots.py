@@ -16,13 +16,15 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """Lets at most `count` requests pass at a time.
+    """Lets at most `count` requests pass at a time while assignments change, else at most `calm`.
 
     The namespaces take turns. In its turn a namespace passes its oldest waiting request. So a
     namespace with many slow requests delays a request of another namespace by two requests at most:
     by the request under way, and by the request of the next turn.
 
     Args:
+        calm: number of requests at a time when `calm_s` seconds have passed without a change of an
+            assignment; never less than `count`
         hold_s: seconds after which a request gives its slot to the next request and goes on. Such a
             request may wait for something slow, for example an admission webhook. Other requests
             must not wait for it
@@ -30,18 +32,44 @@ class Slots:
     Raises: ValueError when `count` is less than 1
     """
 
-    def __init__(self, count: int, *, hold_s: float = 0.1, pause_s: float = 0.018) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        calm: int = 1,
+        hold_s: float = 0.1,
+        pause_s: float = 0.018,
+        calm_s: float = 1.0,
+    ) -> None:
         if count < 1:
             raise ValueError(f"at least 1 request must be under way, not {count}")
-        self._free = count
+        self._count = count
+        self._calm = max(count, calm)
         self._hold_s = hold_s
         self._pause_s = pause_s
-        self._paused_until = -math.inf
+        self._calm_s = calm_s
+        self._changed_at = -math.inf  # when an assignment changed
+        self._held = 0
+        self._calming: asyncio.TimerHandle | None = None
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by namespace, next one first
 
     def make_way(self) -> None:
-        """Let no request begin for `pause_s`."""
-        self._paused_until = asyncio.get_running_loop().time() + self._pause_s
+        """Note that an assignment has changed: let no request begin for `pause_s`."""
+        loop = asyncio.get_running_loop()
+        self._changed_at = loop.time()
+        if self._calming is None:
+            self._calming = loop.call_later(self._calm_s, self._calm_down)
+
+    def _calm_down(self) -> None:
+        """Let more requests pass, unless an assignment has changed meanwhile."""
+        loop = asyncio.get_running_loop()
+        calm_at = self._changed_at + self._calm_s
+        is_calm = calm_at <= loop.time()
+        self._calming = None if is_calm else loop.call_at(calm_at, self._calm_down)
+        self._give()
+
+    def _has_room(self) -> bool:
+        return self._held < (self._calm if self._calming is None else self._count)
 
     @asynccontextmanager
     async def taken(self, namespace: str) -> AsyncIterator[Callable[[], None]]:
@@ -64,7 +92,7 @@ class Slots:
             timer = loop.call_later(self._hold_s, release)
 
         try:
-            if (pause_s := self._paused_until - loop.time()) > 0:
+            if (pause_s := self._changed_at + self._pause_s - loop.time()) > 0:
                 await asyncio.sleep(pause_s)
             yield start
         finally:
@@ -73,8 +101,8 @@ class Slots:
             release()
 
     async def _acquire(self, namespace: str) -> None:
-        if self._free:
-            self._free -= 1
+        if self._has_room():
+            self._held += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(namespace, deque()).append(turn)
@@ -86,14 +114,17 @@ class Slots:
             raise
 
     def _release(self) -> None:
-        """Give the slot to the first request of the next namespace."""
-        while self._waiting:
+        self._held -= 1
+        self._give()
+
+    def _give(self) -> None:
+        """Give each free slot to the first request of the next namespace."""
+        while self._waiting and self._has_room():
             namespace = next(iter(self._waiting))
             turns = self._waiting.pop(namespace)
             turn = turns.popleft()
             if turns:
                 self._waiting[namespace] = turns  # the namespace is the last one now
             if not turn.done():
+                self._held += 1
                 turn.set_result(None)
-                return
-        self._free += 1

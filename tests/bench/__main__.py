@@ -1,9 +1,9 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory]
-        [edge-memory] [churn]
+        [edge-memory] [churn] [training]
 
-Without a name, all but `churn`, which takes 18 minutes.
+Without a name, all but `churn` and `training`, which take 18 and about 10 minutes.
 
 Machines are shared and noisy, so figures come with their spread, and beside the cost of a bare
 request to the same API in the same run. docs/performance.md says what they mean.
@@ -13,7 +13,16 @@ import json
 import sys
 from typing import Any
 
-from tests.bench import churn, cluster, edge_memory, federated, local, manager_memory, worker_http
+from tests.bench import (
+    churn,
+    cluster,
+    edge_memory,
+    federated,
+    local,
+    manager_memory,
+    training,
+    worker_http,
+)
 from tests.cluster.binaries import Unavailable
 
 SECTIONS = {
@@ -24,6 +33,7 @@ SECTIONS = {
     "manager-memory": manager_memory.measure,
     "edge-memory": edge_memory.measure,
     "churn": churn.measure,
+    "training": training.measure,
 }
 USUAL = ("local", "cluster", "federated", "worker-http", "manager-memory", "edge-memory")
 

@@ -18,7 +18,15 @@ async def scripted() -> AsyncIterator[ScriptedApi]:
 
 @pytest.fixture
 async def scripted_client(scripted: ScriptedApi, tmp_path: Path) -> AsyncIterator[KubeClient]:
-    """A client with short deadlines, so that a test of one ends soon."""
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
+    settings = ClientSettings(deadline_s=30, list_deadline_s=30, page_size=2)
+    async with await KubeClient.from_kubeconfig(path, settings) as client:
+        yield client
+
+
+@pytest.fixture
+async def impatient_client(scripted: ScriptedApi, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    """A client with short deadlines, for tests of silence: such a test ends soon."""
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     settings = ClientSettings(deadline_s=0.3, list_deadline_s=0.3, page_size=2)
     async with await KubeClient.from_kubeconfig(path, settings) as client:

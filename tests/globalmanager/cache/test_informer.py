@@ -58,8 +58,8 @@ class Running:
 
 
 @pytest.fixture
-async def running(scripted_client: KubeClient) -> AsyncIterator[Running]:
-    running = Running(scripted_client)
+async def running(impatient_client: KubeClient) -> AsyncIterator[Running]:
+    running = Running(impatient_client)
     async with run(running):
         yield running
 

@@ -116,19 +116,19 @@ async def test_an_html_page_instead_of_json_is_malformed(
 
 
 async def test_a_server_that_never_answers_is_unreachable(
-    scripted: ScriptedApi, scripted_client: KubeClient
+    scripted: ScriptedApi, impatient_client: KubeClient
 ) -> None:
     scripted.others = [scripted.hang()]
     with pytest.raises(errors.Unreachable, match=r"no answer within 0\.3 s"):
-        await scripted_client.get(REF)
+        await impatient_client.get(REF)
 
 
 async def test_an_answer_that_never_ends_is_unreachable(
-    scripted: ScriptedApi, scripted_client: KubeClient
+    scripted: ScriptedApi, impatient_client: KubeClient
 ) -> None:
     scripted.others = [scripted.stream(b'{"metadata"', then="hang")]
     with pytest.raises(errors.Unreachable, match="no answer within"):
-        await scripted_client.get(REF)
+        await impatient_client.get(REF)
 
 
 async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
@@ -207,20 +207,20 @@ async def test_a_watch_yields_whole_lines_from_any_pieces(
 
 
 async def test_a_watch_that_does_not_end_is_silent_after_its_time_and_a_deadline(
-    scripted: ScriptedApi, scripted_client: KubeClient
+    scripted: ScriptedApi, impatient_client: KubeClient
 ) -> None:
     """The client's deadline is 0.3 s, and the watch's time 1 s."""
     scripted.watches = [scripted.stream({"a": 1}, then="hang")]
     with pytest.raises(errors.Silent, match=r"watch pods: not ended after 1\.3 s"):
-        await lines_of(scripted_client, timeout_s=1)
+        await lines_of(impatient_client, timeout_s=1)
 
 
 async def test_a_watch_that_is_not_accepted_in_time_is_silent(
-    scripted: ScriptedApi, scripted_client: KubeClient
+    scripted: ScriptedApi, impatient_client: KubeClient
 ) -> None:
     scripted.watches = [scripted.hang()]
     with pytest.raises(errors.Silent, match=r"watch pods: no answer within 0\.3 s"):
-        await lines_of(scripted_client)
+        await lines_of(impatient_client)
 
 
 async def test_a_cut_watch_is_unreachable(
@@ -244,8 +244,7 @@ async def test_a_line_beyond_the_bound_is_cut_and_the_watch_goes_on(
 ) -> None:
     large = b"x" * (MAX_LINE_BYTES - 1) + b"\n"
     scripted.watches = [scripted.stream(large, b"x" * (3 * MAX_LINE_BYTES) + b"\n", b"next\n")]
-    patient = scripted_client.apart(ClientSettings())  # 8 MiB may take more than 0.3 s
-    lengths = [len(line) for line in await lines_of(patient)]
+    lengths = [len(line) for line in await lines_of(scripted_client)]
     assert lengths == [0, MAX_LINE_BYTES - 1, MAX_LINE_BYTES, 4]
 
 
@@ -401,12 +400,35 @@ async def test_a_share_has_no_more_requests_under_way_than_its_slots(
 ) -> None:
     gauge = Gauge()
     scripted.others = [gauge.answer]
-    settings = ClientSettings(plan_requests=2, report_requests=3, slot_hold_s=60, deadline_s=60)
+    settings = ClientSettings(
+        plan_requests=2,
+        calm_plan_requests=2,
+        report_requests=3,
+        slot_hold_s=60,
+        deadline_s=60,
+    )
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with await KubeClient.from_kubeconfig(path, settings) as client:
         sharing = client.on_share(share)
         await asyncio.gather(*(sharing.get(REF) for _ in range(12)))
     assert gauge.most == most
+
+
+async def test_plans_have_more_requests_under_way_while_no_assignment_changes(
+    scripted: ScriptedApi, tmp_path: Path
+) -> None:
+    gauge = Gauge()
+    scripted.others = [gauge.answer]
+    settings = ClientSettings(calm_plan_requests=5, slot_hold_s=60, deadline_s=60)
+    path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
+    async with await KubeClient.from_kubeconfig(path, settings) as client:
+        plans = client.on_share(Share.PLANS)
+        await asyncio.gather(*(plans.get(REF) for _ in range(12)))
+        assert gauge.most == 5
+        gauge.most = 0
+        client.make_way()
+        await asyncio.gather(*(plans.get(REF) for _ in range(4)))
+    assert gauge.most == 1
 
 
 async def test_requests_that_wait_for_a_slot_heed_retry_after(
@@ -417,7 +439,7 @@ async def test_requests_that_wait_for_a_slot_heed_retry_after(
         scripted.json(POD),
     ]
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
-    settings = ClientSettings(slot_hold_s=60, deadline_s=60)
+    settings = ClientSettings(calm_plan_requests=1, slot_hold_s=60, deadline_s=60)
     async with await KubeClient.from_kubeconfig(path, settings) as client:
         plans = client.on_share(Share.PLANS)
         asked = [asyncio.create_task(plans.get(REF)) for _ in range(5)]

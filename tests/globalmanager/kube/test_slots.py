@@ -86,6 +86,36 @@ async def test_an_endless_stream_of_assignments_delays_a_request_by_one_pause() 
     assert asked.done()
 
 
+async def test_more_requests_pass_while_no_assignment_changes() -> None:
+    server = await ask_all(Slots(1, calm=3, hold_s=HOLD_S), *[0.1] * 9)
+    assert server.most == 3
+    assert now() == pytest.approx(0.3)
+
+
+async def test_after_the_last_change_of_an_assignment_waiting_requests_pass_together() -> None:
+    slots = Slots(1, calm=3, hold_s=HOLD_S, pause_s=0.0, calm_s=1.0)
+    slots.make_way()
+    asked = asyncio.create_task(ask_all(slots, *[0.4] * 6))
+    await asyncio.sleep(0.5)
+    slots.make_way()  # so the calm begins at 1.5 s, when three requests have ended
+    server = await asked
+    assert server.most == 3
+    assert now() == pytest.approx(1.9)
+
+
+async def test_a_calm_that_ends_takes_no_slot_away() -> None:
+    slots = Slots(1, calm=3, hold_s=HOLD_S, pause_s=0.0)
+    server = Server()
+    async with TaskGroup() as tasks:
+        for number in range(4):
+            tasks.create_task(server.ask(slots, f"r{number}", 0.5), name=f"request {number}")
+        await asyncio.sleep(0.1)
+        slots.make_way()
+        await asyncio.sleep(0.6)
+        assert server.started == ["r0", "r1", "r2", "r3"]
+        assert server.now == 1
+
+
 async def test_a_request_that_is_cancelled_in_a_pause_gives_its_slot_back() -> None:
     slots = Slots(1, hold_s=HOLD_S, pause_s=0.5)
     server = Server()

@@ -1,0 +1,404 @@
+"""How fast the GlobalManager makes the pods and Services of many training jobs.
+
+    python -m tests.bench training
+
+A real control plane with its controller manager and scheduler. JOBS TFJobs of two workers are
+created at once, so each needs two pods and two Services. A bare client then creates the same
+objects while the GlobalManager is stopped: its rate is what API server and machine are capable of.
+"""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tests.bench.spread import spread
+from tests.cluster import binaries
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
+SYSTEM_NAMESPACE: Final = "edgeai-system"
+JOBS: Final = 300
+REPLICAS: Final = 2
+ROUNDS: Final = 3
+CONCURRENCY: Final = 16  # requests of a bare client under way at a time
+RUNNING_AT_A_TIME: Final = 4
+NODES: Final = 20
+DEADLINE_S: Final = 300.0
+SETTLE_S: Final = 5.0
+FINISHED: Final = 10_000
+NEW: Final = 50  # jobs that are created one after the other
+WATCHED_S: Final = 20.0  # that a settled system is watched for a write
+
+Object = dict[str, Any]
+
+
+def measure() -> dict[str, Any]:
+    """Figures of docs/performance.md, "Training jobs"."""
+    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
+        control_plane = ControlPlane(binaries.obtain(), Path(directory))
+        try:
+            control_plane.start()
+            return _Bench(control_plane, Path(directory)).figures()
+        finally:
+            control_plane.stop()
+
+
+class Onlooker:
+    """The process that watches pods, Services and jobs of one namespace."""
+
+    def __init__(self, connection: tuple[str, ...], namespace: str) -> None:
+        self.paths = {
+            "pods": f"/api/v1/namespaces/{namespace}/pods",
+            "services": f"/api/v1/namespaces/{namespace}/services",
+            "jobs": f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs",
+        }
+        self._seen: dict[str, dict[tuple[str, str], float]] = {
+            path: {} for path in self.paths.values()
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.onlooker", *connection, *self.paths.values()],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        threading.Thread(target=self._listen, name="onlooker", daemon=True).start()
+        _wait(lambda: all(self.times(each, "watched") for each in self.paths), "nothing is watched")
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            path, name, what, at = json.loads(line)
+            self._seen[path][name, what] = at
+
+    def times(self, resource: str, what: str) -> dict[str, float]:
+        """Name -> when it was seen so; for "exists", name and uid -> when."""
+        seen = list(self._seen[self.paths[resource]].items())
+        return {
+            f"{name}:{told.partition(':')[2]}" if what == "exists" else name: at
+            for (name, told), at in seen
+            if told.partition(":")[0] == what
+        }
+
+    def wait_for(self, resource: str, what: str, count: int) -> dict[str, float]:
+        _wait(
+            lambda: len(self.times(resource, what)) >= count,
+            f"not {count} {resource} are seen {what!r}",
+        )
+        return self.times(resource, what)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+class _Bench:
+    def __init__(self, control_plane: ControlPlane, directory: Path) -> None:
+        self._control_plane = control_plane
+        self._client = control_plane.client
+        self._directory = directory
+        token_file = directory / "admin-token"
+        token_file.touch(mode=0o600)
+        token_file.write_text(control_plane.token)
+        self._connection = (control_plane.url, str(control_plane.ca), str(token_file))
+
+    def figures(self) -> dict[str, Any]:
+        self._prepare()
+        rounds = [self._round(number, is_last=number == ROUNDS - 1) for number in range(ROUNDS)]
+        ratios = sorted(each["ratio"] for each in rounds)
+        return {
+            "jobs": JOBS,
+            "replicas_each": REPLICAS,
+            "rounds": rounds,
+            "median_ratio": ratios[len(ratios) // 2],
+            "killed": self._killed(),
+            "finished": self._beside_finished_jobs(),
+        }
+
+    def _prepare(self) -> None:
+        for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
+            done = self._control_plane.kubectl(*arguments, "-f", str(CRDS))
+            assert done.returncode == 0, done.stderr
+        self._namespace(SYSTEM_NAMESPACE)
+        for number in range(NODES):
+            self._client.create(node(number))
+
+    def _namespace(self, name: str) -> None:
+        metadata = {"name": name}
+        self._client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        _wait(lambda: self._client.find(account), "no pod can be made without its account")
+
+    def _delete_namespace(self, name: str) -> None:
+        """Until it is gone, so that the garbage collector does not work beside the next measure."""
+        path = f"/api/v1/namespaces/{name}"
+        self._client.delete(path)
+        _wait(lambda: self._client.find(path) is None, f"namespace {name} is still there", 0.5)
+
+    def _send(
+        self, requests: list[tuple[str, str, Object]], concurrency: int
+    ) -> subprocess.Popen[str]:
+        file = self._directory / "requests"
+        file.write_text("\n".join(json.dumps(each) for each in requests))
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.bench.sender", *self._connection),
+                *(str(file), str(concurrency)),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @contextlib.contextmanager
+    def _manager(self) -> Iterator[GlobalManager]:
+        manager = GlobalManager(
+            kubeconfig=self._control_plane.kubeconfig,
+            system_namespace=SYSTEM_NAMESPACE,
+            directory=self._directory,
+        )
+        try:
+            manager.start()
+            yield manager
+        finally:
+            manager.stop()
+
+    @contextlib.contextmanager
+    def _watched(self, namespace: str) -> Iterator[Onlooker]:
+        self._namespace(namespace)
+        onlooker = Onlooker(self._connection, namespace)
+        try:
+            yield onlooker
+        finally:
+            onlooker.stop()
+
+    # ---- many jobs at once -----------------------------------------------------------------------
+
+    def _round(self, number: int, *, is_last: bool) -> dict[str, Any]:
+        namespace, twin = f"round-{number}", f"bare-{number}"
+        with self._watched(namespace) as onlooker:
+            with self._manager():
+                figures = self._make_jobs(namespace, onlooker)
+                figures |= self._run_pods(namespace, onlooker)
+                if is_last:
+                    figures["written_once_settled"] = self._written_once_settled()
+            made = [
+                (f"/api/v1/namespaces/{twin}/{plural}", bare(each, twin))
+                for plural in ("services", "pods")
+                for each in self._client.list(onlooker.paths[plural])
+            ]
+        self._delete_namespace(namespace)
+        self._namespace(twin)
+        _, seconds = _times(self._send([("POST", path, each) for path, each in made], CONCURRENCY))
+        figures["bare_per_s"] = round(len(made) / seconds, 1)
+        self._delete_namespace(twin)
+        figures["ratio"] = round(figures["made_per_s"] / figures["bare_per_s"], 3)
+        return figures
+
+    def _make_jobs(self, namespace: str, onlooker: Onlooker) -> dict[str, Any]:
+        jobs = [job(f"bench-{number}", namespace) for number in range(JOBS)]
+        sender = self._send([("POST", onlooker.paths["jobs"], each) for each in jobs], CONCURRENCY)
+        count = JOBS * REPLICAS
+        pods = onlooker.wait_for("pods", "exists", count)
+        services = onlooker.wait_for("services", "exists", count)
+        created = onlooker.wait_for("jobs", "Created", JOBS)
+        began, seconds = _times(sender)
+        last = max(*pods.values(), *services.values())
+        owned = last_of_each(pods, services)
+        return {
+            "made_per_s": round(2 * count / (last - began), 1),
+            "jobs_created_in_s": round(seconds, 2),
+            "made_in_s": round(last - began, 2),
+            "pods": len(pods),
+            "services": len(services),
+            "created_condition_after_objects_s": spread(
+                [max(0.0, at - owned[name]) for name, at in created.items()]
+            ),
+        }
+
+    def _run_pods(self, namespace: str, onlooker: Onlooker) -> dict[str, Any]:
+        """All pods begin to run. How much later do the jobs say so?"""
+        requests: list[tuple[str, str, Object]] = [
+            ("PATCH", f"{onlooker.paths['pods']}/{name.partition(':')[0]}/status", RUNNING)
+            for name in onlooker.times("pods", "exists")
+        ]
+        sender = self._send(requests, RUNNING_AT_A_TIME)
+        pods = onlooker.wait_for("pods", "Running", JOBS * REPLICAS)
+        jobs = onlooker.wait_for("jobs", "Running", JOBS)
+        _times(sender)
+        first: dict[str, float] = {}
+        for name, at in pods.items():
+            owner = job_of(name)
+            first[owner] = min(at, first.get(owner, at))
+        late = [at - first[name] for name, at in jobs.items()]
+        return {"running_condition_after_first_pod_s": spread([max(0.0, each) for each in late])}
+
+    def _written_once_settled(self) -> list[str]:
+        before = self._wait_for_quiet()
+        time.sleep(WATCHED_S)
+        return sorted({key for key, _ in before.items() ^ self._control_plane.registry().items()})
+
+    def _wait_for_quiet(self) -> dict[str, int]:
+        before = self._control_plane.registry()
+        while True:
+            time.sleep(SETTLE_S)
+            now = self._control_plane.registry()
+            if now == before:
+                return now
+            before = now
+
+    # ---- a GlobalManager that is killed ----------------------------------------------------------
+
+    def _killed(self) -> dict[str, Any]:
+        """The GlobalManager dies when a third of the pods exist, and another one goes on."""
+        namespace, count = "killed", JOBS * REPLICAS
+        with self._watched(namespace) as onlooker:
+            with self._manager() as manager:
+                jobs = [job(f"bench-{number}", namespace) for number in range(JOBS)]
+                requests = [("POST", onlooker.paths["jobs"], each) for each in jobs]
+                sender = self._send(requests, CONCURRENCY)
+                onlooker.wait_for("pods", "exists", count // 3)
+                manager.stop(signal.SIGKILL)
+                at_kill = len(onlooker.times("pods", "exists"))
+            _times(sender)
+            with self._manager():
+                onlooker.wait_for("pods", "exists", count)
+                onlooker.wait_for("services", "exists", count)
+                onlooker.wait_for("jobs", "Created", JOBS)
+                time.sleep(SETTLE_S)
+                figures = {
+                    "pods_at_kill": at_kill,
+                    **{
+                        f"{each}_ever": len(onlooker.times(each, "exists"))
+                        for each in ("pods", "services")
+                    },
+                    **{
+                        f"{each}_at_the_end": len(self._client.list(onlooker.paths[each]))
+                        for each in ("pods", "services")
+                    },
+                }
+        self._delete_namespace(namespace)
+        return figures
+
+    # ---- finished jobs ---------------------------------------------------------------------------
+
+    def _beside_finished_jobs(self) -> dict[str, Any]:
+        without = self._new_jobs("without")
+        self._namespace("finished")
+        path = "/apis/kubeflow.org/v1/namespaces/finished/tfjobs"
+        jobs = [job(f"old-{number}", "finished") for number in range(FINISHED)]
+        _times(self._send([("POST", path, each) for each in jobs], CONCURRENCY))
+        ended = finished_status()
+        patches: list[tuple[str, str, Object]] = [
+            ("PATCH", f"{path}/{each['metadata']['name']}/status", ended) for each in jobs
+        ]
+        _times(self._send(patches, CONCURRENCY))
+        beside = self._new_jobs("beside")
+        return {
+            "jobs": FINISHED,
+            "new_jobs": NEW,
+            "job_to_pods_ms_without": without,
+            "job_to_pods_ms_beside": beside,
+            "ratio_of_medians": round(beside["median"] / without["median"], 2),
+        }
+
+    def _new_jobs(self, namespace: str) -> dict[str, float]:
+        """Milliseconds from the request for a job until its last pod is seen, one by one."""
+        taken = []
+        with self._watched(namespace) as onlooker, self._manager():
+            time.sleep(SETTLE_S)
+            for number in range(NEW):
+                asked_s = time.monotonic()
+                self._client.create(job(f"new-{number}", namespace))
+                pods = onlooker.wait_for("pods", "exists", (number + 1) * REPLICAS)
+                taken.append((max(pods.values()) - asked_s) * 1000)
+        self._delete_namespace(namespace)
+        return spread(taken)
+
+
+RUNNING: Final[Object] = {"status": {"phase": "Running"}}
+
+
+def node(number: int) -> Object:
+    """A Node that the scheduler binds pods to."""
+    room = {"cpu": "64", "memory": "64Gi", "pods": "2000"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": f"node-{number}"},
+        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+    }
+
+
+def job(name: str, namespace: str) -> Object:
+    containers = [{"name": "tensorflow", "image": "registry.test/train:1", "command": ["train"]}]
+    worker = {"replicas": REPLICAS, "template": {"spec": {"containers": containers}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"tfReplicaSpecs": {"Worker": worker}},
+    }
+
+
+def finished_status() -> Object:
+    at = "2026-01-01T00:00:00Z"
+    times = {"lastTransitionTime": at, "lastUpdateTime": at}
+    conditions = [
+        {"type": "Created", "status": "True", "reason": "TFJobCreated", "message": "", **times},
+        {"type": "Running", "status": "False", "reason": "TFJobRunning", "message": "", **times},
+        {"type": "Succeeded", "status": "True", "reason": "TFJobSucceeded", "message": "", **times},
+    ]
+    return {"status": {"conditions": conditions, "startTime": at, "completionTime": at}}
+
+
+def bare(object_: Object, namespace: str) -> Object:
+    """What a client sends to create the object without an owner in another namespace."""
+    metadata = {
+        key: object_["metadata"][key]
+        for key in ("name", "labels", "annotations")
+        if key in object_["metadata"]
+    }
+    spec = {
+        key: value
+        for key, value in object_["spec"].items()
+        if key not in ("nodeName", "clusterIPs")
+    }
+    return {"metadata": {**metadata, "namespace": namespace}, "spec": spec}
+
+
+def job_of(name: str) -> str:
+    """ "bench-7-worker-0:<uid>" -> "bench-7" """
+    return name.rpartition("-worker-")[0]
+
+
+def last_of_each(*seen: dict[str, float]) -> dict[str, float]:
+    """Job -> when its last object was seen."""
+    last: dict[str, float] = {}
+    for times in seen:
+        for name, at in times.items():
+            last[job_of(name)] = max(at, last.get(job_of(name), at))
+    return last
+
+
+def _times(sender: subprocess.Popen[str]) -> tuple[float, float]:
+    """When a sender began, and the seconds that it took."""
+    told, _ = sender.communicate(timeout=DEADLINE_S)
+    assert sender.returncode == 0, "not every request was sent"
+    said = json.loads(told)
+    return said["began"], said["ended"] - said["began"]
+
+
+def _wait(is_so: Callable[[], Any], otherwise: str, poll_s: float = 0.02) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        if time.monotonic() > end_s:
+            raise SystemExit(f"{otherwise} after {DEADLINE_S:g} s")
+        time.sleep(poll_s)
