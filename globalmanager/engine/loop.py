@@ -219,6 +219,7 @@ class Engine:
         """
         if not leads:
             return
+        self._owners.begin_reign()
         for type_ in self._kinds:
             for object_ in self._store(type_).list():
                 self._queue.add(ref_of(type_, object_))

@@ -6,6 +6,10 @@ job is gone. The engine must not create the child again. The collector deletes a
 the job is gone, and a GET shows whether the job exists at that moment. So there is one rule: after
 a job has lost a child, a GET must confirm the job before the engine creates anything for the job.
 
+The plan must also know the job as the GET shows the job. Otherwise a new leader, whose watch of the
+jobs is late, could create a child that the status of an earlier leader no longer asks for. So a new
+leader asks for each job once before it creates anything for the job.
+
 apply calls `confirm` before it creates a child. loop passes on the changes of the stores. The
 memory holds one uid for each confirmed job.
 """
@@ -56,12 +60,17 @@ class Owners:
         """
         self._confirmed.discard(uid)
 
+    def begin_reign(self) -> None:
+        """Note that another replica may have worked on all jobs until now."""
+        self._confirmed.clear()
+
     async def confirm(self, observed: Observed) -> None:
         """Confirm the job by a GET, unless the job is confirmed already.
 
         Raises:
             NotFound: the job is gone, and the store has removed the job
-            Conflict: the job is being deleted
+            Conflict: the job is being deleted, or has changed. The store has the new state, so the
+                caller must plan the job again
             ApiError, Overloaded: as for any request
         """
         if observed.uid in self._confirmed:
@@ -76,6 +85,9 @@ class Owners:
         except BaseException:
             self._confirmed.discard(observed.uid)
             raise
+        if _has_changed(observed.object, job):
+            # The job stays confirmed for the next plan, which knows this answer.
+            raise _changed_meanwhile(observed, "its spec or status is newer than the plan")
 
     def check(self, observed: Observed) -> None:
         """Raises: Conflict when the job is no longer confirmed; the caller must plan the job
@@ -90,6 +102,11 @@ class Owners:
         except ValueError:
             return False
         return abs(self._now() - created) <= _NEW
+
+
+def _has_changed(known: Object, job: Object) -> bool:
+    generations = [each["metadata"].get("generation") for each in (known, job)]
+    return generations[0] != generations[1] or known.get("status") != job.get("status")
 
 
 def _changed_meanwhile(observed: Observed, why: str) -> Conflict:

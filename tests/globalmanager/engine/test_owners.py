@@ -142,6 +142,33 @@ async def test_an_answer_that_fails_confirms_nothing(office: Office, scripted: S
     assert len(scripted.seen) == 2
 
 
+@pytest.mark.parametrize(
+    "newer", [{"status": {"restarts": {"w": 1}}}, {"metadata": {"generation": 2}}]
+)
+async def test_a_plan_on_an_older_state_is_refused_and_the_newer_state_is_confirmed(
+    office: Office, scripted: ScriptedApi, newer: Object
+) -> None:
+    now = {**job(60), **newer}
+    now["metadata"] = {**job(60)["metadata"], **newer.get("metadata", {}), "resourceVersion": "2"}
+    scripted.others = [scripted.json(now)]
+    office.store.upsert(job(60))
+    with pytest.raises(Conflict, match="newer"):
+        await office.confirm(job(60))
+    assert office.store.get(A) == now
+    await office.confirm(now)
+    assert len(scripted.seen) == 1
+
+
+async def test_a_new_leader_asks_for_a_job_that_it_had_confirmed_before(
+    office: Office, scripted: ScriptedApi
+) -> None:
+    scripted.others = [scripted.json(job())]
+    office.store.upsert(job())
+    office.owners.begin_reign()
+    await office.confirm(job())
+    assert len(scripted.seen) == 1
+
+
 async def test_what_was_confirmed_is_forgotten_with_the_job(
     office: Office, scripted: ScriptedApi
 ) -> None:
