@@ -428,6 +428,14 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Rules (apiGroups, resources, verbs) of the Roles that the kind creates. The GlobalManager has
     these rights too, because the API server does not let a client grant a right that the client
     lacks."""
+    framework: str = ""
+    """The value of the label "framework" in the metrics of training jobs, as dashboards for the
+    Kubeflow operators know it. "" for a kind that the operators do not have."""
+    outcomes: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, int]] = (
+        lambda _before, _after: {}
+    )
+    """(.status before a write, .status after the write) -> outcome -> how often the outcome has
+    come, for metrics: {"failed": 1}. Total."""
     deletes_itself: bool = False
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()

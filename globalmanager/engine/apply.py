@@ -7,8 +7,8 @@ decision of its own: it creates objects only for a job that the API has confirme
 
 import asyncio
 import http
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from common import logs
 from common.errors import EdgeAIError
@@ -36,6 +36,7 @@ from globalmanager.engine.events import Recorder
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from globalmanager.kube.patches import merged
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import differences, owner_reference
 from globalmanager.rules.status import WAITING
@@ -93,6 +94,8 @@ class Applier:
         live: writes the children of the jobs
         owners: knows the jobs for which the engine may create children
         drift: says when the engine may restore a child that somebody else changed
+        on_action: called with (job, what was done, object) after each successful action
+        on_status: called with (job, .status after the write) after each write of a job's .status
     """
 
     def __init__(
@@ -102,8 +105,13 @@ class Applier:
         drift: Drift,
         status: StatusWriter,
         recorder: Recorder,
+        *,
+        on_action: Callable[[Observed, str, ObjectRef], None] = lambda *_: None,
+        on_status: Callable[[Observed, Mapping[str, Any]], None] = lambda *_: None,
     ) -> None:
         self._live = live
+        self._on_action = on_action
+        self._on_status = on_status
         self._owners = owners
         self._drift = drift
         self._status = status
@@ -168,6 +176,7 @@ class Applier:
         if plan.status is not None:
             basis = status_of(observed.object)
             await self._status.write(observed.ref, observed.uid, plan.status, basis=basis)
+            self._on_status(observed, merged(basis, plan.status))
         for event in plan.events:
             self._recorder.record(observed.object, event)
 
@@ -260,6 +269,7 @@ class Applier:
         log.info("done", action=reason, resource=str(ref))
         message = f"{reason.lower()} {ref.type.kind} {ref.name}{detail}"
         self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
+        self._on_action(observed, reason, ref)
 
 
 def _version(object_: Object) -> str:

@@ -11,9 +11,9 @@ a kind or of the API leads only to a backoff of this resource's key.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -31,6 +31,7 @@ from globalmanager.cache.store import Store, controller_of
 from globalmanager.contract import (
     NODES,
     POD_CONTROLLERS,
+    PODS,
     Event,
     Kind,
     Object,
@@ -47,12 +48,13 @@ from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
+from globalmanager.engine.job_metrics import has_just_failed
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import QueueClosed, WorkQueue
-from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
@@ -170,6 +172,8 @@ class Engine:
             Drift(time.monotonic),
             self.status_writer.through(leading_status),
             self.recorder,
+            on_action=self._count_action,
+            on_status=self._count_outcomes,
         )
         self._open_informers()
         contacts.subscribe(contact=self.contact_changed, clash=self._tell_clash)
@@ -300,6 +304,7 @@ class Engine:
         if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
             return
         self._tell_owners(scope, old, new)
+        self._count_change(scope, old, new)
         concerned = self._concerned(scope, old, new)
         if concerns_assignments(scope.type, old, new):
             for ref in concerned:
@@ -313,6 +318,29 @@ class Engine:
                 self._owners.changed(old, new)
         elif old is not None and new is None and (owner := controller_of(old)) is not None:
             self._owners.lost_child(owner["uid"])
+
+    def _count_change(self, scope: Scope, old: Object | None, new: Object | None) -> None:
+        """Count deleted jobs and failed pods. Only the leader counts, so each counts once."""
+        if not self.leads or old is None:
+            return
+        if new is None and scope.type in self._kinds:
+            namespace = ref_of(scope.type, old).namespace
+            self._metrics.jobs.job_deleted(self._kinds[scope.type], namespace)
+        elif scope.type == PODS and new is not None and has_just_failed(old, new):
+            for ref in self._observer.controllers(new):
+                self._metrics.jobs.pod_failed(self._kinds[ref.type])
+
+    def _count_action(self, observed: Observed, what: str, ref: ObjectRef) -> None:
+        kind, metrics = self._kinds[observed.type], self._metrics.jobs
+        if what == "Created":
+            metrics.created(kind, ref.type)
+        elif what == "Deleted":
+            metrics.deleted(kind, ref.type)
+
+    def _count_outcomes(self, observed: Observed, after: Mapping[str, Any]) -> None:
+        before = status_of(observed.object)
+        namespace = observed.ref.namespace
+        self._metrics.jobs.written(self._kinds[observed.type], namespace, before, after)
 
     def _concerned(self, scope: Scope, old: Object | None, new: Object | None) -> set[ObjectRef]:
         """The jobs that a change of an object concerns."""

@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from globalmanager.cache.informer import Informer
+from globalmanager.engine.job_metrics import JobMetrics
 
 _REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -17,6 +18,7 @@ class EngineMetrics:
     """All metrics of one engine; one instance for each registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.jobs = JobMetrics(registry)
         self.reconciles = Counter(
             "edgeai_reconciles_total",
             "Reconciliations by kind and result: ok, conflict, deposed, refused, unavailable, bug",

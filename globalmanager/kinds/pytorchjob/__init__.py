@@ -13,6 +13,7 @@ from globalmanager.kinds.pytorchjob.types import CONSTRAINTS, PyTorchJobSpec, Py
 from globalmanager.rules.training import gangs
 from globalmanager.rules.training.changes import OWNS
 from globalmanager.rules.training.constraints import keywords, validations
+from globalmanager.rules.training.outcomes import outcomes
 from globalmanager.rules.training.plan import plan
 from globalmanager.rules.training.replicas import FOLLOWS
 
@@ -40,6 +41,8 @@ KIND = Kind(
     owns={**OWNS, AUTOSCALERS: UpdateRule.REPLACE},
     follows=FOLLOWS,
     needed=gangs.NEEDED,
+    framework="pytorch",
+    outcomes=outcomes,
     deletes_itself=True,
     plan=plan,
 )

@@ -7,6 +7,7 @@ from globalmanager.kinds.tfjob.types import CONSTRAINTS, TFJobSpec, TFJobStatus,
 from globalmanager.rules.training import gangs
 from globalmanager.rules.training.changes import OWNS
 from globalmanager.rules.training.constraints import keywords, validations
+from globalmanager.rules.training.outcomes import outcomes
 from globalmanager.rules.training.plan import plan
 from globalmanager.rules.training.replicas import FOLLOWS
 
@@ -32,6 +33,8 @@ KIND = Kind(
     owns=OWNS,
     follows=FOLLOWS,
     needed=gangs.NEEDED,
+    framework="tensorflow",
+    outcomes=outcomes,
     deletes_itself=True,
     plan=plan,
 )

@@ -1,0 +1,112 @@
+"""Prometheus metrics about jobs: what became of them, and how many pods were made for them.
+
+The metrics of training jobs have the names and labels that dashboards for the Kubeflow operator
+know (kubeflow/training-operator 1.9, pkg/common/metrics.go). loop calls `written`, `created` and
+`deleted` after the API server has accepted a write of this process, and `job_deleted` and
+`pod_failed` after a change that this process has seen as the leader. So each transition is counted
+once, and a restart of the process counts nothing again. The numbers of a process begin at 0.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from globalmanager.contract import PODS, Kind, Object, ResourceType
+
+MAX_NAMESPACES: Final = 500
+"""Every user who may create a namespace adds a value of the label job_namespace, so the number of
+values is bounded. Jobs of further namespaces are counted together under `OTHER`."""
+OTHER: Final = "_other"  # no namespace can have this name
+_LABELS: Final = ("job_namespace", "framework")
+_JOBS: Final = {
+    "created": "Training jobs that were created",
+    "deleted": "Training jobs that were deleted",
+    "successful": "Training jobs that have succeeded",
+    "failed": "Training jobs that have failed",
+    "restarted": "Restarts of replicas of training jobs",
+}
+
+
+class JobMetrics:
+    """The metrics about jobs of all kinds; one instance for each registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._outcomes = Counter(
+            "edgeai_job_outcomes_total",
+            "What this process has written into jobs: created, running, restarted, suspended, "
+            "stalled, successful, failed",
+            ("kind", "outcome"),
+            registry=registry,
+        )
+        self._jobs = {
+            outcome: Counter(
+                f"training_operator_jobs_{outcome}_total", text, _LABELS, registry=registry
+            )
+            for outcome, text in _JOBS.items()
+        }
+        self._made = {
+            noun: Counter(
+                f"created_{noun}_total", f"{text} made for training jobs", registry=registry
+            )
+            for noun, text in (("pods", "Pods"), ("pod_groups", "PodGroups"))
+        }
+        self._removed = {
+            noun: Counter(
+                f"deleted_{noun}_total", f"{text} of training jobs deleted", registry=registry
+            )
+            for noun, text in (("pods", "Pods"), ("pod_groups", "PodGroups"))
+        }
+        self._failed_pods = Counter(
+            "failed_pods_total", "Pods of training jobs that have failed", registry=registry
+        )
+        self._namespaces: set[str] = set()
+
+    def written(
+        self, kind: Kind, namespace: str, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
+        """Count what a write of .status says about the job."""
+        for outcome, number in kind.outcomes(before, after).items():
+            self._outcomes.labels(kind.name, outcome).inc(number)
+            self._count(kind, namespace, outcome, number)
+
+    def job_deleted(self, kind: Kind, namespace: str) -> None:
+        self._count(kind, namespace, "deleted", 1)
+
+    def created(self, kind: Kind, type_: ResourceType) -> None:
+        self._count_child(self._made, kind, type_)
+
+    def deleted(self, kind: Kind, type_: ResourceType) -> None:
+        self._count_child(self._removed, kind, type_)
+
+    def pod_failed(self, kind: Kind) -> None:
+        if kind.framework:
+            self._failed_pods.inc()
+
+    def _count(self, kind: Kind, namespace: str, outcome: str, number: int) -> None:
+        if kind.framework and outcome in self._jobs:
+            labels = self._bounded(namespace), kind.framework
+            self._jobs[outcome].labels(*labels).inc(number)
+
+    def _count_child(
+        self, counters: Mapping[str, Counter], kind: Kind, type_: ResourceType
+    ) -> None:
+        noun = "pods" if type_ == PODS else "pod_groups" if type_.kind == "PodGroup" else ""
+        if kind.framework and noun:
+            counters[noun].inc()
+
+    def _bounded(self, namespace: str) -> str:
+        if namespace not in self._namespaces and len(self._namespaces) >= MAX_NAMESPACES:
+            return OTHER
+        self._namespaces.add(namespace)
+        return namespace
+
+
+def has_just_failed(old: Object | None, new: Object | None) -> bool:
+    """Whether a pod has failed with this change. A pod that is listed for the first time may have
+    failed long ago.
+    """
+    if old is None or new is None:
+        return False
+    phases = [(each.get("status") or {}).get("phase") for each in (old, new)]
+    return phases[0] != "Failed" and phases[1] == "Failed"
