@@ -1,18 +1,74 @@
 """The example of distributed training, with real PyTorch, as an ordinary and as an elastic job."""
 
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from edgeai.api import Object, path_of
 from edgeai.environment import Environment
-from examples.distributed_training.manifests import JOB
-from tests.training.jobs import told, wait_for_end
+from examples.distributed_training import data
+from examples.distributed_training.manifests import ELASTIC_JOB, JOB, Placement, job
+from tests.system.processes import kill
+from tests.waiting import eventually
+
+NAMESPACE: Final = "default"
+PATIENCE_S: Final = 300.0
+POLL_S: Final = 0.5
+ENDS: Final = ("Succeeded", "Failed")
+WORKER: Final = "digits-elastic-worker-2"
 
 
-@pytest.fixture(scope="module")
-def python(pytorch: Path) -> Path:
-    return pytorch
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    data.write(tmp_path / "files")
+    return tmp_path / "files"
+
+
+@pytest.fixture
+def submit(running: Environment, pytorch: Path, files: Path) -> Iterator[Any]:
+    """Function that creates the job of a template and returns it. The job ends with the test."""
+    made: list[Object] = []
+
+    def create(template: Path, **settings: Any) -> Object:
+        placement = Placement(files=files, python=pytorch, **settings)
+        made.append(running.api.apply(job(placement, template)))
+        return made[-1]
+
+    yield create
+    for each in made:
+        running.api.delete(path_of(each))
+        eventually("the end of the pods", lambda: not pods(running))
+
+
+def pods(running: Environment) -> dict[str, Object]:
+    items = running.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    return {pod["metadata"]["name"]: pod for pod in items}
+
+
+def told(running: Environment, pod: str) -> list[dict[str, Any]]:
+    """What the script has told in the log of a pod."""
+    lines = running.api.log(NAMESPACE, pod)
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def wait_for_end(running: Environment, object_: Object) -> Object:
+    def check() -> Object | None:
+        held = running.api.get(path_of(object_))
+        listed = held.get("status", {}).get("conditions", [])
+        last = listed[-1]["type"] if listed else ""
+        texts = [f"{one['type']}: {one['message']}" for one in listed]
+        assert last in ENDS, texts
+        return held
+
+    return eventually("the end of the job", check, timeout_s=PATIENCE_S)
 
 
 def test_a_master_and_two_workers_train_one_network(running: Environment, submit: Any) -> None:
@@ -24,3 +80,70 @@ def test_a_master_and_two_workers_train_one_network(running: Environment, submit
     assert [event["world_size"] for event in events] == [3] * len(events)
     assert events[-1]["event"] == "result"
     assert events[-1]["accuracy"] >= 0.95
+
+
+def test_an_elastic_job_loses_a_worker_goes_on_and_gets_it_back(
+    running: Environment, submit: Any, files: Path
+) -> None:
+    created = submit(ELASTIC_JOB, epochs=300, pause_seconds=1.0)
+
+    sizes: dict[int, int] = {}  # step -> world size; the log of a killed container is gone
+
+    def has_size(wanted: int) -> bool:
+        for name in pods(running):
+            told_now = told(running, name)
+            sizes.update({e["step"]: e["world_size"] for e in told_now if e["event"] == "progress"})
+        assert sizes, "no progress"
+        assert sizes[max(sizes)] == wanted, sizes
+        return True
+
+    def has_size_without_the_worker() -> bool:
+        """Kill the worker whenever it runs, like a program that crashes again and again."""
+        state = pods(running)[WORKER]["status"]["containerStatuses"][0]
+        if "running" in state["state"]:
+            with suppress(ProcessLookupError):
+                os.kill(int(state["containerID"].removeprefix("process://")), signal.SIGKILL)
+        return has_size(2)
+
+    eventually("three workers", lambda: has_size(3), timeout_s=PATIENCE_S, poll_s=POLL_S)
+    eventually("two workers", has_size_without_the_worker, timeout_s=PATIENCE_S, poll_s=POLL_S)
+    eventually("three workers again", lambda: has_size(3), timeout_s=PATIENCE_S, poll_s=POLL_S)
+    (files / "hurry").touch()
+    ended = wait_for_end(running, created)
+    assert ended["status"]["conditions"][-1]["type"] == "Succeeded"
+    (accuracy,) = {
+        event["accuracy"]
+        for name in pods(running)
+        for event in told(running, name)
+        if event["event"] == "result"
+    }
+    assert accuracy >= 0.95
+
+
+def test_training_goes_on_without_its_manager_and_after_the_loss_of_a_worker(
+    running: Environment, submit: Any
+) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)  # shown when the test fails
+    chance = random.Random(seed)
+    created = submit(JOB, epochs=40, pause_seconds=0.25)
+    time.sleep(chance.uniform(0, 10))
+    kill(running, "globalmanager")
+
+    def is_training() -> bool:
+        assert any("loss" in event for event in told(running, "digits-master-0"))
+        return True
+
+    eventually("training", is_training, timeout_s=PATIENCE_S, poll_s=POLL_S)
+    # As the control plane deletes the pods of a lost node.
+    lost = f"/api/v1/namespaces/{NAMESPACE}/pods/digits-worker-0?gracePeriodSeconds=0"
+    running.api.delete(lost)
+    kill(running, "globalmanager")
+    ended = wait_for_end(running, created)
+    result = told(running, "digits-master-0")[-1]
+    assert [one["type"] for one in ended["status"]["conditions"] if one["type"] in ENDS] == [
+        "Succeeded"
+    ]
+    assert ended["status"]["jobRestarts"] == 1
+    assert (result["event"], result["world_size"]) == ("result", 3)
+    assert result["accuracy"] >= 0.95
