@@ -31,8 +31,11 @@ def test_commands_run(page: str, shows: list[str], tmp_path: Path) -> None:
     assert not (tmp_path / "example").exists()
 
 
-def run_commands(page: str, home: Path) -> str:
-    """What the page's only block of commands prints."""
+def run_commands(page: str, home: Path, *, timeout_s: float = 110, **environment: str) -> str:
+    """What the page's only block of commands prints.
+
+    Args: environment: variables beside HOME and PATH
+    """
     (commands,) = [match["commands"] for match in BLOCK.finditer((ROOT / page).read_text())]
     commands = re.sub(r"/tmp/edgeai-[a-z]+", str(home / "example"), commands)
     # The environment that runs this test is the one that the page activates.
@@ -43,10 +46,10 @@ def run_commands(page: str, home: Path) -> str:
     process = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", commands],
         cwd=ROOT,
-        env={"HOME": str(home), "PATH": path},
+        env={"HOME": str(home), "PATH": path, **environment},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=timeout_s,
         check=False,
     )
     if process.returncode:

@@ -1,74 +1,29 @@
 """The example of distributed training, with real PyTorch, as an ordinary and as an elastic job."""
 
-import json
 import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object, path_of
 from edgeai.environment import Environment
-from examples.distributed_training import data
-from examples.distributed_training.manifests import ELASTIC_JOB, JOB, Placement, job
+from examples.distributed_training.manifests import ELASTIC_JOB, JOB
 from tests.system.processes import kill
+from tests.training.jobs import NAMESPACE, PATIENCE_S, pods, told, wait_for_end
 from tests.waiting import eventually
 
-NAMESPACE: Final = "default"
-PATIENCE_S: Final = 300.0
 POLL_S: Final = 0.5
 ENDS: Final = ("Succeeded", "Failed")
 WORKER: Final = "digits-elastic-worker-2"
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    data.write(tmp_path / "files")
-    return tmp_path / "files"
-
-
-@pytest.fixture
-def submit(running: Environment, pytorch: Path, files: Path) -> Iterator[Any]:
-    """Function that creates the job of a template and returns it. The job ends with the test."""
-    made: list[Object] = []
-
-    def create(template: Path, **settings: Any) -> Object:
-        placement = Placement(files=files, python=pytorch, **settings)
-        made.append(running.api.apply(job(placement, template)))
-        return made[-1]
-
-    yield create
-    for each in made:
-        running.api.delete(path_of(each))
-        eventually("the end of the pods", lambda: not pods(running))
-
-
-def pods(running: Environment) -> dict[str, Object]:
-    items = running.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
-    return {pod["metadata"]["name"]: pod for pod in items}
-
-
-def told(running: Environment, pod: str) -> list[dict[str, Any]]:
-    """What the script has told in the log of a pod."""
-    lines = running.api.log(NAMESPACE, pod)
-    return [json.loads(line) for line in lines if line.startswith("{")]
-
-
-def wait_for_end(running: Environment, object_: Object) -> Object:
-    def check() -> Object | None:
-        held = running.api.get(path_of(object_))
-        listed = held.get("status", {}).get("conditions", [])
-        last = listed[-1]["type"] if listed else ""
-        texts = [f"{one['type']}: {one['message']}" for one in listed]
-        assert last in ENDS, texts
-        return held
-
-    return eventually("the end of the job", check, timeout_s=PATIENCE_S)
+@pytest.fixture(scope="module")
+def python(pytorch: Path) -> Path:
+    return pytorch
 
 
 def test_a_master_and_two_workers_train_one_network(running: Environment, submit: Any) -> None:
