@@ -245,6 +245,9 @@ class AssignmentBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 POD_UID: Final = "podUid"
 """Key of ReportBody.details: metadata.uid of the pod that the report is about. The LocalController
 sets the key for a worker that never reports itself."""
+POD_CREATED_AT: Final = "podCreatedAt"
+"""Key of ReportBody.details: metadata.creationTimestamp of this pod, which orders the pods of one
+worker."""
 EXIT_CODES: Final = "exitCodes"
 """Key of ReportBody.details: the exit codes of the ended containers, "main=137,side=0"."""
 

@@ -221,6 +221,8 @@ class Delete(msgspec.Struct, frozen=True):
 
     ref: ObjectRef
     uid: Uid
+    is_forced: bool = False
+    """True to delete a pod without a kubelet that confirms the deletion."""
 
 
 class PatchStatus(msgspec.Struct, frozen=True):

@@ -91,14 +91,17 @@ class Live:
         self._cached(ref.type).observe(patched)
         return patched
 
-    async def delete(self, ref: ObjectRef, uid: Uid) -> bool:
+    async def delete(self, ref: ObjectRef, uid: Uid, *, is_forced: bool = False) -> bool:
         """Delete the object if it has this uid.
 
+        Args: is_forced: delete a pod without a kubelet that confirms the deletion
         Returns: False when no object had the name
         Raises: Conflict when the object has another uid
         """
         try:
-            terminating = await self._client.delete(ref, uid=uid)
+            terminating = await self._client.delete(
+                ref, uid=uid, grace_period_s=0 if is_forced else None
+            )
         except NotFound as error:
             await self._update_cache(error, ref, uid)
             return False

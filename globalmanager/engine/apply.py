@@ -259,7 +259,7 @@ class Applier:
         self._record_action(observed, "Adopted", action.ref)
 
     async def _delete(self, observed: Observed, action: Delete) -> None:
-        if await self._live.delete(action.ref, action.uid):
+        if await self._live.delete(action.ref, action.uid, is_forced=action.is_forced):
             self._record_action(observed, "Deleted", action.ref)
 
     def _record_action(

@@ -294,11 +294,19 @@ class KubeClient:
         return await self._object(msgspec.structs.replace(request, content_type=MERGE_PATCH))
 
     async def delete(
-        self, ref: ObjectRef, *, uid: Uid | None = None, propagation: str = "Background"
+        self,
+        ref: ObjectRef,
+        *,
+        uid: Uid | None = None,
+        propagation: str = "Background",
+        grace_period_s: int | None = None,
     ) -> Object | None:
         """Delete the object.
 
-        Args: uid: delete only the object with this uid
+        Args:
+            uid: delete only the object with this uid
+            grace_period_s: time that the processes of a pod have to end; 0: delete the pod at once,
+                without its kubelet; None: the time of the pod
         Returns: the object while it terminates or waits for finalizers; None when the object is
             gone
         Raises: Conflict when an object with another uid has the name
@@ -310,6 +318,8 @@ class KubeClient:
         }
         if uid is not None:
             options["preconditions"] = {"uid": uid}
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
         answer = await self._object(_request("delete", "DELETE", ref, body=options))
         return answer if "deletionTimestamp" in (answer.get("metadata") or {}) else None
 

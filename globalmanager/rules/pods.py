@@ -80,7 +80,7 @@ def build(
             data.init_containers, given["spec"].get("initContainers"), "name"
         ),
         "nodeName": place,
-        "tolerations": _tolerations(tolerations) if is_edge and place else tolerations,
+        "tolerations": with_edge_tolerations(tolerations) if is_edge and place else tolerations,
     }
     kept = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}
     metadata = given.get("metadata") or {}
@@ -95,13 +95,24 @@ def build(
     }
 
 
-def _tolerations(theirs: list[Object]) -> list[Object]:
-    """edgeai's tolerations, then the user's. A user's toleration replaces edgeai's toleration of
-    the same key. A user's toleration without a key replaces all of edgeai's tolerations, because it
-    tolerates every key.
+def with_edge_tolerations(theirs: list[Object]) -> list[Object]:
+    """edgeai's tolerations for pods on edge nodes, then the user's. A user's toleration replaces
+    edgeai's toleration of the same key. A user's toleration without a key replaces all of edgeai's
+    tolerations, because it tolerates every key.
     """
+    return _added(_EDGE_TOLERATIONS, theirs)
+
+
+def with_outage_tolerations(theirs: list[Object]) -> list[Object]:
+    """As `with_edge_tolerations`, for pods that go to edge nodes only where no taint of edge nodes
+    keeps them away.
+    """
+    return _added(_EDGE_TOLERATIONS[1:], theirs)
+
+
+def _added(ours: Iterable[Object], theirs: list[Object]) -> list[Object]:
     keys = {each.get("key") or "" for each in theirs}
-    return [*(one for one in _EDGE_TOLERATIONS if not keys & {"", one["key"]}), *theirs]
+    return [*(one for one in ours if not keys & {"", one["key"]}), *theirs]
 
 
 def _container(container: Object, env: Sequence[EnvVar], data: storage.Placement) -> Object:

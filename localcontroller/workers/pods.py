@@ -129,18 +129,20 @@ def judge(pod: WorkerPod) -> Verdict | None:
 
 
 def facts(pod: WorkerPod) -> dict[str, str]:
-    """The details of a report about this pod: its uid, and the exit codes of its containers once
-    the pod has ended.
+    """The details of a report about this pod: its identity, and the exit codes of its containers
+    once the pod has ended.
     """
-    uid = {wire.POD_UID: pod.metadata.uid}
+    created_at = pod.metadata.creation_timestamp or ""
+    identity = {wire.POD_UID: pod.metadata.uid, wire.POD_CREATED_AT: created_at}
     if pod.status.phase not in ("Succeeded", "Failed"):
-        return uid
+        return identity
     codes = [
         f"{container.name}={container.state.terminated.exit_code}"
         for container in pod.status.container_statuses or []
         if container.state.terminated is not None
     ]
-    return {**uid, wire.EXIT_CODES: ",".join(codes[:MAX_EXIT_CODES])} if codes else uid
+    told = {wire.EXIT_CODES: ",".join(codes[:MAX_EXIT_CODES])} if codes else {}
+    return identity | told
 
 
 def age(pod: WorkerPod) -> tuple[str, str]:

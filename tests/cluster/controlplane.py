@@ -52,6 +52,7 @@ class ControlPlane:
     directory: empty; gets keys, data and logs
     address: where nodes find the API server; None: there are none, it is on loopback
     users: whom it knows besides the admin: name -> group, which may be ""
+    watches_nodes: whether a node without heartbeats is NotReady and tainted; always with nodes
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class ControlPlane:
         *,
         address: str | None = None,
         users: Mapping[str, str] = _NOBODY,
+        watches_nodes: bool = False,
     ) -> None:
         self._binaries = binaries
         self._directory = directory
         self._address = address or _HOST
         self._has_nodes = address is not None
+        self._watches_nodes = watches_nodes or self._has_nodes
         self._groups = {_ADMIN: "system:masters", **users}
         self._tokens = {user: secrets.token_hex(16) for user in self._groups}
         self.token = self._tokens[_ADMIN]
@@ -274,7 +277,7 @@ class ControlPlane:
         ]
 
     def _node_lifecycle_flags(self) -> list[str]:
-        if not self._has_nodes:  # no kubelets, whose silence it would write into every Node
+        if not self._watches_nodes:  # no kubelets, whose silence it would write into every Node
             return ["--controllers=*,-nodelifecycle"]
         return [
             "--node-monitor-period=1s",

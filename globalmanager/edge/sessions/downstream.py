@@ -34,6 +34,11 @@ class Binding(NamedTuple):
     workers: frozenset[WorkerName]
 
 
+class _Encoded(NamedTuple):
+    task: Desired
+    workers: frozenset[WorkerName]
+
+
 class DesiredSets:
     """The desired set of every node. All calls come from the event loop's thread."""
 
@@ -50,15 +55,21 @@ class DesiredSets:
         """Replace all assignments of the task `key`. A node that is not in `by_node` must not hold
         the task.
         """
-        desired = {
-            node: task
-            for node, assignment in by_node.items()
-            if (task := encode(assignment)) is not None
-        }
+        # Assignments that share a body share its encoding.
+        encoded: dict[int, _Encoded | None] = {}
+        desired: dict[NodeName, _Encoded] = {}
+        for node, assignment in by_node.items():
+            body = id(assignment.body)
+            if body not in encoded:
+                task = encode(assignment)
+                workers = frozenset(assignment.body.workers)
+                encoded[body] = None if task is None else _Encoded(task, workers)
+            if (shared := encoded[body]) is not None:
+                desired[node] = shared
         for node in self._nodes_of.get(key, frozenset()) - desired.keys():
             self._remove(node, key)
-        for node, task in desired.items():
-            self._put(node, key, task, frozenset(by_node[node].body.workers))
+        for node, (task, workers) in desired.items():
+            self._put(node, key, task, workers)
         if desired:
             self._nodes_of[key] = frozenset(desired)
         else:

@@ -13,8 +13,9 @@ from globalmanager.kinds.pytorchjob.types import CONSTRAINTS, PyTorchJobSpec, Py
 from globalmanager.rules.training import gangs
 from globalmanager.rules.training.changes import OWNS
 from globalmanager.rules.training.constraints import keywords, validations
+from globalmanager.rules.training.edge_plan import plan_across_edge
+from globalmanager.rules.training.edge_reports import assignments, fold
 from globalmanager.rules.training.outcomes import outcomes
-from globalmanager.rules.training.plan import plan
 from globalmanager.rules.training.replicas import FOLLOWS
 
 KIND = Kind(
@@ -44,5 +45,7 @@ KIND = Kind(
     framework="pytorch",
     outcomes=outcomes,
     deletes_itself=True,
-    plan=plan,
+    plan=plan_across_edge,
+    assignments=assignments,
+    fold=fold,
 )

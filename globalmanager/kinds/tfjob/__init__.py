@@ -7,8 +7,9 @@ from globalmanager.kinds.tfjob.types import CONSTRAINTS, TFJobSpec, TFJobStatus,
 from globalmanager.rules.training import gangs
 from globalmanager.rules.training.changes import OWNS
 from globalmanager.rules.training.constraints import keywords, validations
+from globalmanager.rules.training.edge_plan import plan_across_edge
+from globalmanager.rules.training.edge_reports import assignments, fold
 from globalmanager.rules.training.outcomes import outcomes
-from globalmanager.rules.training.plan import plan
 from globalmanager.rules.training.replicas import FOLLOWS
 
 _SCHEMA: Final = Schema(
@@ -36,5 +37,7 @@ KIND = Kind(
     framework="tensorflow",
     outcomes=outcomes,
     deletes_itself=True,
-    plan=plan,
+    plan=plan_across_edge,
+    assignments=assignments,
+    fold=fold,
 )

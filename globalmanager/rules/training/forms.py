@@ -118,7 +118,10 @@ class TrainingStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     job_restarts: int = 0
     """How often all pods were made anew together."""
     workers: dict[str, dict[str, Any]] = {}
-    """Worker -> the last report of a replica on an edge node. The edge side writes this field."""
+    """Replica -> the last report of the LocalController of its node, and only there. The edge side
+    writes this field."""
+    out_of_contact: dict[str, Time] = {}
+    """Replica -> since when neither its kubelet nor the LocalController of its node has contact."""
 
 
 class Replicas(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,8 +30,7 @@ OPERATOR: Final = "kubeflow.org/training-operator"
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """The next steps of the job."""
-    is_elsewhere = _is_managed_elsewhere(observed)
-    if is_being_deleted(observed.object) or (is_elsewhere and not observed.children):
+    if not is_ours(observed):
         return Plan()
     if has_ended(observed):
         return _after_the_end(observed, now)
@@ -40,7 +39,10 @@ def plan(observed: Observed, now: datetime) -> Plan:
     # Created is the first condition or missing: the training operator sometimes loses it.
     if {one["type"] for one in conditions.listed} <= {State.CREATED}:
         conditions.set(State.CREATED, f"{kind} {observed.ref.name} is created.")
-    if is_elsewhere and status.of(observed).get("observedGeneration") != observed.generation:
+    if (
+        _is_managed_elsewhere(observed)
+        and status.of(observed).get("observedGeneration") != observed.generation
+    ):
         conditions.events.append(_manager_kept(observed))
     spec: TrainingJob | None = observed.spec
     error = observed.invalid if spec is None else spec.framework.fault(observed)
@@ -69,6 +71,14 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     ]
     event = Event(Severity.WARNING, f"{kind}FailedValidation", message)
     return Plan(status={"observedGeneration": observed.generation}, events=(event,))
+
+
+def is_ours(observed: Observed) -> bool:
+    """Whether the GlobalManager works on the job: nobody deletes the job, and no other controller
+    manages it. A job with pods keeps its manager.
+    """
+    is_elsewhere = _is_managed_elsewhere(observed) and not observed.children
+    return not is_elsewhere and not is_being_deleted(observed.object)
 
 
 def _is_managed_elsewhere(observed: Observed) -> bool:

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from common.ids import WorkerName
+from common.labels import LABEL_WORKER
 from globalmanager.contract import PODS, SERVICES, Create, Object, Observed, UpdateRule
 from globalmanager.rules import children, objects
 from globalmanager.rules.replication import replica_labels, replica_name
+from globalmanager.rules.training import edge_placement
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartScope
 from globalmanager.rules.training.framework import EnvVar, Framework, TrainingJob
 
@@ -139,6 +141,7 @@ def pod(
         *framework.init_containers(observed, each.type, index),
         *(given["spec"].get("initContainers") or []),
     ]
+    tolerated = edge_placement.tolerations(observed, given)
     metadata = given.get("metadata") or {}
     marks = {
         **(metadata.get("labels") or {}),
@@ -146,6 +149,7 @@ def pod(
         **replica_labels(role, index),
         **type_labels(observed.ref.name, framework, each.type),
         REPLICA_INDEX: str(index),
+        LABEL_WORKER: name_of(observed.ref.name, each.type, index),
         **({JOB_ROLE: "master"} if is_leader(spec, each.type, index) else {}),
     }
     template = {
@@ -157,6 +161,7 @@ def pod(
             **given["spec"],
             **({"initContainers": before} if before else {}),
             "containers": containers,
+            **({"tolerations": tolerated} if tolerated else {}),
             "restartPolicy": str(_policy_of_pods(spec, each)),
         },
     }

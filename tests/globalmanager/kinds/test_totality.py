@@ -102,6 +102,7 @@ def test_no_kind_raises_for_a_valid_spec_with_one_wrong_value(
             [
                 *("conditions", "workers", "startTime", "metrics", "numberOfSamples", "finished"),
                 *("restarts", "jobRestarts", "replicaStatuses", "completionTime", "profile"),
+                "outOfContact",
             ]
         ),
         JSON,

@@ -20,6 +20,7 @@ from tests.waiting import async_eventually
 
 REPLICA = "mnist-worker-0"
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "mnist", "uid": UID}
+IDENTITY = {"podUid": "pod-1", "podCreatedAt": "2026-01-01T00:00:00Z"}
 
 
 def replica(name: str = REPLICA, *, uid: str = "pod-1", **fields: object) -> Manifest:
@@ -55,21 +56,21 @@ async def test_a_running_pod_is_reported_with_its_uid(replicas: Ledger, api: Clu
         await until_state(replicas, "running", REPLICA)
     attempt, report = await newest(replicas)
     assert (attempt, report.status, report.reason) == (1, "running", "")
-    assert report.details == {"podUid": "pod-1"}
+    assert report.details == IDENTITY
 
 
 ENDS: dict[str, tuple[Manifest, str, dict[str, str]]] = {
     "succeeded": (
         replica(phase="Succeeded", containers=[{**TERMINATED, "state": {"terminated": {}}}]),
         "completed",
-        {"podUid": "pod-1", "exitCodes": "main=0"},
+        {**IDENTITY, "exitCodes": "main=0"},
     ),
     "failed": (
         replica(phase="Failed", containers=[TERMINATED]),
         "failed",
-        {"podUid": "pod-1", "exitCodes": "main=137"},
+        {**IDENTITY, "exitCodes": "main=137"},
     ),
-    "evicted": (replica(phase="Failed", reason="Evicted"), "failed", {"podUid": "pod-1"}),
+    "evicted": (replica(phase="Failed", reason="Evicted"), "failed", IDENTITY),
 }
 
 
@@ -110,7 +111,7 @@ async def test_another_pod_is_another_attempt(replicas: Ledger, api: ClusterApi)
         api.send_event("ADDED", again)
         await until_state(replicas, "running", REPLICA)
     attempt, report = await newest(replicas)
-    assert (attempt, report.details) == (2, {"podUid": "pod-2"})
+    assert (attempt, report.details["podUid"]) == (2, "pod-2")
 
 
 async def test_a_container_that_starts_again_is_no_new_attempt(

@@ -1,0 +1,81 @@
+"""Which replicas a user sends to edge nodes, and how long a job waits for such a node.
+
+Called by `replicas` and `edge_plan`. Kubernetes evicts the pods of a node that it has not heard of
+for 300 seconds. A replica on an edge node tolerates this, so that the job itself decides, after its
+own grace time.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from globalmanager.contract import Object, Observed
+from globalmanager.rules import pods
+from globalmanager.rules.status import mapping
+
+GRACE: Final = "edgeai.io/edge-grace-period-seconds"
+"""Annotation of a job. An annotation and no field of the spec, because the CRD and the client
+libraries of the Kubeflow operator drop fields that they do not know."""
+DEFAULT_GRACE_S: Final = 300
+"""As long as Kubernetes leaves pods on a node that it has lost."""
+_EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
+_NODE_LABELS: Final = frozenset({_EDGE_LABEL, "kubernetes.io/hostname"})
+_CHOOSING: Final = ("In", "Exists")
+_SECONDS: Final = re.compile(r"[0-9]{1,9}\Z")
+
+
+def given_grace(observed: Observed) -> str | None:
+    """The text of the annotation; None when the job does not have it."""
+    annotations = mapping(observed.object["metadata"].get("annotations"))
+    return str(annotations[GRACE]) if GRACE in annotations else None
+
+
+def grace_s(observed: Observed) -> int:
+    """Seconds for which a replica may be out of contact before it counts as lost."""
+    text = given_grace(observed)
+    return int(text) if text is not None and _SECONDS.match(text) else DEFAULT_GRACE_S
+
+
+def warning(observed: Observed) -> str:
+    """What is wrong with the annotation; "" when nothing is."""
+    text = given_grace(observed)
+    if text is None or _SECONDS.match(text):
+        return ""
+    return (
+        f"the annotation {GRACE} is {text[:40]!r}, which is no number of seconds, so "
+        f"{DEFAULT_GRACE_S} count; write it like 600"
+    )
+
+
+def tolerations(observed: Observed, template: Mapping[str, Any]) -> list[Object]:
+    """The tolerations of a replica's pod: edgeai's, if the replica goes to an edge node or the job
+    sets a grace time, and then the user's.
+    """
+    given: list[Object] = template["spec"].get("tolerations") or []
+    if chooses_edge(template):
+        return pods.with_edge_tolerations(given)
+    return pods.with_outage_tolerations(given) if given_grace(observed) is not None else given
+
+
+def chooses_edge(template: Mapping[str, Any]) -> bool:
+    """Whether the template names a node, or selects edge nodes, or tolerates them."""
+    spec: Mapping[str, Any] = template["spec"]
+    if spec.get("nodeName") or _NODE_LABELS & mapping(spec.get("nodeSelector")).keys():
+        return True
+    tolerated = {mapping(each).get("key") for each in _listed(spec.get("tolerations"))}
+    return _EDGE_LABEL in tolerated or any(
+        rule.get("key") in _NODE_LABELS and rule.get("operator") in _CHOOSING
+        for rule in _required_rules(spec)
+    )
+
+
+def _required_rules(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The rules of the required node affinity."""
+    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    for term in _listed(required.get("nodeSelectorTerms")):
+        yield from map(mapping, _listed(mapping(term).get("matchExpressions")))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

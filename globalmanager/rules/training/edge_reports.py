@@ -1,0 +1,204 @@
+"""What the LocalControllers of edge nodes watch of a training job, and what their reports say.
+
+Called by the engine (`assignments`), the edge side (`fold`) and `edge_plan` (`word_of`). The
+containers of a training job report nothing themselves. The LocalController watches the pods of its
+node and reports how each pod does. Such a report counts only for the pod that it names by its uid,
+and only from the node to which this pod is bound. So a report of an earlier pod, or of another
+node, changes nothing for the job.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from common.ids import NodeName, WorkerName, is_subdomain
+from common.wire import (
+    EXIT_CODES,
+    POD_CREATED_AT,
+    POD_UID,
+    TERMINAL,
+    THE_NODE_ITSELF,
+    AssignmentBody,
+    WorkerGrant,
+)
+from globalmanager.contract import Assignment, Object, Observed, WorkerReport, task_key
+from globalmanager.rules import status as rules
+from globalmanager.rules.faults import node_of
+from globalmanager.rules.lifecycle import own_pods
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training import replicas
+from globalmanager.rules.training.framework import TrainingJob
+
+MAX_WORKERS_BYTES: Final = 512 * 1024
+"""Of .status.workers in JSON. Kubernetes stores objects of at most 1.5 MiB."""
+_MAX_REASON_BYTES: Final = 256
+_MAX_DETAIL_BYTES: Final = {POD_UID: 64, POD_CREATED_AT: 40, EXIT_CODES: 512}
+_MAX_ID_CHARS: Final = 64
+_ESCAPED_BY_THE_API: Final = b"<>&"  # Kubernetes stores each of these bytes as six bytes
+_CODE: Final = re.compile(r"([a-z0-9-]{1,63})=([0-9]{1,3})\Z")
+
+
+# ---- what a node must hold ----------------------------------------------------------------------
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    """Node -> assignment, for each node that has a pod of the job. A pod that has ended counts too:
+    its LocalController may still have to report the end.
+    """
+    if is_being_deleted(observed.object):
+        return {}
+    pods = [(name, pod) for pod in own_pods(observed) if is_subdomain(name := node_of(pod))]
+    named = {NodeName(name) for name, _ in pods}
+    if not named:
+        return {}
+    spec: TrainingJob | None = observed.spec
+    if spec is None:
+        workers = {node: _grants(pods, node) for node in named}
+    else:
+        workers = _grants_of_spec(observed, spec, named)
+    # Nodes with equal workers share one body, so that the body is encoded once.
+    bodies: dict[tuple[WorkerName, ...], AssignmentBody] = {}
+    ref = observed.ref
+    return {
+        node: Assignment(
+            task_key(ref),
+            observed.uid,
+            observed.generation,
+            bodies.setdefault(
+                tuple(grants),
+                AssignmentBody(namespace=ref.namespace, name=ref.name, workers=grants),
+            ),
+        )
+        for node, grants in sorted(workers.items())
+    }
+
+
+def _grants_of_spec(
+    observed: Observed, spec: TrainingJob, nodes: set[NodeName]
+) -> dict[NodeName, dict[WorkerName, WorkerGrant]]:
+    """Node -> the replicas that may run there.
+
+    The replicas depend only on the generation and the node, because the version of an assignment is
+    the generation. So a replica whose template names no node has a grant on every node of the job.
+    """
+    by_place: dict[str, list[WorkerName]] = {}
+    for each in spec.replicas:
+        place = str(each.template["spec"].get("nodeName") or "")
+        listed = by_place.setdefault(place, [])
+        listed.extend(
+            replicas.name_of(observed.ref.name, each.type, index) for index in range(each.count)
+        )
+    free = by_place.get("", [])
+    return {
+        node: dict.fromkeys([*free, *by_place.get(node, ())], THE_NODE_ITSELF) for node in nodes
+    }
+
+
+def _grants(pods: list[tuple[str, Object]], node: str) -> dict[WorkerName, WorkerGrant]:
+    """The replicas whose pods are on the node, for a job whose spec is not accepted."""
+    names = (WorkerName(pod["metadata"]["name"]) for place, pod in pods if place == node)
+    return dict.fromkeys(sorted(names), THE_NODE_ITSELF)
+
+
+# ---- what a report changes ----------------------------------------------------------------------
+
+
+def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
+    """The merge patch of .status for one report. None when the report changes nothing."""
+    workers = rules.workers(status)
+    known = workers.get(report.worker, {})
+    if _is_stale(known, report):
+        return None
+    entry = _entry(report)
+    if _without_time(entry) == _without_time(known):
+        return None
+    others = {name: other for name, other in workers.items() if name != report.worker}
+    left_bytes = MAX_WORKERS_BYTES - _stored_bytes(others)
+    if _stored_bytes({report.worker: entry}) > left_bytes:
+        entry.pop("reason", None)
+    if _stored_bytes({report.worker: entry}) > left_bytes:
+        return None
+    return rules.entry_patch(status, report.worker, entry)
+
+
+def _is_stale(known: Mapping[str, Any], report: WorkerReport) -> bool:
+    """Whether the entry already says more: about a younger pod, or about the end of the same
+    pod.
+    """
+    before, new = mapping(known.get("details")), report.body.details
+    if before.get(POD_UID) == new.get(POD_UID):
+        return rules.is_stale(known, report)
+    return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
+
+
+def _entry(report: WorkerReport) -> dict[str, Any]:
+    body = report.body
+    details = {
+        key: _cut(body.details[key], limit)
+        for key, limit in _MAX_DETAIL_BYTES.items()
+        if key in body.details
+    }
+    entry: dict[str, Any] = {
+        "node": report.node,
+        "instance": report.ledger_id[:_MAX_ID_CHARS],
+        "attempt": report.attempt,
+        "status": body.status,
+        "reason": _cut(body.reason, _MAX_REASON_BYTES),
+        "details": details,
+        "observedAt": _cut(body.observed_at, _MAX_ID_CHARS),
+    }
+    return {key: value for key, value in entry.items() if value not in ("", {})}
+
+
+def _without_time(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "observedAt"}
+
+
+def _cut(text: str, max_bytes: int) -> str:
+    """The beginning of the text that fits into `max_bytes` of stored JSON."""
+    while _stored_bytes(text) > max_bytes + 2:  # two quotation marks
+        text = text[: len(text) * 3 // 4]
+    return text
+
+
+def _stored_bytes(value: Any) -> int:
+    encoded = msgspec.json.encode(value)
+    return len(encoded) + 5 * sum(encoded.count(byte) for byte in _ESCAPED_BY_THE_API)
+
+
+# ---- what a report says of a pod ----------------------------------------------------------------
+
+
+class Word(NamedTuple):
+    """What the LocalController of a pod's node has said last about this pod."""
+
+    status: str
+    reason: str
+    exit_codes: Mapping[str, int]
+    """Container -> exit code, of a pod that has ended."""
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in TERMINAL
+
+
+def word_of(observed: Observed, pod: Object) -> Word | None:
+    """None when the LocalController of the pod's node has not reported this very pod."""
+    workers = mapping(rules.of(observed).get("workers"))
+    entry = mapping(workers.get(pod["metadata"]["name"]))
+    node, uid = node_of(pod), pod["metadata"].get("uid")
+    if not node or not uid or entry.get("node") != node:
+        return None
+    details = mapping(entry.get("details"))
+    if details.get(POD_UID) != uid:
+        return None
+    codes = _exit_codes(details.get(EXIT_CODES))
+    return Word(str(entry.get("status", "")), str(entry.get("reason", "")), codes)
+
+
+def _exit_codes(text: Any) -> dict[str, int]:
+    parts = (_CODE.match(part) for part in text.split(",")) if isinstance(text, str) else ()
+    return {part[1]: int(part[2]) for part in parts if part}
