@@ -33,7 +33,7 @@ class TokenBucket:
             raise ValueError(f"need qps > 0 and burst >= 1, got {qps} and {burst}")
         self._qps, self._burst, self._max_wait_s = qps, burst, max_wait_s
         self._what = what
-        self._tokens = float(burst)  # below 0: waiting requests took these in advance
+        self._tokens = float(burst)  # below 0 when requests wait: each of them has a token already
         self._filled_at = -math.inf
         self._held_until = -math.inf
 

@@ -23,8 +23,9 @@ Object = dict[str, Any]  # a Kubernetes object as the API holds it; never change
 class ResourceType(msgspec.Struct, frozen=True):
     """One version of a resource: group, version, plural ("deployments") and kind ("Deployment").
 
-    All versions of a resource show the same objects, so `str()` of a type leaves the version out.
-    Task keys, labels and file names contain this text, for example "deployments.apps".
+    `str()` of a ResourceType has the plural and the group, for example "deployments.apps". It
+    leaves the version out, because all versions of a resource show the same objects. Task keys,
+    labels and file names contain this text.
     """
 
     group: str

@@ -23,14 +23,15 @@ from common.errors import EdgeAIError
 log = logs.get_logger(__name__)
 
 _TRY_EVERY_S: Final = 1.0  # shortest pause in seconds between two attempts to dial
-_MAX_PATIENCE_S: Final = 60.0  # longest silence in seconds before the client dials anew
+_MAX_PATIENCE_S: Final = 60.0  # longest silence in seconds before the client opens new connections
 
 
 class Heartbeat:
     """Watches the changes of the replicas' Leases.
 
     Args:
-        redial: dials the API server anew; raises EdgeAIError while the server does not answer
+        redial: opens new connections to the API server; raises EdgeAIError while the server does
+            not answer
         silence_s: longer than any pause between two changes of Leases on a healthy connection
     """
 

@@ -205,10 +205,11 @@ class Roster:
             await self.delete_dead()
 
     def mark_dead(self) -> None:
-        """Mark each replica as dead that sent no heartbeat for the duration of its Lease.
+        """Mark the silent replicas as dead. A replica is silent when it has sent no heartbeat for
+        the duration of its Lease.
 
-        While no news arrives at all, the roster marks no replica. Afterwards each replica again has
-        the whole duration of its Lease to send a heartbeat.
+        While no heartbeats of any replica arrive, this method marks no replica. Afterwards each
+        replica again has the whole duration of its Lease to send a heartbeat.
         """
         now = self._clock()
         if self.is_deaf():
@@ -226,8 +227,9 @@ class Roster:
                 self._forget(name)
 
     def is_deaf(self) -> bool:
-        """Whether no news of the replicas arrives. This replica renews its own Lease three times
-        within the duration, so half a duration without news shows a fault.
+        """Whether the watch of the Leases is broken. This replica renews its own Lease three times
+        within the Lease's duration, and the watch delivers these changes too. So when no change
+        arrives for half the duration, the watch is broken.
         """
         is_late = self._leases.silent_for_s() > self._duration_s / 2
         return is_late or bool(self.problem)

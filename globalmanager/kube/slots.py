@@ -73,8 +73,8 @@ class Slots:
 
     @asynccontextmanager
     async def taken(self, namespace: str) -> AsyncIterator[Callable[[], None]]:
-        """Hold a slot. The caller calls the result immediately before it sends its request: then
-        the `hold_s` seconds begin.
+        """Hold a slot. The context manager gives a function. The caller must call this function
+        immediately before it sends its request, because then the `hold_s` seconds begin.
         """
         await self._acquire(namespace)
         loop = asyncio.get_running_loop()

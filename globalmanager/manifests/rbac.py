@@ -48,8 +48,10 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
 
 
 def _verbs(updates: Collection[UpdateRule]) -> tuple[str, ...]:
-    """The verbs for one type. For a type that no kind owns, the verbs only read. Only a type with
-    the update rule REPLACE has the verb update.
+    """The verbs for the objects of one type. The GlobalManager only reads the objects of a type
+    that it never creates. It updates only the objects whose update rule is REPLACE.
+
+    Args: updates: the update rules of all kinds for objects of this type
     """
     if not updates:
         return _WATCHED

@@ -241,7 +241,7 @@ def _decode_yaml(body: bytes) -> Body:
 
 
 class _JSONLikeLoader(yaml.SafeLoader):
-    """Reads YAML as Kubernetes does: times stay text. Collects the repeated keys.
+    """Reads YAML as Kubernetes does: a date or a time becomes a string. Collects the repeated keys.
 
     The loader refuses aliases, because a few nested aliases expand a short body to megabytes.
     """

@@ -43,7 +43,7 @@ class TokenAuthenticator:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp = stamp(path)
-        self._nodes = read_tokens(path)  # sha256 hex -> node
+        self._nodes = read_tokens(path)  # sha256 of a token, as hex digits -> the token's node
 
     async def authenticate(self, handshake: Handshake) -> NodeName:
         self._reload_if_changed()

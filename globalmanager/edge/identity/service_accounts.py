@@ -159,7 +159,7 @@ class ServiceAccountAuthenticator:
         return token
 
     async def _verdict_on(self, digest: bytes, token: str) -> Verdict:
-        """The remembered verdict on a token, or a new verdict from the cluster.
+        """Whether the token is good: the answer in memory, or else a new answer from the cluster.
 
         Handshakes with the same token wait for the same answer.
         """
