@@ -25,6 +25,7 @@ from globalmanager.rules.lifecycle import CleanPods, Timers, left_s, own_pods
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.training import gangs, replicas
 from globalmanager.rules.training import history as histories
+from globalmanager.rules.training.forms import RestartScope
 from globalmanager.rules.training.present import Present
 
 OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
@@ -60,7 +61,7 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     ]
     missing = [one for one in listed if one[0] not in pods and one[0] not in history.finished]
     gang = gangs.of(observed.settings)
-    if not gangs.admits_pods(observed):
+    if not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
         missing = []
     wanted = [
         replicas.pod(
@@ -81,6 +82,16 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     desired = [*others, *services, *wanted]
     stages = children.reconcile(observed, desired, _RULES, settled=settled)
     return tuple(stage for stage in (tuple(worn), *stages) if stage), timers
+
+
+def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> bool:
+    """Whether the whole job restarts and a pod from before is still there. A new process would join
+    the old ones and end with them.
+    """
+    return job.spec.policy.restart_scope is RestartScope.JOB and any(
+        name in pods and replicas.attempt_of(pods[name]) < job.history.attempt(name)
+        for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
+    )
 
 
 def _services_made_elsewhere(

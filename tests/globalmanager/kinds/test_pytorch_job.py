@@ -359,6 +359,20 @@ def test_a_node_starts_no_container_again_where_the_whole_job_restarts(
     assert world.child("Pod", WORKER_0)["spec"]["restartPolicy"] == of_pods
 
 
+def test_of_a_job_that_restarts_no_pod_is_made_while_one_from_before_is_there() -> None:
+    """A new worker would join the old master, and end with it."""
+    world = started(KIND, pytorch_spec(run={"restartScope": "Job"})).pods_become("Running").settle()
+    world.pods_become("Failed", WORKER_0, **ended(137)).settle()
+    assert pods(world) == [WORKER_0], "it waits for its back-off"
+    world.settle(at(60))
+    assert pods(world) == [MASTER, WORKER_0, WORKER_1]
+    attempts = {
+        world.child("Pod", name)["metadata"]["annotations"]["edgeai.io/attempt"]
+        for name in pods(world)
+    }
+    assert attempts == {"1"}
+
+
 def test_processes_that_end_because_another_one_did_cause_no_restart_of_their_own() -> None:
     world = started(KIND, pytorch_spec(run={"restartScope": "Job"})).pods_become("Running").settle()
     world.pods_become("Failed", MASTER, **ended(1))  # lost its connection to the worker
