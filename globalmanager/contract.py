@@ -439,6 +439,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     )
     """(.status before a write, .status after the write) -> outcome -> how often the outcome has
     come, for metrics: {"failed": 1}. Total."""
+    event_reason: Callable[[str, ResourceType], str] = lambda action, _type: action
+    """(action, type of its object) -> reason of the Event about the action. The action is a word of
+    the engine: "Created", "Replaced", "Restored", "Deleted" or "Adopted". Total."""
     deletes_itself: bool = False
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()

@@ -28,6 +28,7 @@ from globalmanager.contract import (
     Plan,
     Refusal,
     Replace,
+    ResourceType,
     Severity,
     ref_of,
 )
@@ -94,6 +95,7 @@ class Applier:
         live: writes the children of the jobs
         owners: knows the jobs for which the engine may create children
         drift: says when the engine may restore a child that somebody else changed
+        reason_of: (job, what was done, type of the object) -> reason of the Event about it
         on_action: called with (job, what was done, object) after each successful action
         on_status: called with (job, .status after the write) after each write of a job's .status
     """
@@ -106,10 +108,12 @@ class Applier:
         status: StatusWriter,
         recorder: Recorder,
         *,
+        reason_of: Callable[[Observed, str, ResourceType], str] = lambda _job, what, _type: what,
         on_action: Callable[[Observed, str, ObjectRef], None] = lambda *_: None,
         on_status: Callable[[Observed, Mapping[str, Any]], None] = lambda *_: None,
     ) -> None:
         self._live = live
+        self._reason_of = reason_of
         self._on_action = on_action
         self._on_status = on_status
         self._owners = owners
@@ -263,13 +267,14 @@ class Applier:
             self._record_action(observed, "Deleted", action.ref)
 
     def _record_action(
-        self, observed: Observed, reason: str, ref: ObjectRef, detail: str = ""
+        self, observed: Observed, what: str, ref: ObjectRef, detail: str = ""
     ) -> None:
         """Log a successful action on `ref`, and record an Event about it for the job."""
-        log.info("done", action=reason, resource=str(ref))
-        message = f"{reason.lower()} {ref.type.kind} {ref.name}{detail}"
+        log.info("done", action=what, resource=str(ref))
+        message = f"{what.lower()} {ref.type.kind} {ref.name}{detail}"
+        reason = self._reason_of(observed, what, ref.type)
         self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
-        self._on_action(observed, reason, ref)
+        self._on_action(observed, what, ref)
 
 
 def _version(object_: Object) -> str:

@@ -172,6 +172,7 @@ class Engine:
             Drift(time.monotonic),
             self.status_writer.through(leading_status),
             self.recorder,
+            reason_of=lambda job, what, type_: self._kinds[job.type].event_reason(what, type_),
             on_action=self._count_action,
             on_status=self._count_outcomes,
         )

@@ -16,6 +16,7 @@ from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.edge_plan import plan_across_edge
 from globalmanager.rules.training.edge_reports import assignments, fold
 from globalmanager.rules.training.outcomes import outcomes
+from globalmanager.rules.training.plan import event_reason
 from globalmanager.rules.training.replicas import FOLLOWS
 
 KIND = Kind(
@@ -44,6 +45,7 @@ KIND = Kind(
     needed=gangs.NEEDED,
     framework="pytorch",
     outcomes=outcomes,
+    event_reason=event_reason,
     deletes_itself=True,
     plan=plan_across_edge,
     assignments=assignments,

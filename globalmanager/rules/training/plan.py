@@ -10,7 +10,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from common.times import rfc3339
-from globalmanager.contract import PODS, Create, Event, InvalidSpec, Observed, Plan, Severity
+from globalmanager.contract import (
+    PODS,
+    Create,
+    Event,
+    InvalidSpec,
+    Observed,
+    Plan,
+    ResourceType,
+    Severity,
+)
 from globalmanager.rules import faults, lifecycle, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s
@@ -107,6 +116,7 @@ def _living(job: Present) -> Plan:
     if ending is not None:
         state, message = ending
         job.conditions.set(state, message)
+        job.conditions.events.extend(_exits(job, failed))
         fields = {"startTime": started, "completionTime": rfc3339(job.now)}
         told = present.statuses(job, counts, state)
         return _written(job.observed, job.conditions, fields | told, job.now)
@@ -114,6 +124,7 @@ def _living(job: Present) -> Plan:
     if history != job.history:
         retried = [one for one in failed if one.is_retryable]
         job.conditions.set(State.RESTARTING, _failed_text(job, retried, "is restarting because"))
+        job.conditions.events.extend(_exits(job, retried))
     elif counts[job.spec.framework.deciding(job.spec)].active and not present.is_restarting(job):
         job.conditions.set(State.RUNNING, f"{job.text} is running.")
     fields = {"startTime": started, **history.fields, **present.statuses(job, counts)}
@@ -129,10 +140,29 @@ def _living(job: Present) -> Plan:
     )
 
 
+def event_reason(action: str, type_: ResourceType) -> str:
+    """The reason of the event about an action of the engine, in the words of the operator."""
+    what = "Job" if type_.kind.endswith("Job") else type_.kind
+    words = {"Created": f"SuccessfulCreate{what}", "Deleted": f"SuccessfulDelete{what}"}
+    return words.get(action, action)
+
+
+def _exits(job: Present, failed: list[Failure]) -> Iterator[Event]:
+    """An event for each exit code. The status changes in the same plan, so each comes once."""
+    namespace = job.observed.ref.namespace
+    for one in failed:
+        if one.exit_code is not None:
+            message = f"Pod: {namespace}.{one.name} exited with code {one.exit_code}"
+            yield Event(Severity.NORMAL, "ExitedWithCode", message)
+
+
 def _warnings(job: Present, stages: Stages) -> Iterator[Event]:
-    """Events about parts of the spec that have no effect in this cluster."""
+    """Events about parts of the spec that have no effect."""
     if status.of(job.observed).get("observedGeneration") != job.observed.generation:
         yield from job.spec.framework.warnings(job.observed)
+        if any(each.template["spec"].get("restartPolicy") for each in job.spec.replicas):
+            message = "Restart policy in pod template overridden by restart policy in replica spec"
+            yield Event(Severity.WARNING, "SetPodTemplateRestartPolicy", message)
     makes_pods = any(isinstance(each, Create) and each.type == PODS for s in stages for each in s)
     if makes_pods:
         yield from gangs.scheduler_warning(job.observed, job.spec)

@@ -5,6 +5,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from common.ids import Uid
@@ -32,8 +33,8 @@ from globalmanager.engine.status import StatusWriter
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
 from globalmanager.rules.status import WAITING
-from tests.globalmanager.cluster import CRDS, Cluster, User
-from tests.globalmanager.gadgets import CONFIGMAPS, crd_of, gadget, read, wanted_config
+from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
+from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, crd_of, gadget, read, wanted_config
 from tests.globalmanager.objects import GADGETS
 from tests.waiting import async_eventually
 
@@ -185,6 +186,21 @@ async def test_what_was_done_is_an_event_and_nothing_else_is(bench: Bench, user:
     with pytest.raises(NameConflict):
         await bench.apply(Create(CONFIGMAPS, bench.config()))
     assert sorted(await bench.recorded()) == ["Created", "Deleted", "Replaced"]
+
+
+async def test_an_event_about_an_action_has_the_reason_that_the_kind_gives(
+    cluster: Cluster, user: User
+) -> None:
+    kind = msgspec.structs.replace(GADGET, event_reason=lambda what, type_: f"{what}{type_.kind}")
+    await user.create(GADGETS, gadget("a"))
+    async with run_manager(cluster.kubeconfig, kinds=[kind]) as manager:
+        await manager.wait_for_phase("a")
+
+        async def is_recorded() -> bool:
+            found = await user.client.list(EVENTS)
+            return "CreatedConfigMap" in [one["reason"] for one in found.items]
+
+        await async_eventually("the event", is_recorded)
 
 
 async def test_replacing_what_changed_meanwhile_is_a_conflict(bench: Bench, user: User) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from globalmanager.contract import Column, Event, InvalidSpec, Kind
+from globalmanager.contract import PODS, SERVICES, Column, Event, InvalidSpec, Kind
 from globalmanager.kinds import pytorchjob, tfjob
 from globalmanager.kinds.pytorchjob.autoscaling import bounds
 from globalmanager.rules.status import Truth
@@ -407,3 +407,51 @@ def test_a_finished_job_makes_no_pod(kind: Kind, spec: dict[str, Any]) -> None:
     plan = world.plan(at(60))
     assert not plan.actions
     assert plan.status is None
+
+
+# ---- events beside those of conditions ----
+
+
+@pytest.mark.parametrize(("kind", "spec"), KINDS)
+@pytest.mark.parametrize(("code", "has_ended"), [(137, False), (1, True)])
+def test_an_exit_with_an_error_is_told_once(
+    kind: Kind, spec: dict[str, Any], code: int, has_ended: bool
+) -> None:
+    world = started(kind, spec).pods_become("Running").settle()
+    world.pods_become("Failed", WORKER_0, **ended(code, container=container_of(kind)))
+    found = []
+    for _ in range(5):
+        plan = world.plan(at(60))
+        found += told(plan.events)
+        world.apply(plan)
+    message = f"Pod: default.{WORKER_0} exited with code {code}"
+    assert found.count(("ExitedWithCode", message)) == 1
+    assert (conditions(world)[-1] == "Failed") is has_ended
+
+
+def test_an_exit_of_a_dynamic_worker_that_ends_nothing_is_not_told_again_and_again() -> None:
+    spec = tf_spec(PS=1, Worker=2) | {"enableDynamicWorker": True}
+    world = started(TF, spec).pods_become("Running").settle()
+    world.pods_become("Failed", WORKER_1, **ended(1, container="tensorflow")).settle(at(1))
+    assert not world.plan(at(2)).events
+
+
+def test_a_restart_policy_of_the_template_that_has_no_effect_is_told_once() -> None:
+    spec = pytorch_spec(policy="Never")
+    spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["restartPolicy"] = "Always"
+    world = World(PYTORCH, job("mnist", spec))
+    reasons = [event.reason for event in world.plan().events]
+    assert reasons.count("SetPodTemplateRestartPolicy") == 1
+    world.settle()
+    assert not world.plan().events
+
+
+@pytest.mark.parametrize("kind", [PYTORCH, TF], ids=["PyTorchJob", "TFJob"])
+def test_the_reasons_of_the_events_about_children(kind: Kind) -> None:
+    reason = kind.event_reason
+    assert reason("Created", PODS) == "SuccessfulCreatePod"
+    assert reason("Created", SERVICES) == "SuccessfulCreateService"
+    assert reason("Deleted", PODS) == "SuccessfulDeletePod"
+    assert reason("Deleted", SERVICES) == "SuccessfulDeleteService"
+    assert reason("Deleted", kind.resources[0]) == "SuccessfulDeleteJob"
+    assert reason("Replaced", SERVICES) == "Replaced"
