@@ -47,6 +47,8 @@ def test_a_pytorch_job_runs_restarts_a_worker_and_succeeds(
 
     end(client, namespace, "mnist-master-0", 0)
     wait_for_conditions(client, path, "Created", "not Running", "Succeeded")
+    for outcome in ("created", "restarted", "successful"):
+        assert counted(manager, namespace, outcome) == 1
     eventually("the end of all pods", lambda: not names(client, namespace))
     eventually("the end of all Services", lambda: not names(client, namespace, "services"))
     shown = control_plane.kubectl("get", "pytorchjob", "mnist", "--namespace", namespace).stdout
@@ -54,6 +56,12 @@ def test_a_pytorch_job_runs_restarts_a_worker_and_succeeds(
         ["NAME", "STATE"],
         ["mnist", "Succeeded"],
     ]
+
+
+def counted(manager: GlobalManager, namespace: str, outcome: str) -> float:
+    """How many jobs of the namespace the manager has counted."""
+    values = manager.metric(f"training_operator_jobs_{outcome}_total")
+    return sum(value for labels, value in values.items() if f'"{namespace}"' in labels)
 
 
 def test_an_exit_code_below_128_fails_the_job(
