@@ -9,7 +9,7 @@ from edgeai.api import ApiError, Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
-from tests.cluster.samples import model, service
+from tests.cluster.samples import create_models, model, service
 from tests.waiting import eventually
 
 SETTLED_S: Final = 3.0
@@ -204,6 +204,16 @@ def test_a_template_that_the_api_cannot_read_is_told_in_the_status(
         return True
 
     eventually("the API's refusal in the status", check)
+
+
+def test_a_service_whose_autoscaler_the_server_does_not_know_runs_and_says_so(
+    client: Client, manager: GlobalManager, namespace: str
+) -> None:
+    create_models(client, namespace)
+    job = client.create(service(namespace, cloud={"hpa": {"maxReplicas": 3}}))
+    accepted = wait_for_condition(client, job, "Accepted", "True")
+    assert "cloudWorker.hpa" in accepted["message"]
+    assert "autoscaling/v2" in accepted["message"]
 
 
 # ---- manners -----------------------------------------------------------------------------------

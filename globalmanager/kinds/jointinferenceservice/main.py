@@ -37,7 +37,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     missing = types.missing(observed, spec)
     desired = () if missing else workers.desired(observed, spec)
     stages = () if missing else children.reconcile(observed, desired, workers.OWNS)
-    findings = (status.accepted(workers.hints(spec)), references.resolved(missing))
+    findings = (status.accepted(workers.hints(observed, spec)), references.resolved(missing))
     return _conclude(observed, now, findings=findings, stages=stages)
 
 

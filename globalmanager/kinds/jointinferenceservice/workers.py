@@ -50,9 +50,17 @@ def worker_name(service: str, role: str, node: str = "") -> WorkerName:
     return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
 
 
-def hints(spec: JointInferenceServiceSpec) -> str:
-    """Warnings about fields that are valid but probably a mistake. "" when there is no warning."""
+def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
+    """Warnings about fields that are valid, but have no effect or are probably a mistake. "" when
+    there is no warning.
+    """
     told = [mining.unknown_parameters(spec.edge_worker.mining)]
+    for role, worker in workers(spec):
+        if worker.hpa and AUTOSCALERS in observed.absent:
+            told.append(
+                f"{role}Worker.hpa has no effect: the API server does not serve "
+                f"{AUTOSCALERS.api_version}, which Kubernetes 1.23 and newer have"
+            )
     for name in set_by_user(spec.edge_worker, _SET_BY_EDGEAI):
         told.append(
             f"edgeWorker.template sets {name}, and that is kept: reports of this worker reach"
@@ -74,7 +82,7 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
             observed, deployment=deployment_name(name, role), role=role, limits=_limits(worker.hpa)
         )
         for role, worker in workers(spec)
-        if worker.hpa
+        if worker.hpa and AUTOSCALERS not in observed.absent
     )
     return (service, cloud, edge, *autoscalers)
 

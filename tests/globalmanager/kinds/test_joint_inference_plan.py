@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import Create, Object, Plan, Replace, ref_of
+from globalmanager.contract import AUTOSCALERS, Create, Object, Plan, Replace, ref_of
 from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.samples import (
     joint_inference_spec,
@@ -188,6 +188,17 @@ def test_the_autoscalers_replicas_stay_until_the_autoscaler_is_removed() -> None
     world.change(joint_inference_spec()).settle()
     assert world.child("Deployment", "digits-deployment-cloud")["spec"]["replicas"] == 1
     assert not [name for name in world.names() if name.startswith("Horizontal")]
+
+
+def test_a_server_without_autoscaling_v2_has_the_workers_and_the_service_says_so() -> None:
+    world = small_service(joint_inference_spec(cloud={"hpa": HPA}))
+    world.absent = frozenset({AUTOSCALERS})
+    world.settle()
+    assert not [name for name in world.names() if name.startswith("Horizontal")]
+    assert "Deployment/digits-deployment-cloud" in world.names()
+    message = world.condition("Accepted")["message"]
+    assert "cloudWorker.hpa" in message
+    assert "autoscaling/v2" in message
 
 
 # ---- waiting ------------------------------------------------------------------------------------
