@@ -50,56 +50,48 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """
     if is_being_deleted(observed.object):
         return {}
-    pods = [(name, pod) for pod in own_pods(observed) if is_subdomain(name := node_of(pod))]
-    named = {NodeName(name) for name, _ in pods}
+    pods = own_pods(observed)
+    named = {NodeName(name) for name in {*map(node_of, pods)} if is_subdomain(name)}
     if not named:
         return {}
-    spec: TrainingJob | None = observed.spec
-    if spec is None:
-        workers = {node: _grants(pods, node) for node in named}
+    if observed.spec is None:
+        grants = {node: _grants(pods, node) for node in named}
     else:
-        workers = _grants_of_spec(observed, spec, named)
-    # Nodes with equal workers share one body, so that the body is encoded once.
-    bodies: dict[tuple[WorkerName, ...], AssignmentBody] = {}
-    ref = observed.ref
+        grants = _grants_of_spec(observed, observed.spec, named)
+    # Nodes with the same grants share one body, so that the body is encoded once.
+    ref, bodies = observed.ref, {}
+    for workers in grants.values():
+        if id(workers) not in bodies:
+            bodies[id(workers)] = AssignmentBody(
+                namespace=ref.namespace, name=ref.name, workers=workers
+            )
+    key, uid, version = task_key(ref), observed.uid, observed.generation
     return {
-        node: Assignment(
-            task_key(ref),
-            observed.uid,
-            observed.generation,
-            bodies.setdefault(
-                tuple(grants),
-                AssignmentBody(namespace=ref.namespace, name=ref.name, workers=grants),
-            ),
-        )
-        for node, grants in sorted(workers.items())
+        node: Assignment(key, uid, version, bodies[id(grants[node])]) for node in sorted(grants)
     }
 
 
 def _grants_of_spec(
     observed: Observed, spec: TrainingJob, nodes: set[NodeName]
 ) -> dict[NodeName, dict[WorkerName, WorkerGrant]]:
-    """Node -> the replicas that may run there.
+    """Node -> the replicas that may run there. Nodes that no template names share one dict.
 
     The replicas depend only on the generation and the node, because the version of an assignment is
     the generation. So a replica whose template names no node has a grant on every node of the job.
     """
-    by_place: dict[str, list[WorkerName]] = {}
+    by_place: dict[str, dict[WorkerName, WorkerGrant]] = {}
     for each in spec.replicas:
         place = str(each.template["spec"].get("nodeName") or "")
-        listed = by_place.setdefault(place, [])
-        listed.extend(
-            replicas.name_of(observed.ref.name, each.type, index) for index in range(each.count)
-        )
-    free = by_place.get("", [])
-    return {
-        node: dict.fromkeys([*free, *by_place.get(node, ())], THE_NODE_ITSELF) for node in nodes
-    }
+        granted = by_place.setdefault(place, {})
+        for index in range(each.count):
+            granted[replicas.name_of(observed.ref.name, each.type, index)] = THE_NODE_ITSELF
+    free = by_place.pop("", {})
+    return {node: free | by_place[node] if node in by_place else free for node in nodes}
 
 
-def _grants(pods: list[tuple[str, Object]], node: str) -> dict[WorkerName, WorkerGrant]:
+def _grants(pods: list[Object], node: str) -> dict[WorkerName, WorkerGrant]:
     """The replicas whose pods are on the node, for a job whose spec is not accepted."""
-    names = (WorkerName(pod["metadata"]["name"]) for place, pod in pods if place == node)
+    names = (WorkerName(pod["metadata"]["name"]) for pod in pods if node_of(pod) == node)
     return dict.fromkeys(sorted(names), THE_NODE_ITSELF)
 
 

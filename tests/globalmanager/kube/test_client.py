@@ -72,6 +72,17 @@ async def test_delete_names_the_uid(scripted: ScriptedApi, scripted_client: Kube
     assert sent["propagationPolicy"] == "Background"
 
 
+async def test_a_forced_delete_does_not_wait_for_the_kubelet(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.others = [scripted.json({"kind": "Status", "status": "Success"})] * 2
+    await scripted_client.delete(REF)
+    await scripted_client.delete(REF, grace_period_s=0)
+    first, forced = map(msgspec.json.decode, scripted.bodies)
+    assert "gracePeriodSeconds" not in first
+    assert forced["gracePeriodSeconds"] == 0
+
+
 async def test_delete_returns_an_object_that_still_terminates(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:

@@ -52,6 +52,13 @@ def test_the_body_is_what_the_edge_decodes() -> None:
     assert wire.unpack(sets.for_node(A)[key()].body, wire.AssignmentBody) == task.body
 
 
+def test_nodes_that_share_a_body_share_its_encoding() -> None:
+    sets, _ = recorded()
+    task = assignment()
+    sets.assign(key(), {A: task, B: task})
+    assert sets.for_node(A)[key()].body is sets.for_node(B)[key()].body
+
+
 def test_a_report_is_bound_by_node_uid_and_worker() -> None:
     sets, _ = recorded()
     sets.assign(key(), {A: assignment(workers=("w", "v"))})
