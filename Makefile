@@ -32,7 +32,9 @@ cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes 
 	@$(BIN)/pytest tests/clients --cluster=real $(AT_A_TIME)
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
-	@$(BIN)/pytest tests/e2e
+	@# Before the nodes start: containers mount these directories.
+	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
+	@$(BIN)/pytest tests/e2e -rs
 
 lint: $(DEVELOP) ## Check style and the import rules
 	@$(BIN)/ruff check .

@@ -18,7 +18,7 @@ from tests.waiting import eventually
 NODE: Final = "cloud0"
 
 # Runs until a file with its pod's name exists, and ends with the code in this file.
-_UNTIL_TOLD: Final = """
+UNTIL_TOLD: Final = """
 echo "$HOSTNAME starts"
 while [ ! -e "$0/$HOSTNAME" ]; do sleep 0.1; done
 code=$(cat "$0/$HOSTNAME")
@@ -57,7 +57,7 @@ class LocalTraining:
         self._files = files
 
     def pod_spec(self, container: str) -> dict[str, Any]:
-        command = ["sh", "-c", _UNTIL_TOLD, str(self._files)]
+        command = ["sh", "-c", UNTIL_TOLD, str(self._files)]
         one = {"name": container, "image": "edgeai/test", "command": command}
         return {"containers": [one], "terminationGracePeriodSeconds": 1}
 

@@ -120,8 +120,9 @@ def test_describe_shows_the_spec_the_conditions_and_the_events(
         f"Message:               {framework.kind} mnist is running.",
         f"Reason:                {framework.kind}Running",
         "Replica Statuses:",
-        f"created Pod {leader}",
-        f"created Service {leader}",
+        "SuccessfulCreatePod",
+        "SuccessfulCreateService",
+        leader,
     ]
 
     def check() -> bool:

@@ -5,6 +5,7 @@ A Service is known as NAME.NAMESPACE.svc.cluster.local; a headless one by its re
 
 import ipaddress
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.cluster.programs import Program, ProgramEnded
 
 _DOMAIN: Final = "cluster.local"
 _PERIOD_S: Final = 1.0
+_PORT: Final = 53
 
 
 class Dns:
@@ -27,6 +29,7 @@ class Dns:
 
     def __init__(self, client: Client, *, address: str, directory: Path) -> None:
         self._client = client
+        self._address = address
         self._hosts = directory / "hosts"
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="dns", daemon=True)
@@ -40,7 +43,16 @@ class Dns:
     def start(self) -> None:
         self._hosts.touch()
         self._program.start()
+        # A program that does not listen yet may have no handler for SIGHUP, which would end it.
+        self._program.eventually("its port", self._listens)
         self._thread.start()
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection((self._address, _PORT), timeout=1.0).close()
+        except OSError:
+            return False
+        return True
 
     def stop(self) -> None:
         self._stopped.set()
