@@ -25,6 +25,7 @@ from globalmanager.contract import (
 )
 from globalmanager.rules import objects
 from globalmanager.rules.status import mapping
+from globalmanager.rules.training import resources
 from globalmanager.rules.training.forms import Replicas, SchedulingPolicy
 from globalmanager.rules.training.framework import TrainingJob
 
@@ -59,10 +60,16 @@ def of(settings: WorkerSettings) -> Gang | None:
 
 
 def pod_group(gang: Gang, observed: Observed, spec: TrainingJob) -> Create:
-    """The PodGroup. Without a schedulingPolicy all replicas start together."""
+    """The PodGroup. Without a schedulingPolicy all replicas start together. Without minResources it
+    has what the pods request that must start together.
+    """
     policy = spec.policy.scheduling_policy or SchedulingPolicy()
     least = spec.total if policy.min_available is None else policy.min_available
-    wanted: dict[str, Any] = {"minMember": least, "minResources": policy.min_resources}
+    requested = resources.least(spec.replicas, least) if policy.min_resources is None else None
+    wanted: dict[str, Any] = {
+        "minMember": least,
+        "minResources": policy.min_resources or requested or None,
+    }
     if gang.type == OF_VOLCANO:
         wanted["queue"] = policy.queue or "default"
         wanted["priorityClassName"] = policy.priority_class

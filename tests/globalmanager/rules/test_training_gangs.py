@@ -70,6 +70,15 @@ def test_a_job_has_a_pod_group_of_its_name(
     )
 
 
+def test_without_min_resources_a_pod_group_has_what_its_pods_request() -> None:
+    spec = pytorch_spec(2, run={"schedulingPolicy": {"minAvailable": 2}})
+    for replicas in spec["pytorchReplicaSpecs"].values():
+        (container,) = replicas["template"]["spec"]["containers"]
+        container["resources"] = {"limits": {"nvidia.com/gpu": 4, "cpu": "500m"}}
+    group = world(PLUGINS, spec).settle().child("PodGroup", "mnist")
+    assert group["spec"]["minResources"] == {"cpu": "1", "nvidia.com/gpu": "8"}
+
+
 @pytest.mark.parametrize("phase", ["", "Pending"])
 def test_there_are_no_pods_before_volcano_has_admitted_the_pod_group(phase: str) -> None:
     made = world("volcano").settle()

@@ -1,0 +1,67 @@
+"""The resources that the pods of a gang request together."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from globalmanager.rules.training.forms import Replicas, RestartPolicy
+from globalmanager.rules.training.resources import amount_of, least
+
+AMOUNTS = [
+    ("2", 2),
+    (2, 2),
+    (0.5, Fraction(1, 2)),
+    ("500m", Fraction(1, 2)),
+    ("1.5", Fraction(3, 2)),
+    ("1k", 1000),
+    ("1Ki", 1024),
+    ("2Gi", 2 * 1024**3),
+    ("1e3", 1000),
+    ("1E", 10**18),
+    ("1e-3", Fraction(1, 1000)),
+    ("", 0),
+    ("many", 0),
+    ("-1", 0),
+    (None, 0),
+    ([], 0),
+    ("9" * 5000, 0),
+]
+
+
+@pytest.mark.parametrize(("quantity", "amount"), AMOUNTS)
+def test_a_quantity_is_read_as_kubernetes_reads_it(quantity: Any, amount: Any) -> None:
+    assert amount_of(quantity) == amount
+
+
+def replicas(type_: str, count: int, *resources: Any) -> Replicas:
+    containers = [{"name": str(n), "resources": one} for n, one in enumerate(resources)]
+    template = {"spec": {"containers": containers}}
+    return Replicas(type=type_, count=count, policy=RestartPolicy.NEVER, template=template)
+
+
+MASTER = replicas("Master", 1, {"requests": {"cpu": "500m", "memory": "1Gi"}})
+WORKERS = replicas("Worker", 2, {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": 2}}, {})
+
+SUMS = [
+    (3, {"cpu": "2500m", "memory": "1073741824", "nvidia.com/gpu": "4"}),
+    (2, {"cpu": "1500m", "memory": "1073741824", "nvidia.com/gpu": "2"}),
+    (1, {"cpu": "500m", "memory": "1073741824"}),
+    (0, {}),
+    (9, {"cpu": "2500m", "memory": "1073741824", "nvidia.com/gpu": "4"}),
+]
+
+
+@pytest.mark.parametrize(("count", "expected"), SUMS)
+def test_the_first_pods_of_the_gang_count(count: int, expected: dict[str, str]) -> None:
+    assert least([MASTER, WORKERS], count) == expected
+
+
+def test_a_request_goes_before_a_limit_and_containers_add_up() -> None:
+    both = {"requests": {"cpu": 1}, "limits": {"cpu": 4}}
+    assert least([replicas("Worker", 1, both, both)], 1) == {"cpu": "2"}
+
+
+@pytest.mark.parametrize("junk", [None, 5, "x", [], {"requests": 5}, {"limits": ["a"]}])
+def test_junk_requests_nothing(junk: Any) -> None:
+    assert least([replicas("Worker", 2, junk)], 2) == {}
