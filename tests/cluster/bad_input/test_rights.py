@@ -58,7 +58,12 @@ def kubeconfig(plane: ControlPlane, tmp_path: Path) -> Path:
 
 
 ALL_GRANTED_S: Final = 80.0  # one after another, each after a pause of the manager's
-WATCHED: Final = {right for right in granted() if right.verb in ("list", "watch")}
+# PodGroups are watched only with a gang scheduler.
+WATCHED: Final = {
+    right
+    for right in granted()
+    if right.verb in ("list", "watch") and right.resource != "podgroups"
+}
 
 
 def grant_denied(rights: Rights, held: set[Right], told: Iterable[str]) -> None:
