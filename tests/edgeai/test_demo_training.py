@@ -3,7 +3,11 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.system.demos import command, environ
+
+pytestmark = pytest.mark.timeout(300)  # each makes virtual environments
 
 
 def test_a_demo_that_cannot_install_pytorch_says_what_to_do(tmp_path: Path) -> None:

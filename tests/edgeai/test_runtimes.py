@@ -16,6 +16,8 @@ WHEEL = "tiny-1.0-py3-none-any.whl"
 METADATA = "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
 WHEEL_FILE = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
+pytestmark = pytest.mark.timeout(300)  # each makes virtual environments
+
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:

@@ -59,5 +59,5 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, pytorch: Path) -> No
         next(line for line in process.stdout if "applied PyTorchJob" in line)
         process.send_signal(signal.SIGTERM)
         process.stdout.read()
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait(180) == 128 + signal.SIGTERM
     assert left_of(tmp_path) == []
