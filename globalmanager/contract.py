@@ -464,8 +464,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def followed(self) -> frozenset[tuple[ResourceType, str]]:
-        """(type, label selector) of all entries of `follows`."""
-        return frozenset((type_, one) for type_, each in self.follows.items() for one in each)
+        """(type, label selector) of the entries of `follows` whose type the jobs have."""
+        entries = ((type_, each) for type_, each in self.follows.items() if type_ in self.owns)
+        return frozenset((type_, one) for type_, each in entries for one in each)
 
     @property
     def resources(self) -> tuple[ResourceType, ...]:

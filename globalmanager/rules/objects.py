@@ -19,6 +19,8 @@ LABEL_ROLE: Final = "edgeai.io/role"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "edgeai"
 """Value of LABEL_MANAGED_BY."""
+NOT_MANAGED: Final = f"{LABEL_MANAGED_BY}!={MANAGER}"
+"""Label selector of the objects that edgeai did not make."""
 SPEC_HASH: Final = "edgeai.io/spec-hash"
 
 _HASH_CHARS: Final = 16

@@ -16,6 +16,8 @@ from tests.cluster.training import (
     job_path,
     names,
     pytorch_job,
+    run_by_the_operator,
+    uids,
     wait_for_conditions,
 )
 from tests.waiting import eventually
@@ -134,3 +136,33 @@ def test_scheduler_plugins_get_a_pod_group_until_the_job_ends(
         "the end of the PodGroup",
         lambda: client.find(group_path(namespace, PLUGINS)) is None,
     )
+
+
+def test_a_pod_group_of_the_training_operator_belongs_to_the_job(
+    crds: ControlPlane, launch: Launch, namespace: str, kubelet: None
+) -> None:
+    client = crds.client
+    install(crds)
+    run_by_the_operator(client, namespace)
+    pod = client.get(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-1")
+    metadata = {
+        "name": "mnist",
+        "namespace": namespace,
+        "ownerReferences": pod["metadata"]["ownerReferences"],
+    }
+    spec = {"minMember": 3, "queue": "default"}
+    group = {"apiVersion": VOLCANO, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    made = client.create(group)
+    client.patch(f"{group_path(namespace, VOLCANO)}/status", {"status": {"phase": "Running"}})
+    before = uids(client, namespace, "pods")
+    launch("volcano")
+    client.delete(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-1")
+
+    def is_made_anew() -> bool:
+        found = uids(client, namespace, "pods").get("mnist-worker-1")
+        return found not in (None, before["mnist-worker-1"])
+
+    eventually("another pod of worker 1", is_made_anew, timeout_s=NEEDED_S)
+    found = client.get(group_path(namespace, VOLCANO))
+    assert found["metadata"]["uid"] == made["metadata"]["uid"]
+    assert found["status"] == {"phase": "Running"}

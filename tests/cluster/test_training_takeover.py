@@ -5,7 +5,6 @@ No operator runs here: the tests make the pods, Services and status that the ope
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +14,17 @@ from tests import training_operator
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
-from tests.cluster.training import REPLICAS, end, job_path, names, pytorch_job, wait_for_conditions
+from tests.cluster.training import (
+    REPLICAS,
+    STARTED,
+    end,
+    job_path,
+    names,
+    run_by_the_operator,
+    uids,
+    wait_for_conditions,
+)
 from tests.waiting import eventually
-
-STARTED = "2026-01-02T01:00:00Z"
 
 
 @pytest.fixture
@@ -39,28 +45,6 @@ def start(
     yield begin
     for manager in started:
         assert manager.stop() == 0, manager.logs()
-
-
-def run_by_the_operator(client: Client, namespace: str, **run: Any) -> None:
-    """A PyTorchJob whose pods all run, with everything that the operator has made and written."""
-    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-    eventually("the account of the pods", lambda: client.find(account) is not None)
-    job = client.create(pytorch_job(namespace, **run))
-    for child in training_operator.children(job):
-        client.create(child)
-    status = training_operator.status(job, STARTED)
-    client.patch(f"{job_path(namespace)}/status", {"status": status})
-
-    def all_run() -> bool:
-        pods = client.list(f"/api/v1/namespaces/{namespace}/pods")
-        return [pod["status"]["phase"] for pod in pods] == ["Running"] * len(REPLICAS)
-
-    eventually("all pods run", all_run)
-
-
-def uids(client: Client, namespace: str, plural: str) -> dict[str, str]:
-    found = client.list(f"/api/v1/namespaces/{namespace}/{plural}")
-    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
 
 def test_a_running_job_goes_on_with_its_pods_and_ends(

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from edgeai.api import Object
+from tests import training_operator
 from tests.cluster.client import Client
 from tests.waiting import eventually
 
@@ -73,3 +74,30 @@ def end(client: Client, namespace: str, pod: str, code: int) -> None:
 
 
 REPLICAS: Final = ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
+
+
+# ---- a job that the training operator has started ----
+
+STARTED: Final = "2026-01-02T01:00:00Z"
+
+
+def run_by_the_operator(client: Client, namespace: str, **run: Any) -> None:
+    """A PyTorchJob whose pods all run, with everything that the operator has made and written."""
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    eventually("the account of the pods", lambda: client.find(account) is not None)
+    job = client.create(pytorch_job(namespace, **run))
+    for child in training_operator.children(job):
+        client.create(child)
+    status = training_operator.status(job, STARTED)
+    client.patch(f"{job_path(namespace)}/status", {"status": status})
+
+    def all_run() -> bool:
+        pods = client.list(f"/api/v1/namespaces/{namespace}/pods")
+        return [pod["status"]["phase"] for pod in pods] == ["Running"] * len(REPLICAS)
+
+    eventually("all pods run", all_run)
+
+
+def uids(client: Client, namespace: str, plural: str) -> dict[str, str]:
+    found = client.list(f"/api/v1/namespaces/{namespace}/{plural}")
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}

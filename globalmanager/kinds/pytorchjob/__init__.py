@@ -11,13 +11,12 @@ from globalmanager.contract import (
 )
 from globalmanager.kinds.pytorchjob.types import CONSTRAINTS, PyTorchJobSpec, PyTorchJobStatus, read
 from globalmanager.rules.training import gangs
-from globalmanager.rules.training.changes import OWNS
+from globalmanager.rules.training.changes import FOLLOWS, OWNS
 from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.edge_plan import plan_across_edge
 from globalmanager.rules.training.edge_reports import assignments, fold
 from globalmanager.rules.training.outcomes import outcomes
 from globalmanager.rules.training.plan import event_reason
-from globalmanager.rules.training.replicas import FOLLOWS
 
 KIND = Kind(
     types={

@@ -5,13 +5,12 @@ from typing import Final
 from globalmanager.contract import Column, Kind, ResourceType, Schema
 from globalmanager.kinds.tfjob.types import CONSTRAINTS, TFJobSpec, TFJobStatus, read
 from globalmanager.rules.training import gangs
-from globalmanager.rules.training.changes import OWNS
+from globalmanager.rules.training.changes import FOLLOWS, OWNS
 from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.edge_plan import plan_across_edge
 from globalmanager.rules.training.edge_reports import assignments, fold
 from globalmanager.rules.training.outcomes import outcomes
 from globalmanager.rules.training.plan import event_reason
-from globalmanager.rules.training.replicas import FOLLOWS
 
 _SCHEMA: Final = Schema(
     spec=TFJobSpec,

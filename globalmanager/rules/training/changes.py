@@ -30,6 +30,8 @@ from globalmanager.rules.training.present import Present
 
 OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
 """Type of the children of all training kinds -> what a plan does with a child that differs."""
+FOLLOWS: Final = {**gangs.FOLLOWS, **replicas.FOLLOWS}
+"""Type -> label selectors of the children that the Kubeflow operators made."""
 _RULES: Final = {AUTOSCALERS: UpdateRule.REPLACE, **OWNS}
 _RESTART_BASE_S: Final = 1.0
 _RESTART_MAX_S: Final = 60.0

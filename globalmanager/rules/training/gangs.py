@@ -33,6 +33,8 @@ VOLCANO: Final = "volcano"
 OF_VOLCANO: Final = ResourceType("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 OF_PLUGINS: Final = ResourceType("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 OWNS: Final = {OF_VOLCANO: UpdateRule.REPLACE, OF_PLUGINS: UpdateRule.REPLACE}
+FOLLOWS: Final = dict.fromkeys(OWNS, (objects.NOT_MANAGED,))
+"""The Kubeflow operator gives its PodGroups no label. A cluster has few of them."""
 NEEDED: Final[Mapping[ResourceType, Callable[[WorkerSettings], bool]]] = {
     OF_VOLCANO: lambda settings: settings.gang_scheduler_name == VOLCANO,
     OF_PLUGINS: lambda settings: settings.gang_scheduler_name not in ("", VOLCANO),

@@ -22,12 +22,11 @@ OPERATOR_NAME: Final = f"{_LABEL}operator-name"
 REPLICA_TYPE: Final = f"{_LABEL}replica-type"
 REPLICA_INDEX: Final = f"{_LABEL}replica-index"
 JOB_ROLE: Final = f"{_LABEL}job-role"
-_NOT_OURS: Final = f"{objects.LABEL_MANAGED_BY}!={objects.MANAGER}"
 _OF_OPERATORS: Final = (
     # the training operator since 1.5
-    f"{OPERATOR_NAME} in (pytorchjob-controller,tfjob-controller),{_NOT_OURS}",
+    f"{OPERATOR_NAME} in (pytorchjob-controller,tfjob-controller),{objects.NOT_MANAGED}",
     # the operators before: tf-operator, pytorch-operator, the first training operators
-    f"group-name=kubeflow.org,!{OPERATOR_NAME},{_NOT_OURS}",
+    f"group-name=kubeflow.org,!{OPERATOR_NAME},{objects.NOT_MANAGED}",
 )
 FOLLOWS: Final = {SERVICES: _OF_OPERATORS, PODS: _OF_OPERATORS}
 _IDENTIFYING: Final = ("job-name", "replica-type", "replica-index")

@@ -3,10 +3,12 @@
 import copy
 from typing import Any, Final
 
+import msgspec
 import pytest
 
-from globalmanager.contract import PODS, SERVICES, Kind, ref_of
+from globalmanager.contract import PODS, SERVICES, Kind, WorkerSettings, ref_of
 from globalmanager.kinds import pytorchjob, tfjob
+from globalmanager.rules.training import gangs
 from tests import training_operator
 from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training import (
@@ -113,6 +115,28 @@ def test_the_operator_can_go_on_with_a_job_of_edgeai() -> None:
         for kind in ("Pod", "Service"):
             assert labels <= world.child(kind, name)["metadata"]["labels"].items()
         assert world.child("Service", name)["spec"]["selector"].items() <= labels
+
+
+def test_a_pod_group_of_the_operator_is_changed_in_place_and_lets_a_lost_pod_be_made_anew() -> None:
+    world = taken_over(pytorchjob.KIND, pytorch_spec())
+    world.settings = msgspec.structs.replace(world.settings, gang_scheduler_name=gangs.VOLCANO)
+    type_ = gangs.OF_VOLCANO
+    pod = world.child("Pod", "mnist-master-0")
+    metadata = {**pod["metadata"], "name": "mnist", "labels": {}, "uid": "theirs"}
+    group = {"metadata": metadata, "spec": {"minMember": 3}, "status": {"phase": "Running"}}
+    world.children[ref_of(type_, group)] = group
+    world.settle().gone("Pod", "mnist-worker-1").settle()
+    assert pods(world) == ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
+    assert world.child("PodGroup", "mnist")["metadata"]["uid"] == "theirs"
+    assert (type_, "app.kubernetes.io/managed-by!=edgeai") in world.kind.under(
+        world.settings
+    ).followed
+
+
+def test_pod_groups_are_followed_only_where_a_gang_scheduler_is_set() -> None:
+    for kind in (pytorchjob.KIND, tfjob.KIND):
+        followed = {type_ for type_, _ in kind.under(WorkerSettings()).followed}
+        assert followed == {PODS, SERVICES}
 
 
 def test_suspend_deletes_their_pods_and_resume_makes_ours() -> None:
