@@ -295,7 +295,12 @@ class Informer:
 
     def _fail(self, problem: str, since: float) -> None:
         if problem != self._logged:
-            log.warning("list or watch failed", resource=str(self.type), problem=problem)
+            log.warning(
+                "list or watch failed",
+                resource=str(self.type),
+                selector=self.label_selector,
+                problem=problem,
+            )
         self.problem = self._logged = problem
         self._lost_at = since if self._lost_at is None else self._lost_at
 
