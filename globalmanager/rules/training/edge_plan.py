@@ -38,6 +38,7 @@ from globalmanager.rules.training.edge_reports import Word, word_of
 _ENDED: Final = ("Succeeded", "Failed")
 _NODE_LOST: Final = "NodeLost"
 _BY_NODE_CONTROLLER: Final = ("", "NodeNotReady", _NODE_LOST)
+_ACCEPTED_WITHIN_S: Final = 60.0
 _MAX_NAMED: Final = 10
 
 
@@ -133,18 +134,35 @@ def _has_exit_code(pod: Object) -> bool:
 def _silent_since(pod: Object) -> datetime | None:
     """Since when the kubelet of a running pod has no contact; None when it has contact.
 
-    The node controller then sets the condition Ready to False and leaves the reason as it was. A
-    kubelet itself always gives a reason.
+    The node controller then sets the condition Ready to False. It leaves the reason and
+    ContainersReady as they were. A kubelet itself always gives a reason.
     """
     if phase_of(pod) in _ENDED:
         return None
     ready = status.condition_of(pod, "Ready")
-    is_lost = phase_of(pod) == "Unknown" or (
+    is_marked = (
         ready.get("status") in ("False", "Unknown")
         and str(ready.get("reason") or "") in _BY_NODE_CONTROLLER
+        and status.condition_of(pod, "ContainersReady").get("status") != "False"
     )
     times = (ready.get("lastTransitionTime"), pod["metadata"].get("creationTimestamp"))
-    return next(filter(None, map(status.parse_time, times)), None) if is_lost else None
+    known = next(filter(None, map(status.parse_time, times)), None)
+    return known if is_marked or phase_of(pod) == "Unknown" else None
+
+
+def _unaccepted_since(pod: Object) -> datetime | None:
+    """When the kubelet should have accepted the pod at the latest; None when the kubelet has done
+    so. A kubelet that accepts a pod writes its startTime.
+
+    None also for a pod that no scheduler has bound: its template names the node, so another pod
+    would wait for the same kubelet.
+    """
+    is_accepted = "startTime" in mapping(pod.get("status")) or phase_of(pod) != "Pending"
+    is_bound = status.condition_of(pod, "PodScheduled").get("status") == "True"
+    created = status.parse_time(pod["metadata"].get("creationTimestamp"))
+    if is_accepted or created is None or not is_bound:
+        return None
+    return created + timedelta(seconds=_ACCEPTED_WITHIN_S)
 
 
 def _out_since(
@@ -157,7 +175,11 @@ def _out_since(
     """
     silent = _silent_since(pod)
     contact = observed.contacts.get(NodeName(node_of(pod)))
-    if silent is None or (contact is not None and contact.connected):
+    if contact is not None and contact.connected:
+        return None
+    if silent is None and contact is not None:
+        silent = _unaccepted_since(pod)
+    if silent is None or silent > now:
         return None
     known = mapping(status.of(observed).get("outOfContact")).get(pod["metadata"]["name"])
     if (since := status.parse_time(known)) is not None:
@@ -224,9 +246,11 @@ def _finding(pods: _Pods, now: datetime) -> tuple[Finding | None, Timers]:
     found, contact_in_s = contacts.edge_connected(observed, {*at_edge.values()}, now)
     grace = timedelta(seconds=edge_placement.grace_s(observed))
     waiting = {name: since for name, since in pods.out.items() if name not in pods.lost}
-    timers = Timers().add(
-        contact_in_s, *((since + grace - now).total_seconds() for since in waiting.values())
-    )
+    moments = [
+        *(since + grace for since in waiting.values()),
+        *filter(None, (_unaccepted_since(pod) for _, pod in _own_pods(observed))),
+    ]
+    timers = Timers().add(contact_in_s, *((moment - now).total_seconds() for moment in moments))
     told = {name: since for name, since in waiting.items() if name in at_edge}
     if told:
         message = _out_text(told, grace)

@@ -527,6 +527,45 @@ def test_a_replica_that_is_not_ready_is_in_contact(reason: str) -> None:
     assert not world.plan(at(9000)).actions
 
 
+BOUND: dict[str, Any] = {"type": "PodScheduled", "status": "True"}
+
+
+def test_a_pod_that_its_node_never_accepted_is_made_anew() -> None:
+    """It tolerates the silence of its node, so Kubernetes would leave it there for ever."""
+    world = edge_job().contact("edge0", connected=False, since=at(0))
+    world.pods_become("Pending", WORKER_0, conditions=[BOUND])
+    assert world.settle(at(30)).plan(at(30)).requeue_after_s == 10.0  # contact, then the pod
+    assert world.settle(at(45)).plan(at(45)).requeue_after_s == 15.0
+    assert "outOfContact" not in world.status
+    assert world.settle(at(70)).status["outOfContact"] == {WORKER_0: rfc3339(at(60))}
+    world.apply(world.plan(at(120)))
+    assert world.status["restarts"] == {WORKER_0: 1}
+    assert deletions(world.plan(at(130))) == {WORKER_0: True}
+
+
+NOT_SILENT: dict[str, tuple[bool, dict[str, Any]]] = {
+    # whether the LocalController has a session, the status of the pod
+    "accepted": (False, {"startTime": rfc3339(at(1)), "conditions": [BOUND]}),
+    "with a live LocalController": (True, {"conditions": [BOUND]}),
+    "whose template names the node": (False, {"conditions": []}),
+}
+
+
+@pytest.mark.parametrize("case", NOT_SILENT)
+def test_a_pod_that_starts_slowly_is_left_alone(case: str) -> None:
+    is_connected, state = NOT_SILENT[case]
+    world = edge_job().contact("edge0", connected=is_connected, since=at(0))
+    world.pods_become("Pending", WORKER_0, **state).settle(at(9000))
+    assert "restarts" not in world.status
+
+
+def test_a_kubelet_that_gives_no_reason_for_containers_that_are_not_ready_is_heard() -> None:
+    world = edge_job().contact("edge0", connected=False, since=at(100))
+    waiting = {"type": "ContainersReady", "status": "False"}
+    world.pods_become("Running", WORKER_0, conditions=[ready("False", at(100)), waiting])
+    assert not world.plan(at(9000)).actions
+
+
 def test_a_restarted_globalmanager_neither_shortens_nor_renews_the_grace_time() -> None:
     world = edge_job()
     world.receive(told(world))
