@@ -5,6 +5,7 @@ The client is unchanged: it runs in an environment with nothing but its own requ
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_an_update_changes_the_number_of_workers_and_suspends(
         "update_job", name="mnist", job=training_job(framework, training, workers=2, suspend=True)
     )
     wait_for_pods(client, [])
-    assert not client.call("is_job_running", name="mnist")
+    eventually("the end of Running", lambda: not client.call("is_job_running", name="mnist"))
 
 
 def test_a_job_as_it_was_read_can_be_written(
@@ -179,6 +180,14 @@ def test_a_second_job_of_one_name_is_told_by_409(
         client.call("create_job", job=job)
 
 
+def read_logs(client: TrainingClient, **arguments: Any) -> Any:
+    """Raises: AssertionError while a container has no log yet"""
+    try:
+        return client.call("get_job_logs", name="mnist", **arguments)
+    except Refused as error:
+        raise AssertionError(str(error)) from error
+
+
 def test_logs_are_read_and_followed(
     framework: Framework,
     client: TrainingClient,
@@ -191,7 +200,7 @@ def test_logs_are_read_and_followed(
     leader, *workers = pod_names(framework, workers=2)
 
     def started() -> bool:
-        logs, _ = client.call("get_job_logs", name="mnist", is_master=False)
+        logs, _ = read_logs(client, is_master=False)
         expected = {name: f"{name} starts\n" for name in [leader, *workers]}
         assert logs == expected, f"{logs}"
         return True
@@ -214,7 +223,7 @@ def test_events_come_with_the_logs(
     client.wait_for("mnist", "Running")
 
     def check() -> bool:
-        _, events = client.call("get_job_logs", name="mnist", verbose=True)
+        _, events = read_logs(client, verbose=True)
         of_job = [
             text.split(" ", 2)[2] for text in events.get(f"{framework.kind.lower()}/mnist", [])
         ]
