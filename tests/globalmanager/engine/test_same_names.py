@@ -11,8 +11,8 @@ from tests.waiting import async_eventually
 
 KINDS = [pytorchjob.KIND, tfjob.KIND]
 PYTORCH_JOBS, TF_JOBS = (kind.resources[0] for kind in KINDS)
-FIRST = ("mnist-worker-0", PYTORCH_JOBS.kind)
-LAST = ("mnist-worker-1", TF_JOBS.kind)
+SHARED = "mnist-worker-0"
+OWN = "mnist-worker-1"  # of the TFJob alone
 
 
 async def owner(user: User, type_: Any, name: str) -> tuple[str, str] | None:
@@ -40,10 +40,10 @@ async def test_the_second_job_waits_and_says_for_whom_and_the_first_is_left_alon
         await user.create(PYTORCH_JOBS, {**about, "spec": pytorch_spec(1, master=False)})
 
         async def is_made() -> bool:
-            return await user.get(PODS, FIRST[0]) is not None
+            return await user.get(PODS, SHARED) is not None
 
         await async_eventually("the pod of the PyTorchJob", is_made)
-        before = [await owner(user, type_, FIRST[0]) for type_ in (SERVICES, PODS)]
+        before = [await owner(user, type_, SHARED) for type_ in (SERVICES, PODS)]
         await user.create(TF_JOBS, {**about, "spec": tf_spec(Worker=2)})
 
         async def is_told() -> Object:
@@ -54,14 +54,24 @@ async def test_the_second_job_waits_and_says_for_whom_and_the_first_is_left_alon
         assert "default/mnist-worker-0 exists already" in told["message"]
         assert "belongs to PyTorchJob.kubeflow.org mnist" in told["message"]
         assert "rename or delete one of the two" in told["message"]
-        assert [await owner(user, type_, FIRST[0]) for type_ in (SERVICES, PODS)] == before
-        assert await user.get(PODS, LAST[0]) is None
+        assert [await owner(user, type_, SHARED) for type_ in (SERVICES, PODS)] == before
+        assert await user.get(PODS, OWN) is None
 
         await user.delete(PYTORCH_JOBS, "mnist")
 
+        async def is_free() -> bool:
+            found = [await owner(user, type_, SHARED) for type_ in (SERVICES, PODS)]
+            return all(one is None or one[1] == TF_JOBS.kind for one in found)
+
+        await async_eventually("the end of the children of the PyTorchJob", is_free)
+        # The engine tries again by itself, on a slow machine only after a minute.
+        await user.client.merge_patch(
+            ObjectRef(TF_JOBS, "default", "mnist"), {"metadata": {"labels": {"touched": "yes"}}}
+        )
+
         async def has_the_name() -> bool:
-            found = await owner(user, PODS, FIRST[0])
+            found = await owner(user, PODS, SHARED)
             return found is not None and found[1] == TF_JOBS.kind and not await stalled(user)
 
         await async_eventually("the pods of the TFJob", has_the_name)
-        assert await user.client.get(ObjectRef(PODS, "default", LAST[0]))
+        assert await user.client.get(ObjectRef(PODS, "default", OWN))
