@@ -40,11 +40,20 @@ class Kubelet:
         if "deletionTimestamp" in pod["metadata"]:
             self._client.request("DELETE", f"{path}?gracePeriodSeconds=0")
         elif pod["status"]["phase"] == "Pending" and pod["spec"].get("nodeName"):
-            set_ready(self._client, path, ready=True)
+            start(self._client, path, pod)
+
+
+def start(client: Client, pod_path: str, pod: Object) -> None:
+    """The listed pod runs and is ready, unless a test has ended the pod since the list."""
+    version = {"resourceVersion": pod["metadata"]["resourceVersion"]}
+    client.patch(f"{pod_path}/status", {"metadata": version, **_running(ready=True)})
 
 
 def set_ready(client: Client, pod_path: str, *, ready: bool) -> None:
     """The pod runs, and its readiness probe says so."""
+    client.patch(f"{pod_path}/status", _running(ready=ready))
+
+
+def _running(*, ready: bool) -> Object:
     condition = {"type": "Ready", "status": str(ready)}
-    patch = {"status": {"phase": "Running", "conditions": [condition]}}
-    client.patch(f"{pod_path}/status", patch)
+    return {"status": {"phase": "Running", "conditions": [condition]}}

@@ -8,7 +8,7 @@ from typing import Final
 from common.times import rfc3339, utc_now
 from edgeai.api import ApiError, Object
 from tests.cluster.client import Client
-from tests.cluster.kubelet import EVERY_S, set_ready
+from tests.cluster.kubelet import EVERY_S, start
 
 _ROOM: Final = {"cpu": "4", "memory": "8Gi", "pods": "20"}
 
@@ -71,7 +71,7 @@ class LoneNode:
             uid = {"preconditions": {"uid": pod["metadata"]["uid"]}}
             self._client.request("DELETE", path, {"gracePeriodSeconds": 0, **uid})
         elif pod["status"]["phase"] in ("Pending", "Running") and not _is_ready(pod):
-            set_ready(self._client, path, ready=True)
+            start(self._client, path, pod)
 
 
 def _is_ready(pod: Object) -> bool:
