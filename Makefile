@@ -24,7 +24,7 @@ test: $(DEVELOP) ## Run the tests
 training-test: $(DEVELOP) ## Train with real PyTorch and TensorFlow; installs them, the first time in minutes
 	@# What cannot be installed here is said, and its tests are skipped.
 	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
-	@$(BIN)/pytest tests/training -rs
+	@$(BIN)/pytest tests/training -rs --numprocesses 2 --dist loadfile
 
 cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
 	@$(BIN)/pytest tests/cluster $(AT_A_TIME)

@@ -1,5 +1,7 @@
-"""The GlobalManager of one local cluster, for a time without it."""
+"""The GlobalManager of one local cluster: killed, or stopped for a time."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,3 +28,15 @@ def stopped_manager(running: Environment) -> Iterator[None]:
         yield
     finally:
         running.api.patch(deployment, {"spec": {"replicas": 1}})
+
+
+def kill_manager(running: Environment) -> None:
+    """SIGKILL the GlobalManager; its node starts it again, after a longer wait each time.
+
+    After an earlier kill this waits until it runs.
+    """
+    pids = eventually(
+        "a GlobalManager", lambda: processes.pids_of(running, system.GLOBALMANAGER), timeout_s=120
+    )
+    (pid,) = pids
+    os.kill(pid, signal.SIGKILL)

@@ -2,9 +2,7 @@
 
 import http.client
 import json
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,8 +13,7 @@ import pytest
 
 from edgeai.api import Object
 from edgeai.environment import Environment
-from tests.system.manager import stopped_manager
-from tests.system.processes import pids_of
+from tests.system.manager import kill_manager, stopped_manager
 from tests.system.training_processes import spec
 from tests.waiting import eventually
 
@@ -115,12 +112,6 @@ def submit(running: Environment) -> Iterator[Callable[..., Job]]:
         running.api.delete(job.path)
     for job in made:
         job.wait_for_end_of_pods()
-
-
-def kill_manager(running: Environment) -> None:
-    """SIGKILL the GlobalManager; its node starts it again, after a longer wait each time."""
-    (pid,) = eventually("a GlobalManager", lambda: pids_of(running, "globalmanager"))
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_the_global_manager_is_killed_at_each_step_of_a_job(

@@ -12,7 +12,7 @@ import pytest
 
 from edgeai.environment import Environment
 from examples.distributed_training.manifests import ELASTIC_JOB, JOB
-from tests.system.processes import kill
+from tests.system.manager import kill_manager
 from tests.training.jobs import NAMESPACE, PATIENCE_S, pods, told, wait_for_end
 from tests.waiting import eventually
 
@@ -83,7 +83,7 @@ def test_training_goes_on_without_its_manager_and_after_the_loss_of_a_worker(
     chance = random.Random(seed)
     created = submit(JOB, epochs=40, pause_seconds=0.25)
     time.sleep(chance.uniform(0, 10))
-    kill(running, "globalmanager")
+    kill_manager(running)
 
     def is_training() -> bool:
         assert any("loss" in event for event in told(running, "digits-master-0"))
@@ -93,7 +93,7 @@ def test_training_goes_on_without_its_manager_and_after_the_loss_of_a_worker(
     # As the control plane deletes the pods of a lost node.
     lost = f"/api/v1/namespaces/{NAMESPACE}/pods/digits-worker-0?gracePeriodSeconds=0"
     running.api.delete(lost)
-    kill(running, "globalmanager")
+    kill_manager(running)
     ended = wait_for_end(running, created)
     result = told(running, "digits-master-0")[-1]
     assert [one["type"] for one in ended["status"]["conditions"] if one["type"] in ENDS] == [
