@@ -21,7 +21,6 @@ from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartS
 from globalmanager.rules.training.framework import Framework, TrainingJob
 
 _RETRYABLE_FROM = 128  # exit codes of 128 + number say that a signal ended the process
-_MAX_RESTARTS = 10**6
 _EARLIER = "earlier"
 """Stands in .status.containerRestarts for all pods that are gone."""
 
@@ -118,7 +117,7 @@ def known(observed: Observed, spec: TrainingJob) -> History:
 
 def _count(value: Any) -> int:
     """A status can hold anything."""
-    return value if type(value) is int and 0 < value <= _MAX_RESTARTS else 0
+    return value if type(value) is int and 0 < value <= replicas.MAX_RESTARTS else 0
 
 
 def pods_by_name(observed: Observed) -> dict[str, Object]:
@@ -178,5 +177,5 @@ def _container_restarts(observed: Observed) -> dict[str, int]:
         states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
         number = sum(_count(state.get("restartCount")) for state in states)
         present[uid] = max(told.pop(uid, 0), number)
-    present[_EARLIER] = min(earlier + sum(told.values()), _MAX_RESTARTS)
+    present[_EARLIER] = min(earlier + sum(told.values()), replicas.MAX_RESTARTS)
     return {uid: number for uid, number in present.items() if number}

@@ -34,6 +34,9 @@ _IDENTIFYING: Final = ("job-name", "replica-type", "replica-index")
 OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.KEEP}
 ATTEMPT: Final = "edgeai.io/attempt"
 """Annotation of a pod: how many pods of this replica the job made anew before this pod."""
+MAX_RESTARTS: Final = 10**6
+"""A larger count in a status is ignored. The attempt of a pod is the sum of two such counts: the
+restarts of the replica and those of the whole job."""
 
 
 def name_of(job: str, type_: str, index: int) -> WorkerName:
@@ -200,6 +203,7 @@ def _container(
 
 
 def attempt_of(pod: Object) -> int:
-    """The attempt of a pod; 0 when somebody has removed the annotation."""
+    """The attempt of a pod; 0 when somebody has removed the annotation or made it too large."""
     text = str((pod["metadata"].get("annotations") or {}).get(ATTEMPT, ""))
-    return int(text) if text.isdecimal() and len(text) < 7 else 0
+    number = int(text) if text.isdecimal() and len(text) < 10 else 0
+    return number if number <= 2 * MAX_RESTARTS else 0

@@ -71,6 +71,16 @@ def test_a_status_of_container_restarts_can_hold_anything() -> None:
     assert "containerRestarts" not in world.status
 
 
+@pytest.mark.parametrize("forged", [{"restarts": {WORKER_0: 10**6}}, {"jobRestarts": 10**6}])
+def test_a_pod_with_the_largest_count_of_a_status_is_not_made_anew_for_ever(
+    forged: dict[str, Any],
+) -> None:
+    world = started(KIND, pytorch_spec(policy="ExitCode")).pods_become("Running").settle()
+    world.object["status"].update(forged)
+    world.settle().pods_become("Running").settle()  # a plan that makes pods again and again fails
+    assert WORKER_0 in pods(world)
+
+
 # ---- suspend and resume ----
 
 
