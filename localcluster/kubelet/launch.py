@@ -87,7 +87,7 @@ def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
     """Resolve, expand and rewrite one container's spec.
 
     Raises: ContainerConfigError when an object is missing that the spec refers to;
-        ContainerStartError when the program is missing
+        ContainerStartError when the program is missing, or Linux cannot give a text to it
     """
     rewrite_path = PathRewriter(view.mounts)
     rewrite_host = HostRewriter(view.pod["metadata"]["namespace"], view.services)
@@ -101,6 +101,7 @@ def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
     argv = tuple(rewrite_host(rewrite_path(text)) for text in given)
     cwd = _working_directory(container, view, rewrite_path)
     own = {each.port: port for each, port in moved.items() if each.host.address == view.pod_ip}
+    _check_texts(argv, env)
     executable = _executable(argv[0], cwd, env)
     return Launch(executable=executable, argv=argv, env=env, cwd=cwd, moved_ports=own)
 
@@ -244,6 +245,16 @@ def _working_directory(container: Object, view: PodView, rewrite_path: Callable[
     if wanted == "/":
         real = str(view.root)
     return real
+
+
+def _check_texts(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raises: ContainerStartError for a text that Linux gives to no program"""
+    if any("\0" in text for text in argv):
+        raise ContainerStartError("command or args hold a NUL byte; remove it")
+    for name, value in env.items():
+        if "=" in name or "\0" in name or "\0" in value:
+            problem = "its name holds '=', or its name or value a NUL byte; correct it"
+            raise ContainerStartError(f"environment variable {name!r}: {problem}")
 
 
 def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:

@@ -240,6 +240,9 @@ def test_env_from_with_prefix_gives_way_to_env(tmp_path: Path) -> None:
         ({"command": []}, ContainerConfigError, "runs commands, not images"),
         ({"command": ["no-such-program"]}, ContainerStartError, "no-such-program"),
         ({"command": ["/etc/passwd"]}, ContainerStartError, "no executable"),
+        ({"command": ["echo", "a\0b"]}, ContainerStartError, "NUL"),
+        ({"env": [{"name": "A=B", "value": "x"}]}, ContainerStartError, "variable 'A=B'"),
+        ({"env": [{"name": "A", "value": "x\0y"}]}, ContainerStartError, "variable 'A'"),
     ],
 )
 def test_what_cannot_start_says_why(
