@@ -9,7 +9,7 @@ USE := $(VENV)/.runtime
 DEVELOP := $(VENV)/.develop
 
 help: ## Show this
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
 
 demo: $(USE) ## Watch joint inference at work: a cloud, two edge nodes, real data
 	@$(BIN)/edgeai demo joint-inference
@@ -21,10 +21,10 @@ test: $(DEVELOP) ## Run the tests
 	@# In their order: else the files with few tests, which take longest, would come last.
 	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
 
-training-test: $(DEVELOP) ## Train with real PyTorch and TensorFlow; installs them, the first time in minutes
+training-test: $(DEVELOP) ## Run the tests with real PyTorch, TensorFlow and the SDK of Kubeflow; installs them once
 	@# What cannot be installed here is said, and its tests are skipped.
 	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
-	@$(BIN)/pytest tests/training -rs --numprocesses 2 --dist loadfile
+	@$(BIN)/pytest tests/training tests/clients -rs --numprocesses 2 --dist loadfile
 
 cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
 	@$(BIN)/pytest tests/cluster $(AT_A_TIME)

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from common.errors import Overloaded
@@ -66,6 +66,7 @@ def test_who_comes_to_a_long_queue_of_others_waits_for_no_more_than_a_few() -> N
 
 
 @settings(deadline=None)
+@example(busy={Share.PLANS}, ticks=[0.125, 0.0625, 0.19921875, 0.109375, 0.19921875], before={})
 @given(
     busy=st.sets(st.sampled_from(Share), min_size=1),
     ticks=st.lists(st.floats(0.001, 0.25), min_size=5, max_size=25),
@@ -97,7 +98,8 @@ def test_under_saturation_each_gets_its_share_and_all_get_everything(
     parts = sum(PARTS[share] for share in busy)
     for share in busy:
         assert counts[share] >= passed * PARTS[share] / parts - len(Share)
-    if all(tick * QPS <= BURST for tick in ticks):
+    # The bucket may still have a part of a token when a tick begins.
+    if all(tick * QPS <= BURST - 1 for tick in ticks):
         assert passed >= tokens - 2
 
 
