@@ -43,7 +43,7 @@ def has_succeeded(
             return counts[type_].unfinished <= 0
     worker = counts.get(WORKER)
     if worker is None:  # a job of parameter servers or evaluators alone
-        return all(each.unfinished <= 0 for each in counts.values())
+        return bool(counts) and all(each.unfinished <= 0 for each in counts.values())
     if worker.unfinished <= 0:
         return True
     is_first_done = any(name.endswith(f"-{WORKER.lower()}-0") for name in finished)

@@ -160,6 +160,7 @@ SUCCESS = [
     pytest.param(tf_spec(Chief=0, Worker=2), ["worker-1"], False, id="a chief with 0 replicas"),
     pytest.param(tf_spec(Chief=0, Worker=2), ["worker-0"], True, id="worker 0 without a chief"),
     pytest.param(tf_spec(Worker=0, PS=2), ["ps-0"], False, id="0 workers"),
+    pytest.param(tf_spec(Worker=0), [], False, id="no replica at all"),
     pytest.param(
         tf_spec(Worker=2) | {"successPolicy": "AllWorkers"},
         ["worker-0"],
