@@ -352,9 +352,27 @@ def finished_status() -> Object:
     at = "2026-01-01T00:00:00Z"
     times = {"lastTransitionTime": at, "lastUpdateTime": at}
     conditions = [
-        {"type": "Created", "status": "True", "reason": "TFJobCreated", "message": "", **times},
-        {"type": "Running", "status": "False", "reason": "TFJobRunning", "message": "", **times},
-        {"type": "Succeeded", "status": "True", "reason": "TFJobSucceeded", "message": "", **times},
+        {
+            "type": "Created",
+            "status": "True",
+            "reason": "TFJobCreated",
+            "message": "as it went",
+            **times,
+        },
+        {
+            "type": "Running",
+            "status": "False",
+            "reason": "TFJobRunning",
+            "message": "as it went",
+            **times,
+        },
+        {
+            "type": "Succeeded",
+            "status": "True",
+            "reason": "TFJobSucceeded",
+            "message": "as it went",
+            **times,
+        },
     ]
     return {"status": {"conditions": conditions, "startTime": at, "completionTime": at}}
 
