@@ -1,0 +1,1 @@
+"""Elastic training jobs with real Horovod and PyTorch (make elastic-test)."""
