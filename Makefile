@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test training-test cluster-test e2e lint types crds bench clean lock
+.PHONY: help demo test training-test elastic-test cluster-test e2e lint types crds bench clean lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,6 +25,11 @@ training-test: $(DEVELOP) ## Run the tests with real PyTorch, TensorFlow and the
 	@# What cannot be installed here is said, and its tests are skipped.
 	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
 	@$(BIN)/pytest tests/training tests/clients -rs --numprocesses 2 --dist loadfile
+
+elastic-test: $(DEVELOP) ## Run the tests with real Horovod; builds it once, which takes ten minutes
+	@# What cannot be built here is said, and its tests are skipped.
+	@$(BIN)/python -m tests.elastic.horovod || true
+	@$(BIN)/pytest tests/elastic -rs
 
 cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes one, the first time in minutes
 	@$(BIN)/pytest tests/cluster $(AT_A_TIME)

@@ -1,6 +1,7 @@
 """Obtains Horovod with PyTorch: cached, or built once on a Debian 12, which takes ten minutes.
 
-    python -m tests.elastic.horovod      # prints the path of the Python that has both
+    python -m tests.elastic.horovod           # prints the path of the Python that has both
+    python -m tests.elastic.horovod --look    # builds nothing; prints `built` or `missing`
 
 PyTorch is Debian's, because Horovod builds against Debian's libtorch without a change. Horovod is
 in a virtual environment in the user's cache, beside those of edgeai.runtimes.
@@ -156,8 +157,15 @@ def _follow(process: "subprocess.Popen[bytes]", log: Path) -> None:
             return
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> None:
+    if arguments == ["--look"]:
+        print("built" if is_built() else "missing")
+        return
     try:
         print(obtain())
     except Unavailable as unavailable:
         sys.exit(f"tests.elastic.horovod: {unavailable}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,44 @@
+"""Horovod and the images of the example. Where Horovod cannot be had, its tests are skipped."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from examples.distributed_training import data
+from tests.cluster.binaries import Unavailable
+from tests.elastic import horovod
+
+BUILD_S: Final = 1800
+"""Timeout of a test that may have to build Horovod first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(BUILD_S))
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """A Python that has horovod.torch; horovodrun is beside it."""
+    try:
+        return horovod.obtain()
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("images")
+    data.write(directory)
+    return directory
+
+
+@pytest.fixture
+def files(tmp_path: Path, images: Path) -> Path:
+    made = tmp_path / "files"
+    made.mkdir()
+    for each in images.iterdir():
+        (made / each.name).write_bytes(each.read_bytes())
+    return made
