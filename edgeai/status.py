@@ -22,7 +22,13 @@ from edgeai.api import Object
 
 RenderableType = Group | str
 Row = tuple[str | Text, ...]
-JOB_PLURALS: Final = ("jointinferenceservices", "federatedlearningjobs", "pytorchjobs", "tfjobs")
+JOB_PLURALS: Final = (
+    "jointinferenceservices",
+    "federatedlearningjobs",
+    "pytorchjobs",
+    "tfjobs",
+    "trainingjobs",
+)
 TIMEOUT_S: Final = 5.0
 MAX_SHOWN: Final = 6  # largest number of counts that a job's row shows
 _REPLICA_STATES: Final = ("active", "succeeded", "failed")

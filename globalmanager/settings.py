@@ -23,7 +23,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     ] = "edgeai-system"
     groups: Annotated[
         tuple[str, ...], Setting("API groups to serve; the CRDs of each must be installed")
-    ] = ("edgeai.io", "sedna.io", "kubeflow.org")
+    ] = ("edgeai.io", "sedna.io", "kubeflow.org", "kai.alibabacloud.com")
     edge_address: Annotated[str, Setting("HOST:PORT where LocalControllers connect")] = (
         "0.0.0.0:9000"
     )

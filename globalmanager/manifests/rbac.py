@@ -41,10 +41,19 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
     return [
         *(rule for kind in kinds for rule in _job_rules(kind)),
         *(_rule([type_], _verbs(updates[type_])) for type_ in sorted(updates, key=str)),
-        *(dict(rule) for kind in kinds for rule in kind.role_rules),
+        *_rules_of_roles(kinds),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
         _rule([TOKEN_REVIEWS], ("create",)),
     ]
+
+
+def _rules_of_roles(kinds: Iterable[Kind]) -> list[Rule]:
+    """The rules of the Roles that the kinds create, each rule once."""
+    rules: list[Rule] = []
+    for rule in (dict(rule) for kind in kinds for rule in kind.role_rules):
+        if rule not in rules:
+            rules.append(rule)
+    return rules
 
 
 def _verbs(updates: Collection[UpdateRule]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from tests.waiting import eventually
 DEPLOY: Final = CHECKOUT / "deploy"
 GROUPS: Final = ("edgeai.io", "sedna.io")
 KUBEFLOW: Final = "kubeflow.org"
+ELASTIC: Final = "kai.alibabacloud.com"
 TRAINING: Final = (("PyTorchJob", "pytorch", "Master"), ("TFJob", "tensorflow", "Worker"))
 EDGE: Final = "edge0"
 LOCAL_CONTROLLER: Final = "localcontroller"
@@ -39,6 +40,12 @@ LIFETIME_S: Final = 600  # the least that the API server grants
 CONFLICT_S: Final = 240.0  # two writes meet by chance, on a busy machine seldom
 
 
+OF_ELASTIC_TRAINING: Final = {
+    right
+    for right in granted()
+    if right.group in (ELASTIC, "rbac.authorization.k8s.io")
+    or right.resource in ("secrets", "serviceaccounts", "configmaps", "pods/exec")
+}
 # What cannot be seen here: an API server before 1.23 has no autoscaling/v2 to write to, PodGroups
 # need a gang scheduler (test_gangs), and the right to block an owner's deletion is looked up by an
 # admission plugin.
@@ -54,6 +61,7 @@ UNSEEN: Final = {
         for plural in ("jointinferenceservices", "federatedlearningjobs")
     ),
     *(Right(KUBEFLOW, f"{plural}/finalizers", "update") for plural in ("pytorchjobs", "tfjobs")),
+    *OF_ELASTIC_TRAINING,
 }
 
 

@@ -46,11 +46,16 @@ class Copy(msgspec.Struct, frozen=True):
         loaded: Object = yaml.safe_load(self.blocks[name])
         return loaded
 
+    def rules(self) -> list[Object]:
+        """The rules of the ClusterRole."""
+        (role,) = (each for each in self.rights if each["kind"] == "ClusterRole")
+        rules: list[Object] = role["rules"]
+        return rules
+
     def new_rules(self) -> list[Object]:
         """The rules of the ClusterRole that there are because of the page."""
-        (role,) = (each for each in self.rights if each["kind"] == "ClusterRole")
         known = rbac.cluster_rules()
-        return [rule for rule in role["rules"] if rule not in known]
+        return [rule for rule in self.rules() if rule not in known]
 
 
 def copy_with(page: str, directory: Path) -> Copy:

@@ -1,12 +1,13 @@
 """The conditions of a training job, in the order and with the words of the Kubeflow operators.
 
-A condition that changes moves to the end of the list, so the last condition is the job's state.
-`kubectl get` and the client libraries read the last one. Exactly one of Succeeded and Failed can be
-there, and it is final. Source: kubeflow/training-operator 1.9, pkg/util/status.go.
+The et-operator for elastic training has the same list with further words. A condition that changes
+moves to the end of the list, so the last condition is the job's state. `kubectl get` and the client
+libraries read the last one. Exactly one of Succeeded and Failed can be there, and it is final.
+Source: kubeflow/training-operator 1.9, pkg/util/status.go.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ class State(enum.StrEnum):
 STALLED: Final = "Stalled"
 """The type of the condition that says why the job does not get on. The operator has none such."""
 ENDS: Final = (State.SUCCEEDED, State.FAILED)
-_EXCLUDES: Final[Mapping[State, State]] = {
+_EXCLUDES: Final[Mapping[str, str]] = {
     State.RUNNING: State.RESTARTING,
     State.RESTARTING: State.RUNNING,
 }
@@ -39,13 +40,23 @@ _EXCLUDES: Final[Mapping[State, State]] = {
 class Conditions:
     """The list of conditions while a plan changes it.
 
-    Args: kind: the beginning of the reasons: "TFJob"
+    Args:
+        kind: the beginning of the reasons: "TFJob"
+        states: the types of the conditions. Conditions of other types are dropped
     """
 
-    def __init__(self, observed: Observed, kind: str, now: datetime) -> None:
+    def __init__(
+        self,
+        observed: Observed,
+        kind: str,
+        now: datetime,
+        *,
+        states: Iterable[str] = tuple(State),
+    ) -> None:
+        known = frozenset(states)
         listed = status.of(observed).get("conditions")
         entries = [status.mapping(one) for one in listed] if isinstance(listed, list) else []
-        self._entries = [dict(entry) for entry in entries if entry.get("type") in list(State)]
+        self._entries = [dict(entry) for entry in entries if entry.get("type") in known]
         self.known_stall: Mapping[str, Any] = next(
             (entry for entry in entries if entry.get("type") == STALLED), {}
         )
@@ -59,15 +70,15 @@ class Conditions:
     def has_ended(self) -> bool:
         return any(self.is_true(end) for end in ENDS)
 
-    def is_true(self, state: State) -> bool:
+    def is_true(self, state: str) -> bool:
         return self.get(state).get("status") == Truth.TRUE
 
-    def get(self, state: State) -> Mapping[str, Any]:
+    def get(self, state: str) -> Mapping[str, Any]:
         return next((entry for entry in self._entries if entry["type"] == state), {})
 
     def set(
         self,
-        state: State,
+        state: str,
         message: str,
         *,
         truth: Truth = Truth.TRUE,
@@ -99,7 +110,7 @@ class Conditions:
         if state in ENDS:
             kept = [self._stopped(one) if one["type"] == State.RUNNING else one for one in kept]
         self._entries = [*kept, entry]
-        severity = Severity.WARNING if state is State.FAILED else Severity.NORMAL
+        severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
         self.events.append(Event(severity, reason, message[:MAX_MESSAGE_CHARS]))
 
     def stall(self, reason: str, message: str) -> None:

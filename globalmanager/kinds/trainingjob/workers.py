@@ -1,0 +1,119 @@
+"""The workers of a TrainingJob: pods with headless Services, and the SSH key that all pods share.
+
+Called by `main`. A worker does nothing by itself. The launcher starts the training processes on the
+workers, by ssh or by the `exec` of the Kubernetes API.
+"""
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from globalmanager.contract import PODS, SECRETS, Create, Object, Observed
+from globalmanager.kinds.trainingjob import ssh_keys
+from globalmanager.kinds.trainingjob.types import AttachMode, TrainingJob
+from globalmanager.rules import children, objects, pods
+from globalmanager.rules.elastic.words import (
+    GROUP,
+    LABEL_GROUP,
+    LABEL_INDEX,
+    LABEL_JOB,
+    LABEL_ROLE,
+    WORKER,
+)
+from globalmanager.rules.replication import index_of, replica_labels
+from globalmanager.rules.storage import Placement
+
+PORTS: Final = {"ssh-port": 22, "kubeai-service-port": 9009}
+_SSH_DIRECTORY: Final = "/root/.ssh"
+_SSH_VOLUME: Final = "edgeai-ssh"
+_PRIVATE: Final = 0o600
+_COMMANDS: Final = {
+    AttachMode.SSH: ["sh", "-c", "/usr/sbin/sshd  && sleep 365d"],
+    AttachMode.KUBEXEC: ["sh", "-c", "sleep 365d"],
+}
+
+
+def labels(job: str, role: str) -> dict[str, str]:
+    """The labels by which users of the et-operator select the pods of a role."""
+    return {LABEL_GROUP: GROUP, LABEL_JOB: job, LABEL_ROLE: role}
+
+
+def has_own_secret(spec: TrainingJob) -> bool:
+    """Whether the job gets a Secret with an SSH key."""
+    return spec.attach_mode is AttachMode.SSH and not spec.ssh_secret
+
+
+def ssh_secret(observed: Observed) -> Create:
+    """The Secret with the SSH key. Takes milliseconds."""
+    job = observed.ref
+    texts = ssh_keys.files(observed.settings.root_key, observed.uid, f"{job.namespace}/{job.name}")
+    data = {file: base64.b64encode(text.encode()).decode() for file, text in texts.items()}
+    content = {"type": "Opaque", "data": data}
+    return objects.child(observed, SECRETS, name=job.name, role="ssh", content=content)
+
+
+def ssh_files(observed: Observed, spec: TrainingJob) -> Placement:
+    """The mount of the SSH key in a pod."""
+    if spec.attach_mode is not AttachMode.SSH:
+        return Placement()
+    secret = {"secretName": spec.ssh_secret or observed.ref.name, "defaultMode": _PRIVATE}
+    return Placement(
+        volumes=({"name": _SSH_VOLUME, "secret": secret},),
+        mounts=({"name": _SSH_VOLUME, "mountPath": _SSH_DIRECTORY},),
+    )
+
+
+def services(observed: Observed, names: Iterable[str]) -> Iterator[Create]:
+    """The headless Services of these workers."""
+    job = observed.ref.name
+    for name in names:
+        index = index_of(job, WORKER, name)
+        assert index is not None  # the size has only names of workers
+        yield children.service(
+            observed,
+            name=name,
+            role=WORKER,
+            ports=PORTS,
+            selector=objects.selector(observed, WORKER) | replica_labels(WORKER, index),
+            labels={**labels(job, WORKER), LABEL_INDEX: str(index)},
+            headless=True,
+        )
+
+
+def pod(observed: Observed, spec: TrainingJob, name: str) -> Create:
+    """The pod of one worker."""
+    job = observed.ref.name
+    index = index_of(job, WORKER, name)
+    assert index is not None  # the size has only names of workers
+    built = pods.build(
+        observed,
+        _with_command(spec),
+        role=WORKER,
+        data=ssh_files(observed, spec),
+        labels={
+            **replica_labels(WORKER, index),
+            **labels(job, WORKER),
+            LABEL_INDEX: str(index),
+        },
+        restart_policy="Never",
+    )
+    return children.pod(observed, name=name, role=WORKER, template=built)
+
+
+def _with_command(spec: TrainingJob) -> Object:
+    """The template, in which the first container has a command."""
+    template = spec.worker
+    first, *others = template["spec"]["containers"]
+    if not first.get("command"):
+        first = {**first, "command": _COMMANDS[spec.attach_mode]}
+    return {**template, "spec": {**template["spec"], "containers": [first, *others]}}
+
+
+def present(observed: Observed) -> dict[str, Object]:
+    """The worker pods of the job: name -> pod."""
+    job = observed.ref.name
+    return {
+        ref.name: pod
+        for ref, pod in observed.children.items()
+        if ref.type == PODS and index_of(job, WORKER, ref.name) is not None
+    }

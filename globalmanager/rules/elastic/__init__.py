@@ -1,0 +1,4 @@
+"""What the kinds of elastic training (TrainingJob, ScaleOut, ScaleIn) share.
+
+Source of names and words: AliyunContainerService/et-operator.
+"""
