@@ -8,8 +8,9 @@ import pytest
 
 from edgeai.api import Object
 from tests.cluster import binaries
+from tests.cluster.binaries import Unavailable
 from tests.cluster.client import Client
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, prepared
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manager import GlobalManager
@@ -134,3 +135,18 @@ def manager(
     finally:
         status = manager.stop()
     assert status == 0, manager.logs()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A control plane with nodes that run containers."""
+    try:
+        cluster = prepared()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    cluster.start()
+    try:
+        yield cluster
+        cluster.check_alive()
+    finally:
+        cluster.stop()

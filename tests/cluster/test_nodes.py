@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +20,6 @@ from tests.cluster.cluster import (
     PREFIX,
     Cluster,
     NotStarted,
-    prepared,
     remove_leftovers,
 )
 from tests.cluster.images import BASE, CHECKOUT
@@ -44,20 +42,6 @@ ASK: Final = """
 import sys, urllib.request
 print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    try:
-        cluster = prepared()
-    except Unavailable as error:
-        pytest.skip(str(error))
-    cluster.start()
-    try:
-        yield cluster
-        cluster.check_alive()
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,97 @@
+"""Decides which list of hosts the launcher of an elastic job gets next.
+
+Called by the kind trainingjob, which keeps the list in the job's ConfigMap. The launcher's program
+reads the list again and again, misses some of the lists, and compares the list with the last one
+that it has read. Horovod hangs or fails after these changes (horovod/runner/elastic/driver.py,
+`_update_host_assignments`):
+
+- from a list to the empty list, and from there to a new host;
+- from a list to a list without any of its hosts.
+
+So the list is never empty again after the first host, and two lists between which the program has
+surely read share a host. Hosts come or go, not both at once: after hosts came, none goes until the
+program has surely read the list, and after hosts went, none comes. Then every list that the program
+may have missed lies between two lists that it may have read.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+READ_S: Final = 10.0
+"""Seconds after which the launcher's program has surely read a list. The kubelet needs about one
+second (docs/decisions/0021), Horovod asks for the list every two to four seconds."""
+
+
+class HostList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of hosts, and when hosts came and went last (UTC)."""
+
+    hosts: tuple[str, ...] = ()
+    came: datetime | None = None
+    went: datetime | None = None
+
+    @property
+    def read_by(self) -> datetime | None:
+        """When the launcher's program has surely read this list. None: it was always this list."""
+        changes = [time for time in (self.came, self.went) if time is not None]
+        return max(changes) + timedelta(seconds=READ_S) if changes else None
+
+
+class Next(msgspec.Struct, frozen=True):
+    """The list that the launcher gets now.
+
+    `wait_s`: seconds after which another list follows; None when nothing follows by time alone
+    """
+
+    list: HostList
+    wait_s: float | None = None
+
+
+def next_list(
+    listed: HostList,
+    *,
+    wanted: Sequence[str],
+    ready: Collection[str],
+    has_launcher: bool,
+    now: datetime,
+) -> Next:
+    """The next list. A caller that calls again after each `wait_s` comes to the wanted hosts.
+
+    Args:
+        listed: the list that the ConfigMap has
+        wanted: the hosts that the job keeps, in the order of their index
+        ready: the hosts that can start processes now; a host that is not ready never comes, but a
+            wanted host that is listed stays
+        has_launcher: whether a launcher exists that may have read `listed`
+        now: UTC
+    """
+    usable = tuple(host for host in wanted if host in ready)
+    if not has_launcher:
+        return Next(HostList(hosts=usable))
+    known, keeps = frozenset(listed.hosts), frozenset(wanted)
+    kept = tuple(host for host in listed.hosts if host in keeps)
+    new = tuple(host for host in usable if host not in known)
+    if kept and len(kept) < len(listed.hosts):
+        changed = HostList(hosts=kept, came=listed.came, went=now)
+        return _after(listed.came, listed, changed, now, follows=bool(new))
+    if new:
+        changed = HostList(hosts=(*listed.hosts, *new), came=now, went=listed.went)
+        return _after(listed.went, listed, changed, now, follows=len(kept) < len(listed.hosts))
+    return Next(listed)
+
+
+def _after(
+    opposite: datetime | None, listed: HostList, changed: HostList, now: datetime, *, follows: bool
+) -> Next:
+    """`changed`, or `listed` until the program has surely read what the opposite change made.
+
+    Args: follows: whether another change must follow this one
+    """
+    if opposite is not None:
+        left_s = READ_S - (now - opposite).total_seconds()
+        if left_s > 0:
+            # A clock that was set back must not hold the list for longer than READ_S.
+            return Next(listed, min(left_s, READ_S))
+    return Next(changed, READ_S if follows else None)
