@@ -171,6 +171,51 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.object["metadata"].get("generation", 1))
 
 
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that a plan wants to run in a container of one of the job's pods.
+
+    The command runs at least once. After a restart of the GlobalManager, or after a connection that
+    broke, the command runs again.
+    """
+
+    pod: str
+    """Name of the pod, in the job's namespace."""
+    uid: Uid
+    """The command runs only while the pod has this uid."""
+    container: str
+    command: tuple[str, ...]
+    """The program and its arguments. They stand in the URL of the request and in the audit log of
+    the API server, so long or secret text belongs into `stdin`."""
+    stdin: bytes = b""
+    """What the command can read. The input has no end, so the command must know its length."""
+    timeout_s: float
+    """Seconds after which the engine gives up. The engine cannot end the process in the container,
+    so the command should have a time limit of its own, too."""
+
+
+class Fault(enum.Enum):
+    """Why the end of an execution is not known."""
+
+    POD_GONE = "PodGone"
+    NOT_RUNNING = "ContainerNotRunning"
+    FORBIDDEN = "Forbidden"
+    TIMEOUT = "Timeout"
+    REFUSED = "Refused"
+    """The API server or the kubelet refused the command, for example because the image lacks the
+    program."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """How an execution ended. Either `exit_code` or `fault` is set."""
+
+    exit_code: int | None = None
+    output: str = ""
+    """The last 4 KiB of standard output and standard error together."""
+    fault: Fault | None = None
+    message: str = ""
+    """What the fault is and what a user can do."""
+
+
 class Observed(Job, frozen=True, kw_only=True):
     """A snapshot of one job resource and of everything that the job's plan may depend on."""
 
@@ -188,6 +233,9 @@ class Observed(Job, frozen=True, kw_only=True):
     """The types among `Kind.owns` that the API server does not serve."""
     scalers: Mapping[ObjectRef, Object] = {}
     """The scalers that name this job, the oldest first. `Kind.scalers` has their types."""
+    executions: Mapping[str, Result | None] = {}
+    """Key of each execution that the last plan wanted -> its result; None while the execution waits
+    or runs."""
     refusal: Refusal | None = None
     """Set when the API refused an action of the plan for this same state. Then the engine writes
     the status and the events of the new plan and carries out no action of the new plan."""
@@ -282,6 +330,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     """The engine emits these events after it has applied the plan. The engine also emits an event
     of its own for each action."""
+    executions: Mapping[str, Execution] = {}
+    """Key -> a command that must run, or has run, in a pod of the job. After the stages and the
+    status the engine starts the executions that it does not know yet, and plans the job again when
+    one has ended. The engine cancels and forgets an execution that a plan no longer names. The same
+    key with another Execution is a new execution."""
     requeue_after_s: float | None = None
     """Seconds after which the engine plans the job again although nothing changed, for example
     because a grace period ends. None: only a change causes a new plan."""
@@ -442,6 +495,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     event_reason: Callable[[str, ResourceType], str] = lambda action, _type: action
     """(action, type of its object) -> reason of the Event about the action. The action is a word of
     the engine: "Created", "Replaced", "Restored", "Deleted" or "Adopted". Total."""
+    executes: bool = False
+    """Whether a plan may run commands in the job's pods. The GlobalManager then has this right in
+    every pod of the cluster."""
     deletes_itself: bool = False
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()

@@ -48,6 +48,7 @@ from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
+from globalmanager.engine.executions import Executions
 from globalmanager.engine.job_metrics import has_just_failed
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
@@ -176,6 +177,14 @@ class Engine:
             on_action=self._count_action,
             on_status=self._count_outcomes,
         )
+        others = client.on_share(Share.OTHER)
+        self._executions = Executions(
+            others if fence is None else others.guarded(fence),
+            find_pod=lambda ref: self._informers.children(ref.type).get(ref),
+            on_end=self._queue.add,
+            kind_of=lambda type_: self._kinds[type_].name,
+            metrics=self._metrics,
+        )
         self._open_informers()
         contacts.subscribe(contact=self.contact_changed, clash=self._tell_clash)
 
@@ -199,6 +208,7 @@ class Engine:
                 tasks.create_task(self._assigner.run(), name="assigner")
                 self._informers.start(tasks)
                 tasks.create_task(self.recorder.run(), name="events")
+                tasks.create_task(self._executions.run(), name="executions")
                 for number in range(self._settings.reconcilers):
                     tasks.create_task(self._work(), name=f"reconciler {number}")
         finally:
@@ -220,9 +230,10 @@ class Engine:
 
     def leadership_changed(self, leads: bool) -> None:
         """When this replica begins to lead, queue every job resource for a plan. When the reign
-        ends, do nothing.
+        ends, stop the commands that run in pods.
         """
         if not leads:
+            self._executions.stop()
             return
         self._owners.begin_reign()
         for type_ in self._kinds:
@@ -445,6 +456,7 @@ class Engine:
             return None
         observed = self._observer.observe(ref)
         if observed is None:
+            self._executions.forget(ref)
             self._parked.discard(ref)
             return None
         if observed.absent:  # plan again when the server serves these types
@@ -452,9 +464,14 @@ class Engine:
         if not self._can_plan(ref):
             self._parked.add(ref)
             return None
+        executions = self._executions.results(ref, observed.uid)
+        if executions:
+            observed = msgspec.structs.replace(observed, executions=executions)
         plan = kind.plan(observed, self._now())
         try:
-            return await self._applier.apply(observed, plan)
+            requeue_after_s = await self._applier.apply(observed, plan)
+            self._executions.want(observed, plan.executions)
+            return requeue_after_s
         except EdgeAIError as error:
             if self.by_uid(observed.uid) is None:
                 return None  # the job was deleted meanwhile; the store's change has queued the key

@@ -67,6 +67,16 @@ class EngineMetrics:
             "Kubernetes Events that were not recorded, since too many waited or none could be sent",
             registry=registry,
         )
+        self.executions = Counter(
+            "edgeai_executions_total",
+            "Commands in pods by kind of the job and result: Succeeded, Failed (exit code not 0), "
+            "PodGone, ContainerNotRunning, Forbidden, Timeout, Refused, Cancelled, Bug",
+            ("kind", "result"),
+            registry=registry,
+        )
+        self.executing = Gauge(
+            "edgeai_executions_running", "Commands that run in pods now", registry=registry
+        )
         self.requests = Counter(
             "edgeai_kubernetes_requests_total",
             "Requests to the Kubernetes API by verb and HTTP code (none: no answer)",

@@ -1,4 +1,4 @@
-"""The client of one cluster's API: seven verbs over plain dicts, each with a deadline.
+"""The client of one cluster's API: eight verbs over plain dicts, each with a deadline.
 
 Called by the engine, REST and app. Every verb takes and returns objects as the API's own JSON, and
 raises ApiError. This module caches nothing, retries nothing and logs nothing. No error contains a
@@ -7,8 +7,22 @@ body, because a body may be a Secret.
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+import http
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -18,7 +32,7 @@ import msgspec
 from common.errors import SettingsError, Unavailable
 from common.ids import Uid
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
-from globalmanager.kube import errors
+from globalmanager.kube import errors, execution
 from globalmanager.kube.guard import Guard, Shut
 from globalmanager.kube.lines import LineSplitter
 from globalmanager.kube.objects import (
@@ -32,8 +46,9 @@ from globalmanager.kube.objects import (
 )
 from globalmanager.kube.rate import Share, SharedRate
 from globalmanager.kube.slots import Slots
-from globalmanager.kube.transport import Transport, open_transport
+from globalmanager.kube.transport import HandshakeRefused, Transport, open_transport
 
+_CONTAINER_NOT_FOUND: Final = b"container not found"
 MERGE_PATCH: Final = "application/merge-patch+json"
 RequestHook = Callable[[str, str, float], None]
 """Function for metrics. The client calls it with (verb, HTTP code or "none", seconds) after a
@@ -364,6 +379,41 @@ class KubeClient:
             async for line in lines:
                 yield line
 
+    async def execute(
+        self, ref: ObjectRef, *, container: str, command: Sequence[str], stdin: bytes = b""
+    ) -> execution.End:
+        """Run a command in a container of the pod `ref`, and wait until the command ends. There is
+        no deadline for that; when the caller is cancelled, the command may go on.
+
+        Args: stdin: what the command can read; the input stays open afterwards
+        Raises: ApiError; Unreachable also when the connection breaks while the command runs;
+            Invalid when the container cannot start the command
+        """
+        request = _request("exec", "GET", ref, subresource="exec")
+        query = execution.query(container, command, has_stdin=bool(stdin))
+        async with (
+            self._admitted(request),
+            self._connected(request, self._settings.deadline_s) as deadline,
+        ):
+            with self._measured(request) as answered:
+                try:
+                    async with self._transport.websocket(
+                        request.path, query=query, protocol=execution.PROTOCOL
+                    ) as socket:
+                        answered(http.HTTPStatus.SWITCHING_PROTOCOLS)
+                        deadline.reschedule(None)
+                        return await execution.talk(socket, stdin)
+                except HandshakeRefused as refused:
+                    answered(refused.status)
+                    if _CONTAINER_NOT_FOUND in refused.body:  # a kubelet's answer has no Status
+                        problem = f"container not found: {container}"
+                        raise request.failed(errors.NotFound, problem) from None
+                    raise await self._refusal(
+                        request, refused.status, refused.body, refused.retry_after
+                    ) from None
+                except execution.NotStarted as error:
+                    raise request.failed(errors.Invalid, str(error)) from error
+
     async def _page(
         self, type_: ResourceType, namespace: str, query: dict[str, str]
     ) -> tuple[Page, _Items]:
@@ -440,17 +490,27 @@ class KubeClient:
         self, request: ApiRequest, deadline_s: float, *, is_stream: bool
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request that has passed the rate and the slots. Raises: ApiError"""
+        async with (
+            self._connected(request, deadline_s) as deadline,
+            self._send(request) as response,
+        ):
+            if not 200 <= response.status < 300:
+                body, retry_after = await response.read(), response.headers.get("Retry-After")
+                raise await self._refusal(request, response.status, body, retry_after)
+            if is_stream:
+                deadline.reschedule(None)
+            yield response
+
+    @asynccontextmanager
+    async def _connected(
+        self, request: ApiRequest, deadline_s: float
+    ) -> AsyncIterator[asyncio.Timeout]:
+        """The deadline of a request that has the guard's permission. Errors of the `with` body
+        become errors of the request. Raises: ApiError
+        """
         try:
-            async with (
-                self._passage(request),
-                asyncio.timeout(deadline_s) as deadline,
-                self._send(request) as response,
-            ):
-                if not 200 <= response.status < 300:
-                    raise await self._refusal(request, response)
-                if is_stream:
-                    deadline.reschedule(None)
-                yield response
+            async with self._passage(request), asyncio.timeout(deadline_s) as deadline:
+                yield deadline
         except Shut as error:
             raise request.failed(errors.NotLeading, "this replica is not the leader") from error
         except TimeoutError as error:
@@ -460,14 +520,12 @@ class KubeClient:
             raise request.failed(errors.Unreachable, str(error)) from error
 
     def _passage(self, request: ApiRequest) -> AbstractAsyncContextManager[None]:
-        is_read = request.method == "GET"
+        is_read = request.verb in ("get", "list", "watch")
         return nullcontext() if self._guard is None or is_read else self._guard.passage()
 
     @asynccontextmanager
     async def _send(self, request: ApiRequest) -> AsyncIterator[aiohttp.ClientResponse]:
-        started = asyncio.get_running_loop().time()
-        code = "none"
-        try:
+        with self._measured(request) as answered:
             async with self._transport.request(
                 request.method,
                 request.path,
@@ -475,22 +533,38 @@ class KubeClient:
                 body=None if request.body is None else msgspec.json.encode(request.body),
                 content_type=request.content_type,
             ) as response:
-                code = str(response.status)
-                self._on_request(request.verb, code, asyncio.get_running_loop().time() - started)
+                answered(response.status)
                 yield response
+
+    @contextmanager
+    def _measured(self, request: ApiRequest) -> Iterator[Callable[[int], None]]:
+        """Reports the request to the hook: when the caller calls the function with the HTTP status,
+        or at the end when there was no answer.
+        """
+        started = asyncio.get_running_loop().time()
+        is_reported = False
+
+        def report(code: str) -> None:
+            nonlocal is_reported
+            if not is_reported:
+                is_reported = True
+                seconds = asyncio.get_running_loop().time() - started
+                self._on_request(request.verb, code, seconds)
+
+        try:
+            yield lambda status: report(str(status))
         finally:
-            if code == "none":
-                self._on_request(request.verb, code, asyncio.get_running_loop().time() - started)
+            report("none")
 
     async def _refusal(
-        self, request: ApiRequest, response: aiohttp.ClientResponse
+        self, request: ApiRequest, status: int, body: bytes, retry_after: str | None
     ) -> errors.ApiError:
         error = errors.from_answer(
             request.verb,
             request.target,
-            response.status,
-            await response.read(),
-            response.headers.get("Retry-After"),
+            status,
+            body,
+            retry_after,
             source=self._transport.source,
         )
         if isinstance(error, errors.TooManyRequests):

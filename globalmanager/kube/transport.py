@@ -7,8 +7,9 @@ error of aiohttp or kubernetes_asyncio.
 """
 
 import asyncio
+import http
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -31,7 +32,25 @@ _RENEW_INTERVAL_S: Final = 30.0
 _MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
 _USE_CONTEXT: Final = "choose one with `kubectl config use-context`"
 
+# A proxy between here and the API server closes a WebSocket on which nothing happens.
+_PING_INTERVAL_S: Final = 20.0
+_CLOSE_S: Final = 1.0  # longest wait for the server's answer to the close of a WebSocket
+_MAX_REFUSAL_BYTES: Final = 64 * 1024
+
 Load = Callable[[Configuration], Awaitable[None]]
+
+
+class HandshakeRefused(Exception):
+    """The server answered the handshake of a WebSocket with a failure.
+
+    Args:
+        status: the HTTP status
+        retry_after: the header Retry-After
+    """
+
+    def __init__(self, status: int, body: bytes, retry_after: str | None) -> None:
+        self.status, self.body, self.retry_after = status, body, retry_after
+        super().__init__(f"HTTP {status}")
 
 
 class Transport:
@@ -75,26 +94,71 @@ class Transport:
         Raises: ConnectionError, also when the body of `with` cannot read the answer, and when
             `take_over` closes the connection meanwhile
         """
-        headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
+        headers = {"Accept": "application/json", **await self._headers()}
         if body is not None:
             headers["Content-Type"] = content_type
+        async with (
+            self._connected(),
+            self._session.request(
+                method,
+                self._server + path,
+                params=query,
+                data=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                # A redirect would carry the request, and its body, to another server.
+                allow_redirects=False,
+                **self._proxy_options,
+            ) as response,
+        ):
+            yield response
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, *, query: Sequence[tuple[str, str]], protocol: str
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket with this subprotocol. The caller sets a time limit. The request accepts any
+        media type, because a kubelet does not offer JSON.
+
+        Raises: HandshakeRefused; ConnectionError as `request`
+        """
+        headers = await self._headers()
+        async with (
+            self._connected(),
+            # The session of `request` would follow a redirect and lose the body of a refusal.
+            aiohttp.ClientSession(
+                connector=self._session.connector,
+                connector_owner=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                middlewares=(_check_handshake,),
+            ) as session,
+            session.ws_connect(
+                self._server + path,
+                params=query,
+                headers=headers,
+                protocols=(protocol,),
+                heartbeat=_PING_INTERVAL_S,
+                timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
+                **self._proxy_options,
+            ) as socket,
+        ):
+            if socket.protocol != protocol:
+                raise ConnectionError(f"the server does not speak {protocol}")
+            yield socket
+
+    async def _headers(self) -> dict[str, str]:
+        headers = {"User-Agent": USER_AGENT}
         await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        return headers
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[None]:
+        """Translates the errors of aiohttp in the `with` body, and ends the body when `take_over`
+        replaces the connections. Raises: ConnectionError
+        """
         try:
-            async with (
-                self._until_replaced(),
-                self._session.request(
-                    method,
-                    self._server + path,
-                    params=query,
-                    data=body,
-                    headers=headers,
-                    timeout=aiohttp.ClientTimeout(total=None),
-                    # A redirect would carry the request, and its body, to another server.
-                    allow_redirects=False,
-                    **self._proxy_options,
-                ) as response,
-            ):
-                yield response
+            async with self._until_replaced():
+                yield
         except aiohttp.ClientConnectorCertificateError as error:
             raise ConnectionError(self._distrust(error)) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -160,6 +224,18 @@ class Transport:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+async def _check_handshake(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Raises HandshakeRefused also for a redirect, which aiohttp would follow."""
+    response = await handler(request)
+    if response.status == http.HTTPStatus.SWITCHING_PROTOCOLS:
+        return response
+    async with response:
+        body = await response.content.read(_MAX_REFUSAL_BYTES)
+        raise HandshakeRefused(response.status, body, response.headers.get("Retry-After"))
 
 
 def _plain_session(api: ApiClient) -> aiohttp.ClientSession:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from globalmanager.contract import NODES, SECRETS, Kind, ResourceType, UpdateRule
+from globalmanager.contract import NODES, PODS, SECRETS, Kind, ResourceType, UpdateRule
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
@@ -42,6 +42,7 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
         *(rule for kind in kinds for rule in _job_rules(kind)),
         *(_rule([type_], _verbs(updates[type_])) for type_ in sorted(updates, key=str)),
         *_rules_of_roles(kinds),
+        *_exec_rules(kinds),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
         _rule([TOKEN_REVIEWS], ("create",)),
     ]
@@ -80,6 +81,14 @@ def _job_rules(kind: Kind) -> Iterator[Rule]:
         # The job adopts its scalers. In clusters with the admission plugin of the rule above, only
         # a client that may delete an object may set the object's owner.
         yield _rule([scaler], ("patch", "delete"))
+
+
+def _exec_rules(kinds: Collection[Kind]) -> Iterator[Rule]:
+    """A WebSocket begins as a GET. API servers up to 1.34 want the verb get for it, newer ones the
+    verb create.
+    """
+    if any(kind.executes for kind in kinds):
+        yield _rule([PODS], ("create", "get"), subresource="exec")
 
 
 def namespace_rules() -> list[Rule]:

@@ -99,3 +99,10 @@ def test_the_manager_has_the_rights_of_the_roles_that_a_kind_creates() -> None:
     rules = rbac.cluster_rules([kind(role_rules=(granted,))])
     assert granted in rules
     assert granted not in rbac.cluster_rules([kind()])
+
+
+@pytest.mark.parametrize("executes", [True, False])
+def test_commands_run_in_pods_only_where_a_kind_says_so(executes: bool) -> None:
+    """Both verbs: which of them a WebSocket needs depends on the version of the API server."""
+    rules = rbac.cluster_rules([kind(executes=executes)])
+    assert verbs(rules, "", "pods/exec") == ({"create", "get"} if executes else set())
