@@ -3,6 +3,8 @@
 .PHONY: help demo test training-test elastic-test cluster-test e2e lint types crds bench clean lock
 
 PYTHON ?= python3
+# Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 USE := $(VENV)/.runtime

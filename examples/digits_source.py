@@ -1,10 +1,12 @@
-"""Loads the images of the examples from scikit-learn. No worker imports this module."""
+"""Loads the images of the examples from scikit-learn. No worker imports this module.
+
+The functions import scikit-learn, which takes a second, so a program pays for it only when it loads
+or splits the images.
+"""
 
 from typing import Final
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from examples.digits import Digits, Labels
 
@@ -13,6 +15,8 @@ SEED: Final = 0
 
 def load() -> Digits:
     """All 1797 images and their labels."""
+    from sklearn.datasets import load_digits
+
     bunch = load_digits()
     return Digits((bunch.images / 16).astype(np.float32), bunch.target.astype(np.int64))
 
@@ -26,6 +30,8 @@ def split(digits: Digits, *, held_out: float, stratified: bool = True) -> tuple[
         held_out: share of the held-out images, in 0..1
         stratified: hold out the same share of each digit
     """
+    from sklearn.model_selection import train_test_split
+
     known, rest = train_test_split(
         np.arange(len(digits)),
         test_size=held_out,

@@ -23,6 +23,8 @@ import examples.federated_learning.manifests as federated_learning
 import examples.joint_inference.manifests as joint_inference
 from tests.golden.world import Object
 
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""That of libyaml, where there is one: every test process reads the cases, also for other tests."""
 _HERE: Final = Path(__file__).parent
 _REPOSITORY: Final = _HERE.parents[1]
 _DOCS: Final = ("datasets", "federated-learning", "install")
@@ -98,4 +100,4 @@ def _of_cluster_tests() -> Iterator[Case]:
 
 
 def _documents(text: str) -> Iterator[Any]:
-    return (document for document in yaml.safe_load_all(text) if document is not None)
+    return (document for document in yaml.load_all(text, Loader=_LOADER) if document is not None)

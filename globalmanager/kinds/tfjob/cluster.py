@@ -75,13 +75,12 @@ def _hosts(observed: Observed, spec: TrainingJob) -> dict[str, list[str]]:
     """Type in lower case -> host:port of each replica, the types in the order of the alphabet."""
     job, domain = observed.ref, observed.settings.cluster_domain
     suffix = f".{job.namespace}.svc" + (f".{domain}" if domain else "")
-    return {
-        each.type.lower(): [
-            f"{name_of(job.name, each.type, index)}{suffix}:{port_of(spec.framework, each)}"
-            for index in range(each.count)
-        ]
-        for each in sorted(spec.replicas, key=lambda each: each.type.lower())
-    }
+    hosts = {}
+    for each in sorted(spec.replicas, key=lambda each: each.type.lower()):
+        end = f"{suffix}:{port_of(spec.framework, each)}"  # the same for all of a type
+        names = (name_of(job.name, each.type, index) for index in range(each.count))
+        hosts[each.type.lower()] = [name + end for name in names]
+    return hosts
 
 
 def _sparse(hosts: dict[str, list[str]], type_: str, index: int) -> dict[str, Any]:

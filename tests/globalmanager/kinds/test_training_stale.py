@@ -7,11 +7,11 @@ earlier, but the engine creates nothing before a GET has told the same spec and 
 (tests/globalmanager/engine/test_stale.py). A plan may stop after any action, as by a kill.
 """
 
-import copy
 import random
 from collections import Counter
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from common.times import rfc3339
@@ -23,6 +23,12 @@ from tests.globalmanager.kinds.training import ended, pytorch_spec
 
 NAMES: Final = ("mnist-master-0", "mnist-worker-0", "mnist-worker-1")
 _STEP_S: Final = 100.0  # longer than any pause before a restart
+
+
+def copied(object_: Object) -> Object:
+    """As copy.deepcopy, in a tenth of the time."""
+    copy: Object = msgspec.json.decode(msgspec.json.encode(object_))
+    return copy
 
 
 class Rejected(Exception):
@@ -59,7 +65,7 @@ class ApiServer:
         if ref in self.present:
             return  # AlreadyExists, and the controller is the job: the engine goes on
         self._uids += 1
-        made = copy.deepcopy(object_)
+        made = copied(object_)
         made["metadata"]["uid"] = f"child-{self._uids}"
         made["metadata"]["creationTimestamp"] = rfc3339(at(0))
         if type_ == PODS:
@@ -121,10 +127,11 @@ class Manager:
             self._known_children = self._dice.randint(self._known_children, newest_children)
             self._known_job = self._dice.randint(self._known_job, newest_job)
         object_ = self._api.jobs[self._known_job]
-        decoded = KIND.decode(KIND.resources[0], copy.deepcopy(object_))
+        decoded = KIND.decode(KIND.resources[0], copied(object_))
+        known = self._api.children[self._known_children]
         observed = Observed(
             **{name: getattr(decoded, name) for name in ("type", "object", "spec", "invalid")},
-            children=copy.deepcopy(self._api.children[self._known_children]),
+            children={ref: copied(child) for ref, child in known.items()},
             pods=(),
             references={},
             contacts={},
@@ -205,5 +212,5 @@ def test_each_restart_of_the_whole_job_makes_at_most_one_pod_of_a_replica(seed: 
 
 
 def test_without_the_get_before_a_creation_an_old_cache_makes_a_pod_twice() -> None:
-    made = [after_much(seed, "Replica", confirms=False).made for seed in range(60)]
+    made = (after_much(seed, "Replica", confirms=False).made for seed in range(60))
     assert any(set(each.values()) != {1} for each in made)

@@ -1,4 +1,4 @@
-"""A small model that can be computed by hand, and federations on loopback, also in processes."""
+"""Federations on loopback, in threads and in processes."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,45 +22,14 @@ from workersdk.environment import Address
 from workersdk.federated import protocol
 from workersdk.federated.aggregations import FedAvg, Slice
 from workersdk.federated.environment import FederationEnvironment, Secret
-from workersdk.federated.layout import Vector, Weights
+from workersdk.federated.layout import Vector
 from workersdk.federated.protocol import Encoding
 from workersdk.federated.server import AggregationServer
 from workersdk.federated.store import RoundStore
 from workersdk.http_exchange import HTTPPeer, Request, Response
-from workersdk.tensors import Array
 
 LOOPBACK = "127.0.0.1"
 SECRET = "the job's own"
-
-
-class Mean:
-    """Learns the mean of its data, all the way in one round: FedAvg gives the mean of all."""
-
-    def __init__(self, start: float = 0.0, size: int = 3) -> None:
-        self.weights: dict[str, Array] = {"mean": np.full(size, start, dtype=np.float32)}
-        self.trained = 0
-        self.saved: list[str] = []
-
-    def load(self, model_url: str) -> None:
-        self.weights["mean"] = np.load(model_url)["mean"]
-
-    def train(self, *, train_data: Any, valid_data: Any = None, **_: Any) -> Mapping[str, float]:
-        self.trained += 1
-        self.weights = {"mean": np.full_like(self.weights["mean"], np.mean(train_data))}
-        return {"trained": self.trained}
-
-    def evaluate(self, data: Any, **_: Any) -> Mapping[str, float]:
-        return {"error": float(abs(np.mean(data) - self.weights["mean"][0]))}
-
-    def get_weights(self) -> Weights:
-        return self.weights
-
-    def set_weights(self, weights: Weights) -> None:
-        assert isinstance(weights, Mapping)
-        self.weights = dict(weights)
-
-    def save(self, model_url: str) -> None:
-        self.saved.append(model_url)
 
 
 class Slow(FedAvg):

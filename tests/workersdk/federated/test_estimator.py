@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from common.errors import SettingsError
-from tests.workersdk.federated.conftest import LOOPBACK, Mean
+from tests.workersdk.federated.conftest import LOOPBACK
+from tests.workersdk.federated.mean import Mean
 from workersdk.environment import Address
 from workersdk.federated.environment import FederationEnvironment
 from workersdk.federated.estimator import save_model

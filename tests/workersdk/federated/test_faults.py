@@ -13,12 +13,12 @@ from tests.workersdk.federated.conftest import (
     LOOPBACK,
     SECRET,
     Federation,
-    Mean,
     Workers,
     free_port,
     kill,
     running,
 )
+from tests.workersdk.federated.mean import Mean
 from tests.workersdk.federated.test_federation import DATA, MEAN_OF_ALL, settings, trainer
 from workersdk.deadline import Deadline
 from workersdk.environment import Address

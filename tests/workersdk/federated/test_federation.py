@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.workersdk.federated.conftest import Federation, Mean, running
+from tests.workersdk.federated.conftest import Federation, running
+from tests.workersdk.federated.mean import Mean
 from workersdk.errors import FederationError
 from workersdk.federated.learning import FederatedLearning
 from workersdk.federated.protocol import Encoding

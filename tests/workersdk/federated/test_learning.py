@@ -10,7 +10,8 @@ import pytest
 
 from common.backoff import Backoff
 from tests.waiting import eventually
-from tests.workersdk.federated.conftest import Federation, Mean, running
+from tests.workersdk.federated.conftest import Federation, running
+from tests.workersdk.federated.mean import Mean
 from tests.workersdk.federated.scripted import Answer, Asked, ScriptedAggregator
 from tests.workersdk.federated.test_federation import settings, trainer
 from workersdk.federated import protocol

@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.workersdk.federated.conftest import LOOPBACK, SECRET, Federation, Mean, running
+from tests.workersdk.federated.conftest import LOOPBACK, SECRET, Federation, running
+from tests.workersdk.federated.mean import Mean
 from tests.workersdk.federated.scripted import Asked, ScriptedAggregator
 from tests.workersdk.federated.test_faults import ONE
 from tests.workersdk.federated.test_federation import settings, trainer

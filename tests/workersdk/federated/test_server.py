@@ -15,13 +15,13 @@ from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk.federated.conftest import (
     SECRET,
     Federation,
-    Mean,
     Slow,
     SlowDisk,
     disk_of,
     free_port,
     running,
 )
+from tests.workersdk.federated.mean import Mean
 from tests.workersdk.federated.test_federation import settings, trainer
 from workersdk.environment import Address
 from workersdk.errors import AggregationError, FederationError, WeightsError

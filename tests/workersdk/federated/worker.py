@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.workersdk.federated.conftest import Mean
+from tests.workersdk.federated.mean import Mean
 from workersdk.federated.layout import Weights
 from workersdk.federated.learning import FederatedLearning
 from workersdk.federated.rounds import RoundSettings
