@@ -23,8 +23,8 @@ test: $(DEVELOP) ## Run the tests
 	@# In their order: else the files with few tests, which take longest, would come last.
 	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
 
-training-test: $(DEVELOP) ## Run the tests with real PyTorch, TensorFlow and the SDK of Kubeflow; installs them once
-	@# What cannot be installed here is said, and its tests are skipped.
+training-test: $(DEVELOP) ## Run the longer tests of training, with real PyTorch, TensorFlow and the SDK of Kubeflow
+	@# Installs them once. What cannot be installed here is said, and its tests are skipped.
 	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
 	@$(BIN)/pytest tests/training tests/clients -rs --numprocesses 2 --dist loadfile
 
