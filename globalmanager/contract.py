@@ -293,7 +293,17 @@ class Adopt(msgspec.Struct, frozen=True):
     uid: Uid
 
 
-Action = Create | Replace | Delete | PatchStatus | Adopt
+class Annotate(msgspec.Struct, frozen=True):
+    """Set annotations of a child that the plan otherwise never touches. After a conflict the engine
+    plans again. `Kind.annotates` has the types of such children.
+    """
+
+    ref: ObjectRef
+    uid: Uid
+    annotations: Mapping[str, str]
+
+
+Action = Create | Replace | Delete | PatchStatus | Adopt | Annotate
 
 
 class Severity(enum.Enum):
@@ -468,6 +478,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     Raises: InvalidSpec, and no other exception, whatever the object contains"""
     owns: Mapping[ResourceType, UpdateRule] = {}
     """Type of the children -> what a plan does with a child that differs from the wanted child."""
+    annotates: frozenset[ResourceType] = frozenset()
+    """Types among `owns` whose annotations a plan sets by the action Annotate."""
     follows: Mapping[ResourceType, tuple[str, ...]] = {}
     """Type of the children -> label selectors of children that another controller made for jobs of
     this kind, before edgeai served the jobs. The engine follows these children too. A selector says

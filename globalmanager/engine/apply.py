@@ -18,6 +18,7 @@ from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
     Action,
     Adopt,
+    Annotate,
     Create,
     Delete,
     Event,
@@ -198,6 +199,8 @@ class Applier:
                 await self._status.write(action.ref, action.uid, action.status, basis=basis)
             case Adopt():
                 await self._adopt(observed, action)
+            case Annotate():
+                await self._annotate(observed, action)
 
     async def _create(self, observed: Observed, action: Create) -> None:
         ref = ref_of(action.type, action.object)
@@ -261,6 +264,17 @@ class Applier:
         patch = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
         await self._live.patch(action.ref, {"metadata": patch})
         self._record_action(observed, "Adopted", action.ref)
+
+    async def _annotate(self, observed: Observed, action: Annotate) -> None:
+        """Set annotations of a child. No Event tells of this, because a plan sets annotations for
+        programs.
+
+        Raises: Conflict when the child has changed meanwhile
+        """
+        version = _version(observed.children[action.ref])
+        metadata = {"resourceVersion": version, "annotations": dict(action.annotations)}
+        await self._live.patch(action.ref, {"metadata": metadata})
+        log.info("done", action="Annotated", resource=str(action.ref))
 
     async def _delete(self, observed: Observed, action: Delete) -> None:
         if await self._live.delete(action.ref, action.uid, is_forced=action.is_forced):

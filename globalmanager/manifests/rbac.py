@@ -38,9 +38,13 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
             updates.setdefault(type_, set())
         for type_, update in kind.owns.items():
             updates.setdefault(type_, set()).add(update)
+    annotated = frozenset(type_ for kind in kinds for type_ in kind.annotates)
     return [
         *(rule for kind in kinds for rule in _job_rules(kind)),
-        *(_rule([type_], _verbs(updates[type_])) for type_ in sorted(updates, key=str)),
+        *(
+            _rule([type_], _verbs(updates[type_], is_annotated=type_ in annotated))
+            for type_ in sorted(updates, key=str)
+        ),
         *_rules_of_roles(kinds),
         *_exec_rules(kinds),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
@@ -57,15 +61,18 @@ def _rules_of_roles(kinds: Iterable[Kind]) -> list[Rule]:
     return rules
 
 
-def _verbs(updates: Collection[UpdateRule]) -> tuple[str, ...]:
+def _verbs(updates: Collection[UpdateRule], *, is_annotated: bool) -> tuple[str, ...]:
     """The verbs for the objects of one type. The GlobalManager only reads the objects of a type
     that it never creates. It updates only the objects whose update rule is REPLACE.
 
-    Args: updates: the update rules of all kinds for objects of this type
+    Args:
+        updates: the update rules of all kinds for objects of this type
+        is_annotated: whether a plan sets annotations of objects of this type
     """
     if not updates:
         return _WATCHED
-    return tuple(verb for verb in _KEPT if verb != "update" or UpdateRule.REPLACE in updates)
+    kept = tuple(verb for verb in _KEPT if verb != "update" or UpdateRule.REPLACE in updates)
+    return (*kept, "patch") if is_annotated else kept
 
 
 def _job_rules(kind: Kind) -> Iterator[Rule]:

@@ -21,6 +21,7 @@ from globalmanager.contract import (
     PODS,
     Action,
     Adopt,
+    Annotate,
     Contact,
     Delete,
     Kind,
@@ -272,6 +273,12 @@ class World:
             assert other["metadata"].get("uid", "") == action.uid
             status = merged(other.get("status"), action.status)
             self._others[action.ref] = {**other, "status": status}
+            return
+        if isinstance(action, Annotate):
+            child = self.children[action.ref]
+            assert child["metadata"]["uid"] == action.uid
+            patch = {"metadata": {"annotations": action.annotations}}
+            self.children[action.ref] = merged(child, patch)
             return
         assert not isinstance(action, Adopt)  # no kind of these tests has scalers
         ref = ref_of(action.type, action.object)

@@ -15,6 +15,7 @@ from globalmanager.contract import (
     NODES,
     Action,
     Adopt,
+    Annotate,
     Contact,
     Create,
     Delete,
@@ -155,6 +156,8 @@ def _action(action: Action) -> dict[str, Json]:
             return {"delete": {**_named(ref), "uid": uid}}
         case Adopt(ref=ref, uid=uid):
             return {"adopt": {**_named(ref), "uid": uid}}
+        case Annotate(ref=ref, uid=uid, annotations=annotations):
+            return {"annotate": {**_named(ref), "uid": uid, "annotations": dict(annotations)}}
         case PatchStatus(ref=ref, uid=uid, status=status):
             return {"patchStatus": {**_named(ref), "uid": uid, "status": status}}
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from globalmanager.contract import Action, Adopt, Delete, Object, PatchStatus
+from globalmanager.contract import Action, Adopt, Annotate, Delete, Object, PatchStatus
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
 from tests.globalmanager.builders import NOW, World, at, job
@@ -40,7 +40,7 @@ def planned_actions(world: World, now: datetime = NOW) -> list[str]:
 
 
 def object_name(action: Action) -> str:
-    if isinstance(action, Delete | PatchStatus | Adopt):
+    if isinstance(action, Delete | PatchStatus | Adopt | Annotate):
         return action.ref.name
     name: str = action.object["metadata"]["name"]
     return name

@@ -1,0 +1,79 @@
+"""A plan can annotate a child that it otherwise never touches."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from globalmanager.contract import Annotate, Object, ObjectRef, Observed, Plan
+from tests.globalmanager import gadgets
+from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
+from tests.globalmanager.gadgets import CONFIGMAPS, gadget
+from tests.globalmanager.objects import GADGETS
+from tests.waiting import async_eventually
+
+MARK = "test.edgeai.io/size"
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """A gadget's. The annotation of the ConfigMap follows spec.node, and the data never change."""
+    made = gadgets.plan(observed, now)
+    if not observed.children:
+        return made
+    ((ref, child),) = observed.children.items()
+    wanted = {MARK: observed.spec.node}
+    known = child["metadata"].get("annotations") or {}
+    marks = (
+        ()
+        if known.get(MARK) == wanted[MARK]
+        else (Annotate(ref, child["metadata"]["uid"], wanted),)
+    )
+    return msgspec.structs.replace(made, stages=(marks,))
+
+
+KIND = msgspec.structs.replace(gadgets.GADGET, plan=plan, annotates=frozenset({CONFIGMAPS}))
+
+
+@pytest.fixture
+async def manager(cluster: Cluster) -> AsyncIterator[Manager]:
+    async with run_manager(cluster.kubeconfig, kinds=[KIND]) as manager:
+        yield manager
+
+
+async def config_with(user: User, expected: dict[str, str]) -> Object:
+    async def check() -> Object:
+        config = await user.get(CONFIGMAPS, "g-config")
+        assert config is not None
+        found = config["metadata"].get("annotations") or {}
+        assert expected.items() <= found.items(), f"{found}"
+        return config
+
+    config: Object = await async_eventually(f"{expected}", check)
+    return config
+
+
+async def test_annotations_are_set_and_others_stay(user: User, manager: Manager) -> None:
+    await user.create(GADGETS, gadget("g", node="one", data="x"))
+    before = await config_with(user, {MARK: "one"})
+    ref = ObjectRef(CONFIGMAPS, "default", "g-config")
+    await user.client.merge_patch(ref, {"metadata": {"annotations": {"theirs": "1"}}})
+    await user.change_spec("g", node="two")
+    after = await config_with(user, {MARK: "two", "theirs": "1"})
+    assert after["data"] == before["data"]
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+async def test_an_annotation_that_is_there_is_not_written_again(
+    user: User, manager: Manager
+) -> None:
+    await user.create(GADGETS, gadget("g", node="one", data="x"))
+    await config_with(user, {MARK: "one"})
+    count = len(manager.writes)
+    planned = manager.reconciles
+    await user.client.merge_patch(
+        ObjectRef(CONFIGMAPS, "default", "g-config"),
+        {"metadata": {"annotations": {"theirs": "1"}}},
+    )
+    await async_eventually("another plan", lambda: manager.reconciles > planned)
+    assert len(manager.writes) == count
