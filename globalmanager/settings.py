@@ -82,8 +82,9 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         int,
         Setting(
             "requests of plans that the Kubernetes API works on at the same time while assignments "
-            "change, at least 1; otherwise it is 8 or this number. More make children sooner where "
-            "the API server has processors to spare, and assignments later where it has not"
+            "change or reports wait, at least 1; otherwise it is 8 or this number. More make "
+            "children sooner where the API server has processors to spare, and assignments later "
+            "where it has not"
         ),
     ] = 1
     request_deadline_s: Annotated[

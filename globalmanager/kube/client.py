@@ -74,9 +74,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that the client may send at the same moment after a quiet time."""
     plan_requests: int = 1
     """Largest number of plans' requests that are under way at the same time while assignments
-    change, and of plans' status writes; see `slots`."""
+    change or reports wait, and of plans' status writes; see `slots`."""
     calm_plan_requests: int = 8
-    """The same number while no assignment changes."""
+    """The same number while no assignment changes and no report waits."""
     report_requests: int = 4
     """Largest number of status writes for edges' reports that are under way at the same time."""
     slot_hold_s: float = 0.1
@@ -138,14 +138,15 @@ class KubeClient:
         self._settings = settings
         self._on_request = on_request
         self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
-        self._slots = {
-            share: Slots(count, calm=calm, hold_s=settings.slot_hold_s)
-            for share, count, calm in (
-                (Share.PLANS, settings.plan_requests, settings.calm_plan_requests),
-                (Share.STATUSES, settings.plan_requests, settings.calm_plan_requests),
-                (Share.REPORTS, settings.report_requests, settings.report_requests),
+        reports = Slots(settings.report_requests, hold_s=settings.slot_hold_s)
+        self._slots = {Share.REPORTS: reports}
+        for share in (Share.PLANS, Share.STATUSES):
+            self._slots[share] = Slots(
+                settings.plan_requests,
+                calm=settings.calm_plan_requests,
+                before=reports,
+                hold_s=settings.slot_hold_s,
             )
-        }
         self._share = Share.OTHER
         self._guard: Guard | None = (
             None  # the guard decides on writes; without a guard the client sends every write

@@ -5,7 +5,7 @@ every watch event later. Assignments wait for watch events, so the GlobalManager
 not overload the server. On a server with busy processors, writes one after the other take no longer
 in total than many writes at the same time. While assignments change, the requests also pause:
 another change most likely follows, and then neither the server nor this process is busy with a
-write.
+write. The requests of plans also leave the server to the reports of edges while reports wait.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """Lets at most `count` requests pass at a time while assignments change, else at most `calm`.
+    """Lets at most `count` requests pass at a time in busy times, else at most `calm`.
+
+    Times are busy while assignments change, and while requests wait in `before`.
 
     The namespaces take turns. In its turn a namespace passes its oldest waiting request. So a
     namespace with many slow requests delays a request of another namespace by two requests at most:
@@ -24,7 +26,8 @@ class Slots:
 
     Args:
         calm: number of requests at a time when `calm_s` seconds have passed without a change of an
-            assignment; never less than `count`
+            assignment, and nothing waits in `before`; never less than `count`
+        before: the slots of requests that are more urgent
         hold_s: seconds after which a request gives its slot to the next request and goes on. Such a
             request may wait for something slow, for example an admission webhook. Other requests
             must not wait for it
@@ -37,6 +40,7 @@ class Slots:
         count: int,
         *,
         calm: int = 1,
+        before: "Slots | None" = None,
         hold_s: float = 0.1,
         pause_s: float = 0.018,
         calm_s: float = 1.0,
@@ -45,6 +49,7 @@ class Slots:
             raise ValueError(f"at least 1 request must be under way, not {count}")
         self._count = count
         self._calm = max(count, calm)
+        self._before = before
         self._hold_s = hold_s
         self._pause_s = pause_s
         self._calm_s = calm_s
@@ -69,7 +74,10 @@ class Slots:
         self._give()
 
     def _has_room(self) -> bool:
-        return self._held < (self._calm if self._calming is None else self._count)
+        # Each end of a request looks again, so nobody needs to tell that `before` has become empty.
+        has_urgent = self._before is not None and bool(self._before._waiting)
+        is_busy = has_urgent or self._calming is not None
+        return self._held < (self._count if is_busy else self._calm)
 
     @asynccontextmanager
     async def taken(self, namespace: str) -> AsyncIterator[Callable[[], None]]:

@@ -103,6 +103,18 @@ async def test_after_the_last_change_of_an_assignment_waiting_requests_pass_toge
     assert now() == pytest.approx(1.9)
 
 
+async def test_while_urgent_requests_wait_the_others_pass_one_after_the_other() -> None:
+    urgent = Slots(1, hold_s=HOLD_S)
+    plans = Slots(1, calm=3, before=urgent, hold_s=HOLD_S)
+    reports = asyncio.create_task(ask_all(urgent, 0.5, 0.5, 0.5))
+    await asyncio.sleep(0.1)  # the last report begins at 1.0 s, then no report waits
+    server = await ask_all(plans, *[0.2] * 11)
+    assert server.most == 3
+    # One at a time until 1.1 s: five requests. Then six requests, three at a time.
+    assert now() == pytest.approx(1.5)
+    await reports
+
+
 async def test_a_calm_that_ends_takes_no_slot_away() -> None:
     slots = Slots(1, calm=3, hold_s=HOLD_S, pause_s=0.0)
     server = Server()
