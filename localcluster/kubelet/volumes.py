@@ -7,8 +7,9 @@
       tmp/                         TMPDIR
 
 `pod` calls this module. Containers are processes of this machine. So a mount is a symlink, and
-`expansion` replaces mount paths by the paths of the symlinks. The kubelet does not enforce
-readOnly. When a ConfigMap changes, only new pods get the new content.
+`expansion` replaces mount paths by the paths of the symlinks; in scripts of volumes, which begin
+with #! and are executable, by the paths of the volumes. The kubelet does not enforce readOnly. When
+a ConfigMap changes, only new pods get the new content.
 """
 
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from localcluster.errors import ClusterError
+from localcluster.kubelet.expansion import PathRewriter
 from localcluster.kubelet.launch import Lookup, field_value, object_data
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
@@ -95,6 +97,7 @@ class _VolumeWriter:
         self._directory = directory
         self._lookup = lookup
         self._ips = pod_ip, host_ip
+        self._rewrite_script = PathRewriter(self._targets())
         self._kinds: Mapping[str, Callable[[str, Object], Path]] = {
             "hostPath": _host_path,
             "emptyDir": self._empty_dir,
@@ -115,6 +118,25 @@ class _VolumeWriter:
             f"{', '.join(self._kinds)}"
         )
 
+    def _targets(self) -> dict[str, str]:
+        """Mount path in a container -> path of the volume on this machine."""
+        paths = {
+            str(volume["name"]): str(
+                (volume.get("hostPath") or {}).get("path") or self._directory.volume(volume["name"])
+            )
+            for volume in self._pod["spec"].get("volumes") or []
+        }
+        mounts = [
+            mount
+            for container in self._pod["spec"]["containers"]
+            for mount in container.get("volumeMounts") or []
+        ]
+        return {
+            str(mount["mountPath"]): paths[mount["name"]]
+            for mount in mounts
+            if mount["name"] in paths and not mount.get("subPath")
+        }
+
     def _empty_dir(self, name: str, _source: Object) -> Path:
         path = self._directory.volume(name)
         path.mkdir(parents=True, exist_ok=True)
@@ -129,6 +151,9 @@ class _VolumeWriter:
         path.mkdir(parents=True, mode=0o700)
         for part in source.get("sources") or []:
             for file, (content, mode) in self._files(name, part).items():
+                if mode & 0o111 and content.startswith(b"#!"):
+                    text = content.decode(errors="surrogateescape")
+                    content = self._rewrite_script(text).encode(errors="surrogateescape")
                 _write_file(path, file, content, mode, volume=name)
         return path
 
@@ -159,7 +184,14 @@ class _VolumeWriter:
             raise MountError(
                 f'volume "{volume}": {resource.kind.lower()} "{name}" has no key {missing[0]}'
             )
-        return {item["path"]: (data[item["key"]], mode) for item in items if item["key"] in data}
+        given = source.get("defaultMode", mode)
+        # The files of Secrets stay the owner's alone, because all pods share one machine.
+        allowed = 0o700 if resource is SECRETS else 0o777
+        return {
+            item["path"]: (data[item["key"]], int(item.get("mode", given)) & allowed)
+            for item in items
+            if item["key"] in data
+        }
 
     def _field(self, item: Object) -> bytes:
         path = str((item.get("fieldRef") or {}).get("fieldPath"))

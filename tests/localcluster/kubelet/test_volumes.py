@@ -17,6 +17,7 @@ from localcluster.objects.resources import Object, Resource
 
 OBJECTS: dict[tuple[str, str], Object] = {
     ("configmaps", "settings"): {"data": {"a.yaml": "x: 1", "mode": "fast"}},
+    ("configmaps", "scripts"): {"data": {"run.sh": "#!/bin/sh\ncat /v/mode < /w\n"}},
     ("secrets", "key"): {"data": {"token": base64.b64encode(b"s3cret").decode()}},
 }
 
@@ -89,6 +90,26 @@ def test_items_choose_keys_and_paths(tmp_path: Path) -> None:
 def test_secret_files_are_the_owners_alone(tmp_path: Path) -> None:
     file = mounted(tmp_path, {"secret": {"secretName": "key"}}) / "token"
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"s3cret", 0o600)
+
+
+def test_files_get_their_modes(tmp_path: Path) -> None:
+    items = [{"key": "mode", "path": "m", "mode": 0o555}, {"key": "a.yaml", "path": "a"}]
+    source = {"name": "settings", "defaultMode": 0o440, "items": items}
+    path = mounted(tmp_path, {"configMap": source})
+    assert (path / "m").stat().st_mode & 0o777 == 0o555
+    assert (path / "a").stat().st_mode & 0o777 == 0o440
+    secret = {"secretName": "key", "defaultMode": 0o644}
+    token = mounted(tmp_path, {"secret": secret}) / "token"
+    assert token.stat().st_mode & 0o777 == 0o600, "never for others"
+
+
+def test_a_script_finds_what_is_mounted(tmp_path: Path) -> None:
+    """Only a script that can be executed: other files of a ConfigMap are data."""
+    run = mounted(tmp_path, {"configMap": {"name": "scripts", "defaultMode": 0o755}}) / "run.sh"
+    volume = tmp_path / "pod/volumes/v"
+    assert run.read_text() == f"#!/bin/sh\ncat {volume}/mode < /w\n"
+    data = mounted(tmp_path, {"configMap": {"name": "scripts"}}) / "run.sh"
+    assert data.read_text() == "#!/bin/sh\ncat /v/mode < /w\n"
 
 
 def test_downward_api_and_projection(tmp_path: Path) -> None:
