@@ -319,6 +319,8 @@ class Event(msgspec.Struct, frozen=True):
     severity: Severity
     reason: str
     message: str
+    about: ObjectRef | None = None
+    """The scaler that the event is about; None for the job itself."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -507,6 +509,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     event_reason: Callable[[str, ResourceType], str] = lambda action, _type: action
     """(action, type of its object) -> reason of the Event about the action. The action is a word of
     the engine: "Created", "Replaced", "Restored", "Deleted" or "Adopted". Total."""
+    makes_scalers: bool = False
+    """Whether a plan may create scalers, for example for `kubectl scale`."""
     executes: bool = False
     """Whether a plan may run commands in the job's pods. The GlobalManager then has this right in
     every pod of the cluster."""

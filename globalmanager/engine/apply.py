@@ -183,7 +183,9 @@ class Applier:
             await self._status.write(observed.ref, observed.uid, plan.status, basis=basis)
             self._on_status(observed, merged(basis, plan.status))
         for event in plan.events:
-            self._recorder.record(observed.object, event)
+            about = observed.object if event.about is None else observed.scalers.get(event.about)
+            if about is not None:
+                self._recorder.record(about, event)
 
     async def _apply_action(self, observed: Observed, action: Action) -> None:
         match action:

@@ -87,7 +87,8 @@ def _job_rules(kind: Kind) -> Iterator[Rule]:
     for scaler in kind.scalers:
         # The job adopts its scalers. In clusters with the admission plugin of the rule above, only
         # a client that may delete an object may set the object's owner.
-        yield _rule([scaler], ("patch", "delete"))
+        creates = ("create",) if kind.makes_scalers else ()
+        yield _rule([scaler], (*creates, "patch", "delete"))
 
 
 def _exec_rules(kinds: Collection[Kind]) -> Iterator[Rule]:

@@ -1,15 +1,25 @@
-"""The .status that ScaleOut and ScaleIn share.
+"""The .status that ScaleOut and ScaleIn share, and who writes which part of it.
 
-Called by the kinds scaleout and scalein for their CRDs, and by trainingjob, which writes the
-status of the scalers that it executes.
+Called by the kinds scaleout and scalein, and by trainingjob. A scaler that cannot be accepted, or
+whose job does not exist, gets its status from its own kind (`waiting_or_refused`). All else is
+written by the plan of the job that executes the scaler. So two writers never meet.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.rules.status import LIST_BY_TYPE, Time
+from common.times import rfc3339
+from globalmanager.contract import Event, Job, Object, ObjectRef, Observed, Plan, Severity
+from globalmanager.rules.elastic.scalers import job_of
+from globalmanager.rules.elastic.words import SCALER_ENDS, TRAINING_JOBS, ScalerState
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import LIST_BY_TYPE, MAX_MESSAGE_CHARS, Time, Truth, mapping
 from globalmanager.rules.training.forms import JobCondition
+
+_STATES: Final = frozenset(ScalerState)
 
 
 class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -17,8 +27,105 @@ class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     phase: str = ""
     """A ScalerState."""
+    message: str = ""
+    """What the scaler waits for, or how it ended."""
     conditions: Annotated[list[JobCondition], LIST_BY_TYPE] = []
     """In the order of the changes, the oldest first."""
     start_time: Time | None = None
+    """When the job began to execute the scaler."""
     completion_time: Time | None = None
-    observed_generation: int = 0
+
+
+class ScaleOutStatus(ScalerStatus, frozen=True, kw_only=True, rename="camel"):
+    add_pods: list[str] = []
+    """The pods of the new workers. The list is written before the pods are made."""
+
+
+class ScaleInStatus(ScalerStatus, frozen=True, kw_only=True, rename="camel"):
+    to_delete_pods: list[str] = []
+    """The pods of the workers that go."""
+
+
+def state_of(scaler: Object) -> ScalerState | None:
+    """The phase; None before the first one. Total."""
+    phase = mapping(scaler.get("status")).get("phase")
+    return ScalerState(phase) if phase in _STATES else None
+
+
+def has_ended(scaler: Object) -> bool:
+    return state_of(scaler) in SCALER_ENDS
+
+
+def has_condition(scaler: Object, state: ScalerState) -> bool:
+    return any(entry.get("type") == state for entry in _entries(scaler))
+
+
+def reached(
+    scaler: Object, kind: str, state: ScalerState, message: str, now: datetime
+) -> dict[str, Any]:
+    """The fields of .status with which the scaler enters `state`.
+
+    Args: kind: "ScaleOut" or "ScaleIn"
+    """
+    at = rfc3339(now)
+    text = message[:MAX_MESSAGE_CHARS]
+    entry = {
+        "type": str(state),
+        "status": str(Truth.TRUE),
+        "reason": _reason(kind, state),
+        "message": text,
+        "lastUpdateTime": at,
+        "lastTransitionTime": at,
+    }
+    kept = [dict(each) for each in _entries(scaler) if each.get("type") != state]
+    fields: dict[str, Any] = {"phase": str(state), "message": text, "conditions": [*kept, entry]}
+    if state is ScalerState.SCALING:
+        fields["startTime"] = at
+    if state in SCALER_ENDS:
+        fields["completionTime"] = at
+    return fields
+
+
+def event(kind: str, state: ScalerState, message: str, *, about: ObjectRef | None = None) -> Event:
+    """The event with which a scaler enters `state`. Args: about: the scaler, in the job's plan"""
+    severity = Severity.WARNING if state is ScalerState.FAILED else Severity.NORMAL
+    return Event(severity, _reason(kind, state), message[:MAX_MESSAGE_CHARS], about=about)
+
+
+def _reason(kind: str, state: ScalerState) -> str:
+    """For example "ScaleOutSucceeded"."""
+    return f"{kind}{state.removeprefix('Scale')}"
+
+
+def _entries(scaler: Object) -> list[Mapping[str, Any]]:
+    listed = mapping(scaler.get("status")).get("conditions")
+    entries = map(mapping, listed) if isinstance(listed, list) else ()
+    return [entry for entry in entries if entry.get("type") in _STATES]
+
+
+# ---- the plan of a scaler's own kind ------------------------------------------------------------
+
+
+def references(job: Job) -> frozenset[ObjectRef]:
+    """The TrainingJob that the scaler names."""
+    name = job_of(job.object)
+    return frozenset({ObjectRef(TRAINING_JOBS, job.ref.namespace, name)} if name else ())
+
+
+def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
+    """Refuses a scaler with a wrong spec, and says that a scaler waits for its job."""
+    scaler, kind = observed.object, observed.type.kind
+    if is_being_deleted(scaler) or state_of(scaler) not in (None, ScalerState.CREATED):
+        return Plan()
+    if observed.invalid is not None:
+        message = f"{kind} {observed.ref.name} cannot be executed: {observed.invalid}"
+        fields = reached(scaler, kind, ScalerState.FAILED, message, now)
+        return Plan(status=fields, events=(event(kind, ScalerState.FAILED, message),))
+    name = job_of(scaler)
+    if observed.references:
+        return Plan()
+    message = f"waits for TrainingJob {name} (spec.selector.name), which does not exist"
+    if mapping(scaler.get("status")).get("message") == message:
+        return Plan()
+    told = Event(Severity.NORMAL, "JobNotFound", message)
+    return Plan(status={"message": message}, events=(told,))
