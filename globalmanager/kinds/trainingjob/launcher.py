@@ -4,7 +4,7 @@ Called by `main`. The Role names exactly the pods that are workers of the job, b
 another owner can have the name of a future worker.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from common.ids import WorkerName
@@ -14,7 +14,6 @@ from globalmanager.contract import (
     SERVICES,
     Create,
     Object,
-    ObjectRef,
     Observed,
     ResourceType,
     UpdateRule,
@@ -81,22 +80,13 @@ def account(observed: Observed, spec: TrainingJob, hosts: Collection[str]) -> tu
     )
 
 
-def config(observed: Observed, spec: TrainingJob, hosts: Sequence[str]) -> Create:
-    """The ConfigMap. Args: hosts: the list of hosts, in the order of their index"""
-    content = {"data": files.of(hosts, spec.slots)}
-    name = config_name(observed.ref.name)
-    return objects.child(observed, CONFIG_MAPS, name=name, role=LAUNCHER, content=content)
+def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str, str]) -> Create:
+    """The launcher's pod.
 
-
-def listed_hosts(observed: Observed) -> list[str]:
-    """The list of hosts that the ConfigMap has."""
-    job = observed.ref
-    known = observed.children.get(ObjectRef(CONFIG_MAPS, job.namespace, config_name(job.name)), {})
-    return files.hosts_in(known.get("data"))
-
-
-def pod(observed: Observed, spec: TrainingJob, attempt: int) -> Create:
-    """The launcher's pod. Args: attempt: how often the launcher was started before"""
+    Args:
+        attempt: how often the launcher was started before
+        marks: annotations of the pod
+    """
     job = observed.ref.name
     env = (
         [pods.literal("OMPI_MCA_plm_rsh_agent", files.KUBEXEC_PATH)]
@@ -113,8 +103,8 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int) -> Create:
         restart_policy="Never",
     )
     metadata = built["metadata"]
-    marks = {**metadata.get("annotations", {}), ATTEMPT: str(attempt)}
-    numbered = {**built, "metadata": {**metadata, "annotations": marks}}
+    annotations = {**metadata.get("annotations", {}), **marks, ATTEMPT: str(attempt)}
+    numbered = {**built, "metadata": {**metadata, "annotations": annotations}}
     return children.pod(observed, name=launcher_name(job), role=LAUNCHER, template=numbered)
 
 

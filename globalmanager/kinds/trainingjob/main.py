@@ -1,89 +1,75 @@
 """plan of a TrainingJob: workers, then a launcher that trains on them, until the launcher ends.
 
-Source of the order of the steps: AliyunContainerService/et-operator,
+Called by the engine. `states` has the state machine, `changes` has the changes of the children. A
+plan first writes its decisions into the status: the wanted workers, and how often the launcher was
+started. Only the next plan acts on them. So a GlobalManager that is killed between the two goes on
+with the same decisions. Source of the order of the steps: AliyunContainerService/et-operator,
 pkg/controllers/trainingjob_controller.go.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from common.times import rfc3339
-from globalmanager.contract import (
-    PODS,
-    SECRETS,
-    Create,
-    InvalidSpec,
-    Object,
-    ObjectRef,
-    Observed,
-    Plan,
-)
-from globalmanager.kinds.trainingjob import launcher as launchers
-from globalmanager.kinds.trainingjob import scaling, workers
-from globalmanager.kinds.trainingjob.scaling import Scaling
+from globalmanager.contract import Event, InvalidSpec, Observed, Plan, Severity
+from globalmanager.kinds.trainingjob import changes, hosts, present, replacement, scaling, workers
+from globalmanager.kinds.trainingjob.present import KIND, STATES, Present
+from globalmanager.kinds.trainingjob.replacement import Replacement
+from globalmanager.kinds.trainingjob.scaling import Scaling, Size
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import children, faults, lifecycle, status
+from globalmanager.rules import faults, lifecycle, status
 from globalmanager.rules.children import Stages
-from globalmanager.rules.elastic.words import LAUNCHER, WORKER
-from globalmanager.rules.faults import phase_of
+from globalmanager.rules.elastic.host_list import HostList, next_list
 from globalmanager.rules.lifecycle import CleanPods, Timers
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import Truth, mapping
+from globalmanager.rules.training import stalls
 from globalmanager.rules.training.changes import of_a_suspended_job
 from globalmanager.rules.training.conditions import Conditions
-from globalmanager.rules.training.replicas import MAX_RESTARTS, attempt_of
 
-KIND: Final = "TrainingJob"
-_STATES: Final = tuple(state for state in State if state is not State.NEW)
-
-
-class Present(NamedTuple):
-    """One job at one moment."""
-
-    observed: Observed
-    spec: TrainingJob
-    now: datetime
-    state: State
-    conditions: Conditions
-    restarts: int
-    """How often the launcher was started again."""
-
-    @property
-    def text(self) -> str:
-        return f"{KIND} {self.observed.ref.name}"
+_AT_WORK: Final = (
+    State.WORKERS_CREATED,
+    State.WORKERS_READY,
+    State.LAUNCHER_CREATED,
+    State.RUNNING,
+    State.SCALING,
+    State.RESTARTING,
+)
+"""The conditions that a suspension makes False."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """The next steps of the job."""
     if is_being_deleted(observed.object):
         return Plan()
-    state = _known_state(observed)
+    state = present.state_of(observed)
     if state in ENDS:
-        return _after_the_end(observed)
-    conditions = Conditions(observed, KIND, now, states=_STATES)
+        return _after_the_end(observed, now)
+    conditions = Conditions(observed, KIND, now, states=STATES)
     if observed.invalid is not None:
         return _invalid(observed, observed.invalid, conditions, now)
-    job = Present(observed, observed.spec, now, state, conditions, _known_restarts(observed))
-    return _living(job)
-
-
-def _known_state(observed: Observed) -> State:
-    text = status.of(observed).get("phase")
-    return State(text) if text in _STATES else State.NEW
-
-
-def _known_restarts(observed: Observed) -> int:
-    number = status.of(observed).get("restartCount")
-    return number if type(number) is int and 0 < number <= MAX_RESTARTS else 0
+    restarts = present.restarts_of(observed)
+    job = Present(observed, observed.spec, now, state, conditions, restarts)
+    return _suspended(job) if job.spec.is_suspended else _living(job)
 
 
 def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
-    message = f"{KIND} {observed.ref.name} has failed because the spec is invalid: {error}"
-    conditions.set(State.FAILED, message, cause="FailedValidation")
-    fields = {"phase": str(State.FAILED), "completionTime": rfc3339(now)}
-    return _written(observed, conditions, fields, now)
+    """A job that never started has failed. A job that an edit made wrong stays as it is until the
+    spec is corrected, and one event for each edit tells the fault.
+    """
+    known, text = status.of(observed), f"{KIND} {observed.ref.name}"
+    if status.parse_time(known.get("startTime")) is None and not observed.children:
+        message = f"{text} has failed because the spec is invalid: {error}"
+        conditions.set(State.FAILED, message, cause="FailedValidation")
+        fields = {"phase": str(State.FAILED), "completionTime": rfc3339(now)}
+        return _written(observed, conditions, fields, now)
+    if known.get("observedGeneration") == observed.generation:
+        return Plan()
+    message = f"{text} stays as it is because the spec is invalid: {error}"
+    event = Event(Severity.WARNING, f"{KIND}FailedValidation", message[: status.MAX_MESSAGE_CHARS])
+    return Plan(status={"observedGeneration": observed.generation}, events=(event,))
 
 
 # ---- a job that lives ---------------------------------------------------------------------------
@@ -91,183 +77,186 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
 
 def _living(job: Present) -> Plan:
     observed = job.observed
+    started = _start_time(job)
     scaled = scaling.of(observed, job.spec)
-    situation = _situation(job, scaled)
+    is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
+    listed = HostList() if is_new else hosts.listed(observed)
+    replaced = replacement.of(job, scaled.size, listed.hosts)
+    situation = _situation(job, scaled, replaced)
     state, restarts = job.state, job.restarts
     for state in path(job.state, situation):
         restarts += state is State.RESTARTING
-        job.conditions.set(state, _MESSAGES[state].format(job=job.text))
-    hosts = _hosts(job, scaled, state)
+        _enter(job, state, situation, replaced)
+    following = next_list(
+        listed,
+        wanted=[name for name in replaced.size.target if name not in replaced.spent],
+        ready=present.ready_workers(observed, replaced.size),
+        has_launcher=present.launcher_pod(observed) is not None,
+        now=job.now,
+    )
+    acts = _is_written(job, replaced.size, restarts) and state not in ENDS
+    stages, timers = (
+        changes.of_a_living_job(
+            job, state, replaced.size, following.list, may_launch=situation.are_enough_ready
+        )
+        if acts
+        else ((), Timers())
+    )
+    shown = following.list if acts else listed
     fields = {
         "phase": str(state),
-        "startTime": lifecycle.first_time(observed, "startTime", job.now, is_due=True),
+        "startTime": started,
         "completionTime": rfc3339(job.now) if state in ENDS else None,
-        "restartCount": restarts,
-        **scaled.size.fields,
-        "currentWorkers": hosts,
-        "replicaStatuses": _numbers(observed),
+        "restartCount": restarts or None,
+        **replaced.size.fields,
+        **replaced.fields,
+        "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(shown.hosts),
+        "replicaStatuses": present.numbers(observed),
     }
-    is_decided = _is_decided(job, scaled, restarts)
-    stages = _stages(job, scaled, state, hosts) if is_decided and state not in ENDS else ()
-    return _written(observed, job.conditions, fields, job.now, stages=stages)
+    stalled = Timers() if state in ENDS else _stall(job, replaced.size)
+    timers = timers.add(following.wait_s, *replaced.timers.waits_s, *stalled.waits_s)
+    job.conditions.events.extend(replaced.events)
+    return _written(observed, job.conditions, fields, job.now, stages=stages, timers=timers)
 
 
-def _is_decided(job: Present, scaled: Scaling, restarts: int) -> bool:
-    """Whether the status already has the decisions that the actions follow from."""
+def _start_time(job: Present) -> str:
+    """When the job was first worked on, or was last resumed."""
+    if job.conditions.is_true(State.SUSPENDED):
+        message = f"{job.text} is resumed."
+        job.conditions.set(State.SUSPENDED, message, truth=Truth.FALSE, cause="Resumed")
+        return rfc3339(job.now)
+    return str(lifecycle.first_time(job.observed, "startTime", job.now, is_due=True))
+
+
+def _is_written(job: Present, size: Size, restarts: int) -> bool:
+    """Whether the status already has the decisions on which the actions rest."""
     told = status.of(job.observed)
-    is_known = told.get("targetWorkers") == list(scaled.size.target)
-    return is_known and restarts == job.restarts
+    return told.get("targetWorkers") == list(size.target) and restarts == job.restarts
 
 
-def _situation(job: Present, scaled: Scaling) -> Situation:
-    pods = workers.present(job.observed)
-    target = scaled.size.target
+def _situation(job: Present, scaled: Scaling, replaced: Replacement) -> Situation:
+    pods, size = workers.present(job.observed), replaced.size
+    enough = present.enough(job.spec, size)
     return Situation(
-        are_workers_created=all(name in pods for name in target),
-        are_enough_ready=len(_ready(job.observed, scaled)) >= min(job.spec.least, len(target)),
-        launcher=_launcher(job),
+        are_workers_created=all(
+            name in pods and not is_being_deleted(pods[name]) for name in size.target
+        ),
+        are_enough_ready=len(present.ready_workers(job.observed, size)) >= enough,
+        cannot_start=len(size.target) - len(replaced.spent) < enough,
+        launcher=present.launcher_of(job),
         may_restart=job.restarts < job.spec.restarts,
         is_scaling=scaled.is_active,
-        is_suspended=job.spec.is_suspended,
     )
 
 
-def _ready(observed: Observed, scaled: Scaling) -> list[str]:
-    """The wanted workers that a launcher can use."""
-    pods = workers.present(observed)
-    return [name for name in scaled.size.target if name in pods and is_ready(pods[name])]
-
-
-def is_ready(pod: Object) -> bool:
-    """Whether the pod runs, is not being deleted, and its node has contact."""
-    entries = mapping(pod.get("status")).get("conditions")
-    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
-    is_unready = any(one.get("type") == "Ready" and one.get("status") != "True" for one in listed)
-    return phase_of(pod) == "Running" and faults.is_active(pod) and not is_unready
-
-
-def _launcher(job: Present) -> Launcher:
-    ref = ObjectRef(
-        PODS, job.observed.ref.namespace, launchers.launcher_name(job.observed.ref.name)
-    )
-    pod = job.observed.children.get(ref)
-    if pod is None:
-        had_one = job.state in (State.LAUNCHER_CREATED, State.RUNNING, State.SCALING)
-        return Launcher.LOST if had_one else Launcher.ABSENT
-    if attempt_of(pod) < job.restarts:
-        return Launcher.ABSENT
-    if is_being_deleted(pod):  # its processes end because of the deletion, with any exit code
-        return Launcher.PENDING
-    phases = {
-        "Running": Launcher.RUNNING,
-        "Succeeded": Launcher.SUCCEEDED,
-        "Failed": Launcher.FAILED,
-    }
-    return phases.get(phase_of(pod), Launcher.PENDING)
-
-
-def _hosts(job: Present, scaled: Scaling, state: State) -> list[str]:
-    """The list of hosts that the launcher sees."""
-    if state is State.SUSPENDED:
-        return []
-    return _ready(job.observed, scaled)
-
-
-def _stages(job: Present, scaled: Scaling, state: State, hosts: list[str]) -> Stages:
-    observed, spec = job.observed, job.spec
-    if state is State.SUSPENDED:
-        deletions = of_a_suspended_job(observed)
-        return (deletions,) if deletions else ()
-    name = launchers.launcher_name(observed.ref.name)
-    known = observed.children.get(ObjectRef(PODS, observed.ref.namespace, name))
-    worn = (
-        (lifecycle.deletion(known),)
-        if known is not None and attempt_of(known) < job.restarts and not is_being_deleted(known)
-        else ()
-    )
-    desired = [
-        *([workers.ssh_secret(observed)] if _lacks_secret(job) else []),
-        *workers.services(observed, scaled.size.target),
-        *_missing_workers(job, scaled),
-    ]
-    if state not in (State.NEW, State.CREATED, State.WORKERS_CREATED):
-        desired += [
-            launchers.config(observed, spec, hosts),
-            *launchers.account(observed, spec, workers.present(observed)),
-        ]
-        if known is None:
-            desired.append(launchers.pod(observed, spec, job.restarts))
-    settled = {
-        ObjectRef(PODS, observed.ref.namespace, each) for each in (*scaled.size.target, name)
-    } - {
-        ObjectRef(PODS, observed.ref.namespace, each.object["metadata"]["name"])
-        for each in desired
-        if each.type == PODS
-    }
-    if workers.has_own_secret(spec) and not _lacks_secret(job):
-        settled.add(ObjectRef(SECRETS, observed.ref.namespace, observed.ref.name))
-    stages = children.reconcile(observed, desired, launchers.OWNS, settled=settled)
-    return tuple(stage for stage in (worn, *stages) if stage)
-
-
-def _lacks_secret(job: Present) -> bool:
-    ref = ObjectRef(SECRETS, job.observed.ref.namespace, job.observed.ref.name)
-    return workers.has_own_secret(job.spec) and ref not in job.observed.children
-
-
-def _missing_workers(job: Present, scaled: Scaling) -> Iterator[Create]:
-    pods = workers.present(job.observed)
-    for name in scaled.size.target:
-        if name not in pods:
-            yield workers.pod(job.observed, job.spec, name)
-
-
-def _numbers(observed: Observed) -> dict[str, Any]:
-    pods = workers.present(observed)
-    name = launchers.launcher_name(observed.ref.name)
-    launcher = [
-        pod
-        for ref, pod in observed.children.items()
-        if ref == ObjectRef(PODS, observed.ref.namespace, name)
-    ]
-    found = {}
-    for type_, role, listed in (
-        ("Launcher", LAUNCHER, launcher),
-        ("Worker", WORKER, list(pods.values())),
-    ):
-        numbers = {
-            "active": sum(phase_of(pod) == "Running" and faults.is_active(pod) for pod in listed),
-            "succeeded": sum(phase_of(pod) == "Succeeded" for pod in listed),
-            "failed": sum(phase_of(pod) == "Failed" for pod in listed),
-        }
-        labels = workers.labels(observed.ref.name, role)
-        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        found[type_] = {key: n for key, n in numbers.items() if n} | {"selector": selector}
-    return found
+def _enter(job: Present, state: State, situation: Situation, replaced: Replacement) -> None:
+    """Set the condition of a state that the job enters."""
+    message = f"{job.text} {_MESSAGES[state]}"
+    if state is State.FAILED:
+        message = f"{job.text} has failed because {_failure(job, situation, replaced)}"
+    elif state is State.RESTARTING:
+        message = f"{job.text} is restarting because {_failure(job, situation, replaced)}"
+    elif state is State.WORKERS_CREATED and job.conditions.is_true(State.WORKERS_READY):
+        # A worker was lost before the launcher could start.
+        job.conditions.set(State.WORKERS_READY, message, truth=Truth.FALSE, cause="WorkerLost")
+    job.conditions.set(state, message)
 
 
 _MESSAGES: Final[Mapping[State, str]] = {
-    State.CREATED: "{job} is created.",
-    State.WORKERS_CREATED: "all workers of {job} are created.",
-    State.WORKERS_READY: "enough workers of {job} are ready.",
-    State.LAUNCHER_CREATED: "the launcher of {job} is created.",
-    State.RUNNING: "{job} is running.",
-    State.SCALING: "{job} is scaling.",
-    State.RESTARTING: "{job} is restarting because its launcher has failed.",
-    State.SUSPENDED: "{job} is suspended.",
-    State.SUCCEEDED: "{job} is successfully completed.",
-    State.FAILED: "{job} has failed.",
+    State.CREATED: "is created.",
+    State.WORKERS_CREATED: "has the pods of all workers.",
+    State.WORKERS_READY: "has enough workers that are ready.",
+    State.LAUNCHER_CREATED: "has the pod of its launcher.",
+    State.RUNNING: "is running.",
+    State.SCALING: "is scaling.",
+    State.RESTARTING: "is restarting.",
+    State.SUCCEEDED: "is successfully completed.",
+    State.FAILED: "has failed.",
 }
 
 
-# ---- a job that has ended -----------------------------------------------------------------------
+def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
+    """Why the launcher has failed or could not start."""
+    limit = f" It was started again {job.restarts} times." if job.restarts else ""
+    if situation.launcher is Launcher.LOST:
+        return f"the pod of its launcher is gone.{limit}"
+    if situation.launcher is Launcher.FAILED:
+        pod = present.launcher_pod(job.observed)
+        fault = faults.first_fault([pod]) if pod is not None else None
+        cause = f" {fault.message}" if fault is not None else ""
+        return f"its launcher failed.{limit}{cause}"
+    pods = workers.present(job.observed)
+    fault = faults.first_fault(pods[name] for name in sorted(replaced.spent) if name in pods)
+    cause = f" {fault.message}" if fault is not None else ""
+    needed = present.enough(job.spec, replaced.size)
+    return f"{len(replaced.spent)} workers ended, and the launcher needs {needed}.{cause}"
 
 
-def _after_the_end(observed: Observed) -> Plan:
+def _stall(job: Present, size: Size) -> Timers:
+    """Set the condition Stalled when the job does not get on. Returns: waits until a change"""
+    known = stalls.of_refusal(job.observed, job.conditions)
+    if known is not None:
+        job.conditions.stall(known.reason, known.message)
+        return Timers()
+    if present.is_launcher_missing(job):
+        pod = present.launcher_ref(job.observed)
+        job.conditions.stall(present.MISSING, f"pod {pod.name}: it is not there any more")
+        return Timers().add(present.missing_left_s(job))
+    pods = workers.present(job.observed)
+    launcher = present.launcher_pod(job.observed)
+    looked_at = [stalls.of_pod(pods[name], job.now) for name in size.target if name in pods]
+    if launcher is not None:
+        looked_at.insert(0, stalls.of_pod(launcher, job.now))
+    told = next((stall for stall, wait_s in looked_at if stall is not None and wait_s <= 0), None)
+    if told is not None:
+        job.conditions.stall(told.reason, told.message)
+    return Timers().add(*(wait_s for _, wait_s in looked_at))
+
+
+# ---- a job that is suspended, or has ended ------------------------------------------------------
+
+
+def _suspended(job: Present) -> Plan:
+    """The status of a suspended job keeps the wanted workers, so the job resumes in its size."""
+    message = f"{job.text} is suspended."
+    if job.state is State.NEW:
+        job.conditions.set(State.CREATED, f"{job.text} {_MESSAGES[State.CREATED]}")
+    for state in _AT_WORK:
+        if job.conditions.is_true(state):
+            job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
+    job.conditions.set(State.SUSPENDED, message)
+    fields = {
+        "phase": str(State.SUSPENDED),
+        "currentWorkers": [],
+        "replicaStatuses": present.numbers(job.observed),
+    }
+    deletions = of_a_suspended_job(job.observed)
+    # The state is written before the first deletion, else a restarted GlobalManager would take the
+    # pods for lost.
+    is_told = job.state is State.SUSPENDED
+    stages = (deletions,) if deletions and is_told else ()
+    return _written(job.observed, job.conditions, fields, job.now, stages=stages)
+
+
+def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: TrainingJob | None = observed.spec
-    policy = spec.clean_pods if spec is not None else CleanPods.NONE
-    deletions = lifecycle.clean_up(list(workers.present(observed).values()), policy)
-    return Plan(stages=(deletions,) if deletions else ())
+    policy = spec.clean_pods if spec is not None else _readable_policy(observed)
+    deletions = changes.of_an_ended_job(observed, policy)
+    fields: dict[str, Any] = {
+        "replicaStatuses": present.numbers(observed),
+        "currentWorkers": [],
+        "currentScaler": None,
+    }
+    return Plan(
+        stages=(deletions,) if deletions else (),
+        status=status.replacing_subtree(observed, fields),
+    )
+
+
+def _readable_policy(observed: Observed) -> CleanPods:
+    """The policy of a job whose spec is wrong by now."""
+    given = mapping(observed.object.get("spec")).get("cleanPodPolicy")
+    return CleanPods(given) if given in list(CleanPods) else CleanPods.RUNNING
 
 
 def _written(

@@ -55,8 +55,6 @@ class Situation(NamedTuple):
     """The policy allows one more start of the launcher."""
     is_scaling: bool = False
     """A scaler is being executed."""
-    is_suspended: bool = False
-    """The user wants the job to be suspended."""
 
 
 _HAS_RUN: Final = (Launcher.RUNNING, Launcher.SUCCEEDED)
@@ -64,9 +62,9 @@ _HAS_FAILED: Final = (Launcher.FAILED, Launcher.LOST)
 
 
 def path(state: State, situation: Situation) -> Iterator[State]:
-    """The states through which a job goes now, from the one after `state`. The last one is the
-    state in which the job stays until the situation changes. A restart is the last state of its
-    path, because the launcher of the next attempt does not exist yet.
+    """The states through which a job that is not suspended goes now, from the one after `state`.
+    The last one is the state in which the job stays until the situation changes. A restart is the
+    last state of its path, because the launcher of the next attempt does not exist yet.
     """
     while (following := _next(state, situation)) is not None:
         yield following
@@ -77,13 +75,7 @@ def path(state: State, situation: Situation) -> Iterator[State]:
 
 def _next(state: State, now: Situation) -> State | None:
     """The state after `state`; None while the job stays in `state`."""
-    if state in ENDS:
-        return None
-    if state is State.SUSPENDED:
-        return None if now.is_suspended else State.CREATED
-    if now.is_suspended and state is not State.NEW:
-        return State.SUSPENDED
-    return _AFTER[state](now)
+    return None if state in ENDS else _AFTER[state](now)
 
 
 def _after_created(now: Situation) -> State | None:
@@ -125,8 +117,10 @@ def _after_scaling(now: Situation) -> State | None:
 def _after_restarting(now: Situation) -> State | None:
     if now.launcher in _HAS_RUN:
         return State.RUNNING
-    # A launcher of this attempt that is gone before it ran is made again.
-    return _after_failure(now) if now.launcher is Launcher.FAILED else None
+    if now.launcher is Launcher.ABSENT:
+        # A launcher of this attempt that is gone before it ran is made again.
+        return State.FAILED if now.cannot_start else None
+    return _after_failure(now)
 
 
 def _after_failure(now: Situation) -> State | None:
@@ -137,6 +131,7 @@ def _after_failure(now: Situation) -> State | None:
 
 _AFTER: Final[Mapping[State, Callable[[Situation], State | None]]] = {
     State.NEW: lambda _now: State.CREATED,
+    State.SUSPENDED: lambda _now: State.CREATED,
     State.CREATED: _after_created,
     State.WORKERS_CREATED: _after_workers_created,
     State.WORKERS_READY: _after_workers_ready,
@@ -186,7 +181,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[State, str]]] = {
     State.RESTARTING: {
         State.RUNNING: "the new launcher runs",
         State.RESTARTING: "the new launcher fails too",
-        State.FAILED: "the launcher fails for good",
+        State.FAILED: "the launcher fails for good, or too many workers have failed",
         State.SUSPENDED: "suspended",
     },
     State.SUSPENDED: {State.CREATED: "resumed"},

@@ -93,7 +93,7 @@ class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`nextWorkerIndex` and `observedGeneration` are edgeai's own."""
+    """`nextWorkerIndex`, `replacedWorkers` and `observedGeneration` are edgeai's own."""
 
     phase: str = ""
     conditions: Annotated[list[JobCondition], LIST_BY_TYPE] = []
@@ -113,6 +113,8 @@ class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     next_worker_index: int = 0
     """The index of the next new worker. No index is used twice, because Horovod never uses a host
     again on which a process has failed."""
+    replaced_workers: int = 0
+    """How many workers were lost or have failed, and were replaced."""
 
 
 class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +124,8 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     worker: Template
     replicas: int
     """The number of workers at the start."""
-    least: int
-    """The launcher starts when this number of workers runs."""
     min_replicas: int | None
+    """The launcher starts when this number of workers is ready. None: all workers."""
     max_replicas: int | None
     worker_policy: RestartPolicy | None
     attach_mode: AttachMode
@@ -151,7 +152,6 @@ def read(object_: Object) -> TrainingJob:
         launcher=launcher.template,
         worker=worker.template,
         replicas=replicas,
-        least=replicas if worker.min_replicas is None else worker.min_replicas,
         min_replicas=worker.min_replicas,
         max_replicas=worker.max_replicas,
         worker_policy=worker.restart_policy,

@@ -19,7 +19,7 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import LIST_BY_TYPE, MAX_MESSAGE_CHARS, Time, Truth, mapping
 from globalmanager.rules.training.forms import JobCondition
 
-_STATES: Final = frozenset(ScalerState)
+_STATES: Final = tuple(ScalerState)  # a status can hold anything, also what has no hash
 
 
 class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -53,7 +53,7 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
         pod = pods.get(name)
         if pod is None or replicas.attempt_of(pod) >= history.attempt(name):
             continue
-        wait_s = _left_of_backoff(pod, history.attempt(name), job.now)
+        wait_s = left_of_backoff(pod, history.attempt(name), job.now)
         timers = timers.add(wait_s)
         if wait_s <= 0 and not is_being_deleted(pod):
             worn.append(lifecycle.deletion(pod))
@@ -114,7 +114,7 @@ def _services_made_elsewhere(
     }
 
 
-def _left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
+def left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
     """Seconds until a failed pod may be replaced. A pod that still runs is replaced at once: all
     pods of its job restart.
     """

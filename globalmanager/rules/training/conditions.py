@@ -53,7 +53,7 @@ class Conditions:
         *,
         states: Iterable[str] = tuple(State),
     ) -> None:
-        known = frozenset(states)
+        known = tuple(states)  # the type of an entry can be anything, also unhashable
         listed = status.of(observed).get("conditions")
         entries = [status.mapping(one) for one in listed] if isinstance(listed, list) else []
         self._entries = [dict(entry) for entry in entries if entry.get("type") in known]

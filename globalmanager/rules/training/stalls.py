@@ -1,12 +1,13 @@
 """Why a training job does not get on: a pod pends for long, a node is lost, the API refuses a pod.
 
-Called by `plan`. The condition Stalled tells the first of these reasons. The job has the condition
-only as long as the reason lasts.
+Called by `plan`, and by the kind trainingjob. The condition Stalled tells the first of these
+reasons. The job has the condition only as long as the reason lasts.
 """
 
+from datetime import datetime
 from typing import Final, NamedTuple
 
-from globalmanager.contract import Object
+from globalmanager.contract import Object, Observed
 from globalmanager.rules import faults, status
 from globalmanager.rules.faults import node_of, phase_of
 from globalmanager.rules.lifecycle import Timers, left_s
@@ -14,6 +15,7 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import gangs, replicas
 from globalmanager.rules.training import history as histories
+from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.present import Present
 
 PENDING_S: Final = 60.0
@@ -31,7 +33,7 @@ class Stall(NamedTuple):
 
 def find(job: Present) -> tuple[Stall | None, Timers]:
     """The first reason why the job does not get on, and the waits until further reasons."""
-    known = _of_refusal(job) or _of_missing_type(job)
+    known = of_refusal(job.observed, job.conditions) or _of_missing_type(job)
     if known is not None:
         return known, Timers()
     pods = histories.pods_by_name(job.observed)
@@ -40,22 +42,22 @@ def find(job: Present) -> tuple[Stall | None, Timers]:
         for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
         if name in pods and name not in job.history.finished
     ]
-    looked_at = [_of_pod_group(job), *(_of_pod(job, pod) for pod in present)]
+    looked_at = [_of_pod_group(job), *(of_pod(pod, job.now) for pod in present)]
     told = (stall for stall, wait_s in looked_at if stall is not None and wait_s <= 0)
     return next(told, None), Timers().add(*(wait_s for _, wait_s in looked_at))
 
 
-def _of_refusal(job: Present) -> Stall | None:
+def of_refusal(observed: Observed, conditions: Conditions) -> Stall | None:
     """Why the API refuses a child. The API may name another child in each answer, so the first
     answer about a generation of the job stays.
     """
-    refusal = job.observed.refusal
+    refusal = observed.refusal
     if refusal is None or refusal.reason == status.WAITING:
         return None
-    known = job.conditions.known_stall
-    is_same = (known.get("reason"), status.of(job.observed).get("observedGeneration")) == (
+    known = conditions.known_stall
+    is_same = (known.get("reason"), status.of(observed).get("observedGeneration")) == (
         refusal.reason,
-        job.observed.generation,
+        observed.generation,
     )
     return Stall(refusal.reason, str(known.get("message")) if is_same else refusal.message)
 
@@ -83,8 +85,8 @@ def _of_pod_group(job: Present) -> tuple[Stall | None, float]:
     return stall, left_s(since, PENDING_S, job.now)
 
 
-def _of_pod(job: Present, pod: Object) -> tuple[Stall | None, float]:
-    """(stall, seconds until it counts)"""
+def of_pod(pod: Object, now: datetime) -> tuple[Stall | None, float]:
+    """(stall of the job of this pod, seconds until it counts)"""
     name, node = pod["metadata"]["name"], node_of(pod)
     what = f"pod {name} on node {node}" if node else f"pod {name}"
     if is_being_deleted(pod):
@@ -93,14 +95,14 @@ def _of_pod(job: Present, pod: Object) -> tuple[Stall | None, float]:
             "where the node is lost for good, delete the Node"
         )
         since = pod["metadata"]["deletionTimestamp"]
-        return Stall("Terminating", f"{what}: {detail}"), left_s(since, DELETION_S, job.now)
+        return Stall("Terminating", f"{what}: {detail}"), left_s(since, DELETION_S, now)
     if phase_of(pod) == "Pending":
         fault = faults.first_fault([pod])
         since = pod["metadata"].get("creationTimestamp")
         stall = Stall("Pending", f"{what}: it does not start")
         if fault is not None:
             stall = Stall(_steady(fault.reason), fault.message)
-        return stall, left_s(since, PENDING_S, job.now)
+        return stall, left_s(since, PENDING_S, now)
     if phase_of(pod) == "Unknown" or _is_cut_off(pod):
         return Stall("NodeNotReady", f"{what}: the node does not report any more"), 0.0
     return None, 0.0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 from tests.globalmanager.builders import NOW, World, job, report
+from tests.globalmanager.kinds import elastic
 from tests.globalmanager.kinds.samples import federated_learning_spec, joint_inference_spec
 from tests.globalmanager.kinds.training import pytorch_spec, tf_spec
 
@@ -37,6 +38,9 @@ VALID_SPECS: dict[str, Any] = {
     "PyTorchJob": pytorch_spec(
         policy="ExitCode", run={"backoffLimit": 1, "restartScope": "Job"}, elasticPolicy={}
     ),
+    "TrainingJob": elastic.example(
+        worker={"minReplicas": 1}, restartPolicy="OnFailure", slotsPerWorker=2
+    )["spec"],
     "TFJob": tf_spec({"activeDeadlineSeconds": 5}, Worker=2, PS=1),
     "Dataset": {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0"},
     "Model": {"url": "/models/a", "device_soc_versions": ["x"]},
@@ -102,7 +106,8 @@ def test_no_kind_raises_for_a_valid_spec_with_one_wrong_value(
             [
                 *("conditions", "workers", "startTime", "metrics", "numberOfSamples", "finished"),
                 *("restarts", "jobRestarts", "replicaStatuses", "completionTime", "profile"),
-                "outOfContact",
+                *("outOfContact", "phase", "targetWorkers", "currentWorkers", "nextWorkerIndex"),
+                *("restartCount", "replacedWorkers", "currentScaler"),
             ]
         ),
         JSON,

@@ -1,0 +1,119 @@
+"""The changes of a TrainingJob's children: while the job lives, is suspended or has ended.
+
+Called by `main`, which says in which of these states the job is.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from globalmanager.contract import (
+    PODS,
+    SECRETS,
+    Action,
+    Annotate,
+    Create,
+    Delete,
+    Object,
+    ObjectRef,
+    Observed,
+    ref_of,
+)
+from globalmanager.kinds.trainingjob import hosts, launcher, present, workers
+from globalmanager.kinds.trainingjob.launcher import OWNS
+from globalmanager.kinds.trainingjob.present import Present
+from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.states import State
+from globalmanager.rules import children, faults, lifecycle
+from globalmanager.rules.children import Stages
+from globalmanager.rules.elastic.host_list import HostList
+from globalmanager.rules.lifecycle import CleanPods, Timers
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training.changes import left_of_backoff
+from globalmanager.rules.training.replicas import attempt_of
+
+BEFORE_LAUNCHER: Final = (State.NEW, State.CREATED, State.WORKERS_CREATED)
+"""The states in which the job has no list of hosts."""
+_MAX_NEW_WORKERS: Final = 100
+"""In one plan. The first workers cause the next plan."""
+
+
+def of_a_living_job(
+    job: Present, state: State, size: Size, host_list: HostList, *, may_launch: bool
+) -> tuple[Stages, Timers]:
+    """The changes towards the wanted workers and the launcher, and the wait until a further change.
+
+    Args:
+        state: the state of the job after this plan
+        size: the workers that the status names
+        host_list: the list of hosts that the launcher gets
+        may_launch: whether enough workers are ready for a launcher
+    """
+    observed, spec = job.observed, job.spec
+    pod = present.launcher_pod(observed)
+    nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, spec.slots)}
+    desired = [*_workers(job, size)]
+    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
+    settled.add(present.launcher_ref(observed))
+    if workers.has_own_secret(spec):
+        settled.add(_secret_ref(observed))
+    if state not in BEFORE_LAUNCHER:
+        desired.append(hosts.config(observed, spec, host_list))
+        desired += launcher.account(observed, spec, workers.present(observed))
+        if pod is None and may_launch and not present.is_launcher_missing(job):
+            desired.append(launcher.pod(observed, spec, job.restarts, nudge))
+    made = {ref_of(each.type, each.object) for each in desired}
+    stages = children.reconcile(observed, desired, OWNS, settled=settled - made)
+    if pod is None:
+        return stages, Timers()
+    if attempt_of(pod) >= job.restarts:
+        return tuple(stage for stage in (*stages, _nudge(pod, nudge)) if stage), Timers()
+    wait_s = left_of_backoff(pod, job.restarts, job.now)
+    if wait_s <= 0 and not is_being_deleted(pod):
+        stages = ((lifecycle.deletion(pod),), *stages)
+    return stages, Timers().add(wait_s)
+
+
+def _workers(job: Present, size: Size) -> Iterator[Create]:
+    """The key, the Services of all workers, and the pods of the missing ones."""
+    observed, spec = job.observed, job.spec
+    if workers.has_own_secret(spec) and _secret_ref(observed) not in observed.children:
+        yield workers.ssh_secret(observed)
+    yield from workers.services(observed, size.target)
+    pods = workers.present(observed)
+    missing = [name for name in size.target if name not in pods]
+    for name in missing[:_MAX_NEW_WORKERS]:
+        yield workers.pod(observed, spec, name)
+
+
+def _secret_ref(observed: Observed) -> ObjectRef:
+    return ObjectRef(SECRETS, observed.ref.namespace, observed.ref.name)
+
+
+def _nudge(pod: Object, wanted: Mapping[str, str]) -> tuple[Annotate, ...]:
+    """The change of the launcher's pod that makes the kubelet read the ConfigMap again."""
+    known = mapping(pod["metadata"].get("annotations"))
+    if wanted.items() <= known.items() or is_being_deleted(pod):
+        return ()
+    return (Annotate(ref_of(PODS, pod), pod["metadata"]["uid"], wanted),)
+
+
+def of_an_ended_job(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
+    """The deletions of the workers that `policy` names, and of everything that no pod needs. The
+    launcher's pod stays, because its log is the result of the job.
+    """
+    if policy is CleanPods.NONE:
+        return ()
+    pods = list(workers.present(observed).values())
+    launcher_pod = present.launcher_pod(observed)
+    still_runs = launcher_pod is not None and faults.is_active(launcher_pod)
+    others = tuple(
+        Delete(ref, child["metadata"]["uid"])
+        for ref, child in observed.children.items()
+        if ref.type != PODS and not is_being_deleted(child)
+    )
+    return (
+        *(lifecycle.clean_up([launcher_pod]) if launcher_pod is not None and still_runs else ()),
+        *lifecycle.clean_up(pods, policy),
+        *others,
+    )

@@ -1,0 +1,57 @@
+"""The launcher's list of hosts, as the job's ConfigMap keeps it.
+
+Called by `main` and `changes`. `rules/elastic/host_list` decides which list follows. The times of
+the last changes stand in annotations of the ConfigMap.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from common.times import rfc3339
+from globalmanager.contract import Create, Object, ObjectRef, Observed
+from globalmanager.kinds.trainingjob import files
+from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS, config_name
+from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob
+from globalmanager.rules import objects, status
+from globalmanager.rules.elastic.host_list import HostList
+from globalmanager.rules.elastic.words import LAUNCHER
+from globalmanager.rules.status import mapping
+
+NUDGE: Final = "edgeai.io/host-list"
+"""Annotation of the launcher's pod: the hash of the list. A changed pod makes the kubelet read the
+ConfigMap again at once (docs/decisions/0021)."""
+_CAME: Final = "edgeai.io/hosts-came"
+_WENT: Final = "edgeai.io/hosts-went"
+
+
+def listed(observed: Observed) -> HostList:
+    """The list that the launcher has. When somebody has deleted the ConfigMap, the status tells."""
+    job = observed.ref
+    config = observed.children.get(ObjectRef(CONFIG_MAPS, job.namespace, config_name(job.name)))
+    if config is None:
+        told = status.of(observed).get("currentWorkers")
+        names = told[: MAX_INDEX + 1] if isinstance(told, list) else []
+        return HostList(hosts=tuple(name for name in names if isinstance(name, str)))
+    marks = mapping(config["metadata"].get("annotations"))
+    return HostList(
+        hosts=tuple(files.hosts_in(config.get("data"))),
+        came=status.parse_time(marks.get(_CAME)),
+        went=status.parse_time(marks.get(_WENT)),
+    )
+
+
+def config(observed: Observed, spec: TrainingJob, hosts: HostList) -> Create:
+    """The ConfigMap with this list."""
+    content = {"data": files.of(hosts.hosts, spec.slots)}
+    name = config_name(observed.ref.name)
+    made = objects.child(observed, CONFIG_MAPS, name=name, role=LAUNCHER, content=content)
+    times = {_CAME: hosts.came, _WENT: hosts.went}
+    marks = {key: rfc3339(time, "milliseconds") for key, time in times.items() if time is not None}
+    metadata: Object = made.object["metadata"]
+    annotated = {**metadata, "annotations": {**metadata["annotations"], **marks}}
+    return Create(CONFIG_MAPS, {**made.object, "metadata": annotated})
+
+
+def hash_of(hosts: Sequence[str], slots: int) -> str:
+    """The value of NUDGE."""
+    return objects.content_hash([list(hosts), slots])

@@ -1,0 +1,151 @@
+"""One TrainingJob at one moment, and what a plan reads from it: pods, situation, status fields.
+
+Called by `main`, `changes` and `replacement`. Nothing here decides anything.
+"""
+
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from globalmanager.contract import PODS, Object, ObjectRef, Observed
+from globalmanager.kinds.trainingjob import launcher as launchers
+from globalmanager.kinds.trainingjob import workers
+from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.states import Launcher, State
+from globalmanager.kinds.trainingjob.types import TrainingJob
+from globalmanager.rules import faults, status
+from globalmanager.rules.elastic.words import LAUNCHER, WORKER
+from globalmanager.rules.faults import phase_of
+from globalmanager.rules.lifecycle import left_s
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training.conditions import Conditions
+from globalmanager.rules.training.replicas import MAX_RESTARTS, attempt_of
+
+KIND: Final = "TrainingJob"
+STATES: Final = tuple(state for state in State if state is not State.NEW)
+"""The types of the conditions."""
+MISSING: Final = "LauncherMissing"
+"""Reason of the condition Stalled while the launcher's pod is not there."""
+MISSING_S: Final = 5.0
+"""A launcher that is missing for this number of seconds is lost. The watch of a GlobalManager that
+has just become the leader can be late, and a job that has failed never runs again."""
+_HAVE_LAUNCHER: Final = (State.LAUNCHER_CREATED, State.RUNNING, State.SCALING)
+_PHASES: Final = {
+    "Running": Launcher.RUNNING,
+    "Succeeded": Launcher.SUCCEEDED,
+    "Failed": Launcher.FAILED,
+}
+
+
+class Present(NamedTuple):
+    """One job at one moment."""
+
+    observed: Observed
+    spec: TrainingJob
+    now: datetime
+    state: State
+    conditions: Conditions
+    restarts: int
+    """How often the launcher was started again."""
+
+    @property
+    def text(self) -> str:
+        """The job in messages."""
+        return f"{KIND} {self.observed.ref.name}"
+
+
+def state_of(observed: Observed) -> State:
+    text = status.of(observed).get("phase")
+    return State(text) if text in STATES else State.NEW
+
+
+def restarts_of(observed: Observed) -> int:
+    return count_in(observed, "restartCount")
+
+
+def count_in(observed: Observed, field: str) -> int:
+    """A count in the status; 0 when the status has no such count."""
+    number = status.of(observed).get(field)
+    return number if type(number) is int and 0 < number <= MAX_RESTARTS else 0
+
+
+# ---- the launcher -------------------------------------------------------------------------------
+
+
+def launcher_ref(observed: Observed) -> ObjectRef:
+    job = observed.ref
+    return ObjectRef(PODS, job.namespace, launchers.launcher_name(job.name))
+
+
+def launcher_pod(observed: Observed) -> Object | None:
+    return observed.children.get(launcher_ref(observed))
+
+
+def launcher_of(job: Present) -> Launcher:
+    pod = launcher_pod(job.observed)
+    if pod is None:
+        if job.state not in _HAVE_LAUNCHER:
+            return Launcher.ABSENT
+        return Launcher.LOST if missing_left_s(job) <= 0 else Launcher.PENDING
+    if attempt_of(pod) < job.restarts:
+        return Launcher.ABSENT
+    if is_being_deleted(pod):  # its processes end because of the deletion, with any exit code
+        return Launcher.PENDING if job.state in _HAVE_LAUNCHER else Launcher.ABSENT
+    return _PHASES.get(phase_of(pod), Launcher.PENDING)
+
+
+def is_launcher_missing(job: Present) -> bool:
+    return job.state in _HAVE_LAUNCHER and launcher_pod(job.observed) is None
+
+
+def missing_left_s(job: Present) -> float:
+    """Seconds until the missing launcher counts as lost."""
+    known = job.conditions.known_stall
+    since = known.get("lastTransitionTime") if known.get("reason") == MISSING else None
+    return left_s(since, MISSING_S, job.now, unknown=MISSING_S)
+
+
+# ---- the workers --------------------------------------------------------------------------------
+
+
+def ready_workers(observed: Observed, size: Size) -> list[str]:
+    """The wanted workers on which the launcher can start processes."""
+    pods = workers.present(observed)
+    return [name for name in size.target if name in pods and is_ready(pods[name])]
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether the pod runs, is not being deleted, and its node has contact."""
+    entries = mapping(pod.get("status")).get("conditions")
+    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
+    is_unready = any(one.get("type") == "Ready" and one.get("status") != "True" for one in listed)
+    return phase_of(pod) == "Running" and faults.is_active(pod) and not is_unready
+
+
+def enough(spec: TrainingJob, size: Size) -> int:
+    """So many workers must be ready before the launcher starts."""
+    number = len(size.target)
+    return number if spec.min_replicas is None else min(spec.min_replicas, number)
+
+
+# ---- the status ---------------------------------------------------------------------------------
+
+
+def numbers(observed: Observed) -> dict[str, Any]:
+    """The field replicaStatuses."""
+    launcher = launcher_pod(observed)
+    found = {
+        ("Launcher", LAUNCHER): [launcher] if launcher is not None else [],
+        ("Worker", WORKER): list(workers.present(observed).values()),
+    }
+    entries = {}
+    for (type_, role), pods in found.items():
+        counts = {
+            "active": sum(phase_of(pod) == "Running" and faults.is_active(pod) for pod in pods),
+            "succeeded": sum(phase_of(pod) == "Succeeded" for pod in pods),
+            "failed": sum(phase_of(pod) == "Failed" for pod in pods),
+        }
+        labels = workers.labels(observed.ref.name, role)
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        entries[type_] = {key: n for key, n in counts.items() if n} | {"selector": selector}
+    return entries

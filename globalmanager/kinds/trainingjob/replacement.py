@@ -1,0 +1,162 @@
+"""Workers that are lost or have failed, and the workers with a new index that replace them.
+
+Called by `main`. A new worker never has the name of an earlier one, because Horovod never uses a
+host again on which a process has failed.
+"""
+
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+from globalmanager.contract import Event, Object, Severity
+from globalmanager.kinds.trainingjob import workers
+from globalmanager.kinds.trainingjob.present import Present, count_in
+from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.rules import faults
+from globalmanager.rules.faults import phase_of
+from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training.forms import RestartPolicy
+from globalmanager.rules.training.stalls import DELETION_S
+
+_AT_ONCE: Final = 3
+"""So many workers of a job are replaced without a pause."""
+_MAX_AGE_S: Final = 60.0
+"""A worker of this age is always replaced without a pause."""
+_RETRYABLE_FROM: Final = 128  # exit codes of 128 + number say that a signal ended the process
+_OWN_DEADLINE: Final = "DeadlineExceeded"  # activeDeadlineSeconds of the user's template
+
+
+class Replacement(NamedTuple):
+    """What becomes of a job's size because of lost and failed workers."""
+
+    size: Size
+    fields: dict[str, Any]
+    """The fields of .status."""
+    events: tuple[Event, ...] = ()
+    timers: Timers = Timers()
+    spent: frozenset[str] = frozenset()
+    """Wanted workers that have ended and that no other worker replaces."""
+
+
+def of(job: Present, size: Size, listed: Collection[str]) -> Replacement:
+    """The size after all replacements that are due.
+
+    Args: listed: the list of hosts that the launcher has
+    """
+    pods = workers.present(job.observed)
+    replaced: list[tuple[str, str]] = []
+    dropped: list[tuple[str, str]] = []
+    spent: list[str] = []
+    timers, number = Timers(), count_in(job.observed, "replacedWorkers")
+    for name in size.target:
+        pod = pods.get(name)
+        loss = _loss(pod, job, is_listed=name in listed)
+        if loss is None:
+            wait_s = _wait_for_end_s(pod, job)
+        elif not _is_replaced(job.spec.worker_policy, pod):
+            wait_s = 0.0
+            if pod is None or is_being_deleted(pod):
+                dropped.append((name, loss))
+            else:
+                spent.append(name)
+        else:
+            wait_s = _backoff_s(pod, number + len(replaced), job)
+            if wait_s <= 0:
+                replaced.append((name, loss))
+        timers = timers.add(wait_s)
+    kept = size.without(name for name, _ in (*replaced, *dropped))
+    new = kept.with_new_workers(job.observed.ref.name, len(replaced))
+    successors = [name for name in new.target if name not in kept.target]
+    events = [
+        Event(Severity.WARNING, "WorkerReplaced", f"worker {name} {why}; {successor} replaces it")
+        for (name, why), successor in zip(replaced, successors, strict=False)
+    ]
+    events += [
+        Event(Severity.WARNING, "WorkerLost", f"worker {name} {why}; its policy replaces none")
+        for name, why in dropped
+    ]
+    return Replacement(
+        new,
+        {"replacedWorkers": number + len(replaced) or None},
+        tuple(events),
+        timers,
+        frozenset(spent),
+    )
+
+
+def _loss(pod: Object | None, job: Present, *, is_listed: bool) -> str | None:
+    """What has happened to the worker; None while the worker is or becomes usable.
+
+    A pod that the launcher never saw can be made again under its name, so such a pod is not lost
+    when it is missing.
+    """
+    if pod is None:
+        return "is gone" if is_listed else None
+    if is_being_deleted(pod):
+        is_late = _wait_for_end_s(pod, job) <= 0
+        return "is being deleted" if is_listed or is_late else None
+    if phase_of(pod) not in ("Failed", "Succeeded"):
+        return None
+    fault = faults.first_fault([pod])
+    detail = f": {fault.message}" if fault is not None else ""
+    return f"has ended{detail}"
+
+
+def _wait_for_end_s(pod: Object | None, job: Present) -> float:
+    """Seconds until a pod that is being deleted counts as lost: its node does not answer."""
+    if pod is None or not is_being_deleted(pod):
+        return 0.0
+    return left_s(pod["metadata"]["deletionTimestamp"], DELETION_S, job.now, unknown=0.0)
+
+
+def _is_replaced(policy: RestartPolicy | None, pod: Object | None) -> bool:
+    """Whether another worker replaces a lost or ended one."""
+    if policy is RestartPolicy.NEVER:
+        return False
+    if pod is None or is_being_deleted(pod) or policy is RestartPolicy.ALWAYS:
+        return True
+    if phase_of(pod) == "Succeeded":
+        return False
+    if policy is RestartPolicy.ON_FAILURE or is_disrupted(pod):
+        return True
+    return policy is RestartPolicy.EXIT_CODE and _has_retryable_code(pod)
+
+
+def is_disrupted(pod: Object) -> bool:
+    """Whether the node or the cluster ended the pod, and not its own containers: the pod was
+    evicted or preempted, or its node was shut down, lost, or could not take the pod.
+    """
+    state = mapping(pod.get("status"))
+    entries = state.get("conditions")
+    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
+    is_target = any(
+        one.get("type") == "DisruptionTarget" and one.get("status") == "True" for one in listed
+    )
+    return is_target or state.get("reason") not in (None, "", _OWN_DEADLINE)
+
+
+def _has_retryable_code(pod: Object) -> bool:
+    """Whether a signal ended the first container, or the pod tells no exit code."""
+    entries = mapping(pod.get("status")).get("containerStatuses")
+    states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
+    name = pod["spec"]["containers"][0].get("name")
+    codes = (
+        mapping(mapping(state.get("state")).get("terminated")).get("exitCode")
+        for state in states
+        if state.get("name") == name
+    )
+    code = next(codes, None)
+    return not isinstance(code, int) or code >= _RETRYABLE_FROM
+
+
+def _backoff_s(pod: Object | None, replaced: int, job: Present) -> float:
+    """Seconds until the worker is replaced. A worker that ends soon after its start again and again
+    is replaced ever more slowly.
+
+    Args: replaced: how many workers of the job were replaced before
+    """
+    if pod is None or replaced < _AT_ONCE:
+        return 0.0
+    age_s = min(_MAX_AGE_S, 2.0 ** min(replaced, 32))
+    return left_s(pod["metadata"].get("creationTimestamp"), age_s, job.now, unknown=0.0)
