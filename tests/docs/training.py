@@ -228,7 +228,7 @@ class Training:
             (rule["resources"], rule["verbs"], rule["resourceNames"]) for rule in role["rules"]
         ] == [
             (["pods"], ["get"], hosts),
-            (["pods/exec"], ["create"], hosts),
+            (["pods/exec"], ["create", "get"], hosts),
         ]
 
 
@@ -268,7 +268,7 @@ def check_manifests(copy: Copy) -> None:
         (rbac, "roles"): kept,
         (rbac, "rolebindings"): kept - {"update"},
         ("", "pods"): {"get"},
-        ("", "pods/exec"): {"create"},
+        ("", "pods/exec"): {"create", "get"},
     }
     assert {key: rights[key] & verbs for key, verbs in expected.items()} == expected
 

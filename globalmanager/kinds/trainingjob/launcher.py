@@ -43,7 +43,8 @@ OWNS: Final = {
 """Type of the children of a TrainingJob -> what a plan does with a child that differs."""
 ROLE_RULES: Final = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]},
+    # kubexec.py comes by WebSocket: API servers ask for `get`, those since 1.35 for `create`, too.
+    {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
 )
 _READ: Final = 0o444
 _EXECUTE: Final = 0o555
@@ -125,6 +126,7 @@ def _config_files(job: str) -> Placement:
             files.HOSTFILE: (files.HOSTFILE, _READ),
             files.DISCOVER_HOSTS: (files.DISCOVER_HOSTS, _EXECUTE),
             files.KUBEXEC: (files.KUBEXEC, _EXECUTE),
+            files.KUBEXEC_PROGRAM: (files.KUBEXEC_PROGRAM, _READ),
             files.DEEPSPEED_HOSTFILE: (files.DEEPSPEED_HOSTFILE, _READ),
         },
         files.DEEPSPEED_DIRECTORY: {files.DEEPSPEED_HOSTFILE: (files.HOSTFILE, _READ)},
