@@ -45,6 +45,7 @@ OF_ELASTIC_TRAINING: Final = {
     for right in granted()
     if right.group in (ELASTIC, "rbac.authorization.k8s.io")
     or right.resource in ("secrets", "serviceaccounts", "configmaps", "pods/exec")
+    or (right.resource, right.verb) == ("pods", "patch")
 }
 # What cannot be seen here: an API server before 1.23 has no autoscaling/v2 to write to, PodGroups
 # need a gang scheduler (test_gangs), and the right to block an owner's deletion is looked up by an

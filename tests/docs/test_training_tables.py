@@ -6,13 +6,17 @@ import pytest
 
 from globalmanager.kinds.pytorchjob.types import CONSTRAINTS as OF_PYTORCH
 from globalmanager.kinds.tfjob.types import CONSTRAINTS as OF_TF
+from globalmanager.kinds.trainingjob.types import CONSTRAINTS as OF_TRAINING
 from globalmanager.rules.training.constraints import Constraint, rows
 from tests.docs.test_generated import DOCS
 
 HEAD = "| field | must be | told by |"
 
 
-@pytest.mark.parametrize(("page", "table"), [("pytorchjob", OF_PYTORCH), ("tfjob", OF_TF)])
+@pytest.mark.parametrize(
+    ("page", "table"),
+    [("pytorchjob", OF_PYTORCH), ("tfjob", OF_TF), ("trainingjob", OF_TRAINING)],
+)
 def test_the_table_of_constraints_is_the_table_of_the_code(
     page: str, table: Sequence[Constraint]
 ) -> None:

@@ -1,7 +1,7 @@
 """TrainingJob: a launcher that trains on workers, whose number may change while it trains."""
 
 from globalmanager.contract import PODS, Column, Kind, Scale, Schema
-from globalmanager.kinds.trainingjob import launcher, main
+from globalmanager.kinds.trainingjob import launcher, main, workers
 from globalmanager.kinds.trainingjob.types import (
     CONSTRAINTS,
     TrainingJobSpec,
@@ -35,6 +35,7 @@ KIND = Kind(
     short_names={},
     read=read,
     owns=launcher.OWNS,
+    follows=workers.FOLLOWS,
     annotates=frozenset({PODS}),
     role_rules=launcher.ROLE_RULES,
     outcomes=outcomes,

@@ -30,7 +30,6 @@ from globalmanager.rules.lifecycle import CleanPods, Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.changes import left_of_backoff
-from globalmanager.rules.training.replicas import attempt_of
 
 BEFORE_LAUNCHER: Final = (State.NEW, State.CREATED, State.WORKERS_CREATED)
 """The states in which the job has no list of hosts."""
@@ -66,7 +65,7 @@ def of_a_living_job(
     stages = children.reconcile(observed, desired, OWNS, settled=settled - made)
     if pod is None:
         return stages, Timers()
-    if attempt_of(pod) >= job.restarts:
+    if not present.is_worn(job, pod):
         return tuple(stage for stage in (*stages, _nudge(pod, nudge)) if stage), Timers()
     wait_s = left_of_backoff(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):

@@ -16,7 +16,7 @@ from globalmanager.rules import faults, status
 from globalmanager.rules.elastic.words import LAUNCHER, WORKER
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import left_s
-from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.objects import is_being_deleted, is_made_elsewhere
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.replicas import MAX_RESTARTS, attempt_of
@@ -87,11 +87,20 @@ def launcher_of(job: Present) -> Launcher:
         if job.state not in _HAVE_LAUNCHER:
             return Launcher.ABSENT
         return Launcher.LOST if missing_left_s(job) <= 0 else Launcher.PENDING
-    if attempt_of(pod) < job.restarts:
+    if is_worn(job, pod):
         return Launcher.ABSENT
     if is_being_deleted(pod):  # its processes end because of the deletion, with any exit code
         return Launcher.PENDING if job.state in _HAVE_LAUNCHER else Launcher.ABSENT
     return _PHASES.get(phase_of(pod), Launcher.PENDING)
+
+
+def is_worn(job: Present, pod: Object) -> bool:
+    """Whether the launcher's pod is of an earlier attempt. The et-operator notes no attempt, so a
+    pod that the et-operator made is worn as soon as the launcher restarts.
+    """
+    if is_made_elsewhere(pod):
+        return job.state is State.RESTARTING
+    return attempt_of(pod) < job.restarts
 
 
 def is_launcher_missing(job: Present) -> bool:

@@ -8,7 +8,7 @@ import base64
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from globalmanager.contract import PODS, SECRETS, Create, Object, Observed
+from globalmanager.contract import PODS, SECRETS, SERVICES, Create, Object, Observed
 from globalmanager.kinds.trainingjob import ssh_keys
 from globalmanager.kinds.trainingjob.types import AttachMode, TrainingJob
 from globalmanager.rules import children, objects, pods
@@ -22,6 +22,7 @@ from globalmanager.rules.elastic.words import (
 )
 from globalmanager.rules.replication import index_of, replica_labels
 from globalmanager.rules.storage import Placement
+from globalmanager.rules.training.replicas import OPERATOR_NAME
 
 PORTS: Final = {"ssh-port": 22, "kubeai-service-port": 9009}
 _SSH_DIRECTORY: Final = "/root/.ssh"
@@ -31,6 +32,14 @@ _COMMANDS: Final = {
     AttachMode.SSH: ["sh", "-c", "/usr/sbin/sshd  && sleep 365d"],
     AttachMode.KUBEXEC: ["sh", "-c", "sleep 365d"],
 }
+
+
+# The last parts exclude the children that the Kubeflow operators made for other jobs.
+_OF_ET_OPERATOR: Final = (
+    f"{LABEL_JOB},{objects.NOT_MANAGED},{LABEL_GROUP}!=kubeflow.org,!{OPERATOR_NAME}"
+)
+FOLLOWS: Final = {PODS: (_OF_ET_OPERATOR,), SERVICES: (_OF_ET_OPERATOR,)}
+"""Type -> label selectors of the children that the et-operator made."""
 
 
 def labels(job: str, role: str) -> dict[str, str]:
@@ -69,13 +78,16 @@ def services(observed: Observed, names: Iterable[str]) -> Iterator[Create]:
     for name in names:
         index = index_of(job, WORKER, name)
         assert index is not None  # the size has only names of workers
+        # The et-operator selects by the same labels, so each of the two can go on with the other's
+        # Services and pods.
+        selector = {**labels(job, WORKER), LABEL_INDEX: str(index)}
         yield children.service(
             observed,
             name=name,
             role=WORKER,
             ports=PORTS,
-            selector=objects.selector(observed, WORKER) | replica_labels(WORKER, index),
-            labels={**labels(job, WORKER), LABEL_INDEX: str(index)},
+            selector=selector,
+            labels=selector,
             headless=True,
         )
 

@@ -441,3 +441,38 @@ def test_no_plan_makes_a_pod_that_the_status_does_not_name() -> None:
         ]
         assert set(made) <= {*named, LAUNCHER}
         world.apply(plan).pods_become("Running")
+
+
+# ---- jobs that the et-operator started ----------------------------------------------------------
+
+
+def started_by_the_operator(**spec: Any) -> World:
+    """A running job whose pods edgeai did not make, and whose launcher was started again twice."""
+    world = running(example(**spec))
+    for ref, child in world.children.items():
+        if ref.type.kind in ("Pod", "Service"):
+            marks = child["metadata"]["labels"]
+            child["metadata"]["labels"] = {
+                key: value for key, value in marks.items() if "/" not in key
+            }
+            child["metadata"].pop("annotations")
+    del world.object["status"]["nextWorkerIndex"]
+    world.object["status"]["restartCount"] = 2
+    return world
+
+
+def test_a_job_of_the_operator_goes_on_with_its_pods() -> None:
+    world = started_by_the_operator()
+    before = {name: world.child("Pod", name)["metadata"]["uid"] for name in pods(world)}
+    world.settle(at(1))
+    assert {name: world.child("Pod", name)["metadata"]["uid"] for name in pods(world)} == before
+    assert world.status["phase"] == "Running"
+    service = world.child("Service", worker(0))["spec"]["selector"]
+    assert service.items() <= world.child("Pod", worker(0))["metadata"]["labels"].items()
+
+
+def test_a_launcher_of_the_operator_that_fails_is_started_again_once() -> None:
+    world = started_by_the_operator(restartPolicy="OnFailure")
+    world.pods_become("Failed", LAUNCHER).settle(at(100))
+    assert world.status["restartCount"] == 3
+    assert world.child("Pod", LAUNCHER)["metadata"]["annotations"]["edgeai.io/attempt"] == "3"
