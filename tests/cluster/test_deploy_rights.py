@@ -3,6 +3,7 @@
 It runs under its own ServiceAccount; the API server's audit log tells what it asks.
 """
 
+import functools
 import json
 import signal
 import sys
@@ -15,24 +16,27 @@ import pytest
 import yaml
 
 from edgeai.api import Object, collection_of, path_of
+from globalmanager.kinds.trainingjob.hosts import NUDGE
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from globalmanager.rules.objects import SPEC_HASH
 from tests.certificates import Authority
+from tests.cluster import elastic
 from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import AUDITED, ControlPlane
+from tests.cluster.kubelet import set_ready
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program, free_port
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
 from tests.cluster.test_deploy import rendered
+from tests.cluster.training import end
 from tests.globalmanager.kinds.samples import federated_learning_spec
 from tests.waiting import eventually
 
 DEPLOY: Final = CHECKOUT / "deploy"
 GROUPS: Final = ("edgeai.io", "sedna.io")
 KUBEFLOW: Final = "kubeflow.org"
-ELASTIC: Final = "kai.alibabacloud.com"
 TRAINING: Final = (("PyTorchJob", "pytorch", "Master"), ("TFJob", "tensorflow", "Worker"))
 EDGE: Final = "edge0"
 LOCAL_CONTROLLER: Final = "localcontroller"
@@ -40,12 +44,21 @@ LIFETIME_S: Final = 600  # the least that the API server grants
 CONFLICT_S: Final = 240.0  # two writes meet by chance, on a busy machine seldom
 
 
+# A name that somebody else has is read. The tests of names do so for Services and Deployments.
+# Commands in pods and scalers have tests of their own (test_executions, test_scalers).
 OF_ELASTIC_TRAINING: Final = {
     right
     for right in granted()
-    if right.group in (ELASTIC, "rbac.authorization.k8s.io")
-    or right.resource in ("secrets", "serviceaccounts", "configmaps", "pods/exec")
-    or (right.resource, right.verb) == ("pods", "patch")
+    if right.resource.startswith("scale")
+    or right.resource == "pods/exec"
+    or (right.resource, right.verb)
+    in {
+        ("serviceaccounts", "get"),
+        ("roles", "get"),
+        ("rolebindings", "get"),
+        ("trainingjobs/finalizers", "update"),
+        ("trainingjobs", "get"),
+    }
 }
 # What cannot be seen here: an API server before 1.23 has no autoscaling/v2 to write to, PodGroups
 # need a gang scheduler (test_gangs), and the right to block an owner's deletion is looked up by an
@@ -250,6 +263,7 @@ def test_every_right_is_used_and_none_is_missing(
     wait_until_made(client, namespace)
     spoil_what_was_made(client, namespace)
     leave_what_nobody_wants(client, namespace, jobs[0])
+    train_elastically(client, namespace)
     write_at_the_same_time(installation, namespace)
     installation.wait_for(*(right for right in soon_seen() if right.group == KUBEFLOW))
     assert manager.stop() == 0, manager.logs()
@@ -389,6 +403,47 @@ def leave_what_nobody_wants(client: Client, namespace: str, job: Object) -> None
         return True
 
     eventually("the end of what nobody wants", check)
+
+
+def train_elastically(client: Client, namespace: str) -> None:
+    """Two TrainingJobs come, lose what somebody changes, and end."""
+    for name, mode in (("by-ssh", "ssh"), ("by-exec", "kubexec")):
+        client.create(elastic.training_job(namespace, name=name, launcherAttachMode=mode))
+        elastic.wait_for_phase(client, namespace, "WorkersCreated", name)
+        for pod in (f"{name}-worker-0", f"{name}-worker-1", f"{name}-launcher"):
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+            eventually(f"the pod {pod}", functools.partial(client.find, path))
+            set_ready(client, path, ready=True)
+        elastic.wait_for_phase(client, namespace, "Running", name)
+        spoil_what_the_launcher_has(client, namespace, f"{name}-launcher", f"{name}-config")
+        end(client, namespace, f"{name}-launcher", 0)
+        elastic.wait_for_phase(client, namespace, "Succeeded", name)
+
+
+def spoil_what_the_launcher_has(client: Client, namespace: str, launcher: str, config: str) -> None:
+    core = f"/api/v1/namespaces/{namespace}"
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    paths = {
+        f"{core}/configmaps/{config}": SPEC_HASH,
+        f"{core}/serviceaccounts/{launcher}": SPEC_HASH,
+        f"{rbac}/roles/{launcher}": SPEC_HASH,
+        f"{rbac}/rolebindings/{launcher}": SPEC_HASH,
+        f"{core}/pods/{launcher}": NUDGE,
+    }
+    for path, annotation in paths.items():
+        client.patch(path, {"metadata": {"annotations": {annotation: "another"}}})
+
+    def check() -> bool:
+        marks = {path: annotations_of(client.find(path)).get(at) for path, at in paths.items()}
+        assert not {None, "another"} & {*marks.values()}, f"{marks}"
+        return True
+
+    eventually("what the launcher needs", check)
+
+
+def annotations_of(object_: Object | None) -> Object:
+    found: Object = {} if object_ is None else object_["metadata"].get("annotations", {})
+    return found
 
 
 def write_at_the_same_time(installation: Installation, namespace: str) -> None:
