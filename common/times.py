@@ -33,7 +33,7 @@ def micro_time(moment: datetime) -> str:
 def parse(text: str) -> datetime:
     """Read an RFC 3339 time, with or without a fraction. The result is in UTC.
 
-    Raises: ValueError if `text` is no time, or has no time zone, which RFC 3339 demands
+    Raises: ValueError if `text` is not a time, or has no time zone. RFC 3339 demands a time zone
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:

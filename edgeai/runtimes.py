@@ -107,7 +107,7 @@ class Runtime(msgspec.Struct, frozen=True):
 
 
 def runtime(name: str) -> Runtime:
-    """The runtime with the lock requirements/<name>.lock, in the user's cache."""
+    """The virtual environment, in the user's cache, of the packages in requirements/<name>.lock."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Runtime(REQUIREMENTS / f"{name}.lock", Path(home) / "edgeai" / "runtimes")
 

@@ -208,7 +208,9 @@ def is_empty(prediction: Any) -> bool:
 
 
 def confidence_scores(algorithm: str, prediction: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The scores in `prediction`: element 4 of every box, or the elements themselves."""
+    """The score of each element of `prediction`. The score of a box is the box's fifth number; an
+    element that is a number is a score itself.
+    """
     if is_empty(prediction):
         return np.empty(0)
     try:

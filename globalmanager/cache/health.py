@@ -35,7 +35,7 @@ def health_of(
 
     Args:
         jobs: types of the job resources
-        stale_after_s: seconds without contact to the API after which an informer is unhealthy
+        stale_after_s: seconds without contact with the API after which an informer is unhealthy
     """
     fatal: list[str] = []
     tolerable: list[str] = []

@@ -81,8 +81,8 @@ class Informers:
         return self._by_scope.get(scope) or self._open(scope)
 
     def children(self, type_: ResourceType) -> Followed:
-        """The objects of a type that edgeai created, or that an open informer follows by another
-        label.
+        """The objects of a type that have edgeai's label, and those that an informer with another
+        label selector has.
         """
         if type_ not in self._children:
             own = self.get(type_, MANAGED).store

@@ -75,8 +75,8 @@ class Owners:
         """
         if observed.uid in self._confirmed:
             return
-        # The uid is added before the GET. If the job loses a child during the GET, `lost_child`
-        # removes the uid, and then the answer confirms nothing.
+        # The uid of the job counts as confirmed from before the GET. If a child of the job is
+        # deleted during the GET, `lost_child` removes the uid again, and the next plan asks anew.
         self._confirmed.add(observed.uid)
         try:
             job = await self._live.get(observed.ref, uid=observed.uid)

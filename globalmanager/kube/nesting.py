@@ -29,7 +29,7 @@ def members(document: bytes) -> Iterator[tuple[str, bytes]]:
     When the document was cut off, the last value is the part that is left.
     """
     depth = 0
-    name, start = "", -1  # name and start of the current member; -1: no member
+    name, start = "", -1  # of the current member: name, and offset of the value; -1: no member yet
     for token in _TOKEN.finditer(document):
         first = document[token.start()]
         if first == _QUOTE:

@@ -186,7 +186,9 @@ def with_defaults(spec: Object) -> Object:
 
 
 def status(crd: Object, now: datetime) -> Object:
-    """The status of an accepted CRD. The API serves the CRD's resources as soon as it is stored."""
+    """The status of an accepted CRD. As soon as the CRD is stored, the API serves the CRD's
+    resources.
+    """
     spec = crd["spec"]
     previous = crd.get("status") or {}
     storage = next(version["name"] for version in spec["versions"] if version.get("storage"))
