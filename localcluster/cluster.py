@@ -22,8 +22,14 @@ from localcluster.controllers.deployment_controller import DeploymentController
 from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.controllers.scheduler import Scheduler
 from localcluster.errors import ClusterError, StateError
+from localcluster.kubelet.accounts import ApiAccess
 from localcluster.kubelet.container import ContainerSettings
-from localcluster.kubelet.kubelet import Kubelet, KubeletLogs, sweep_pod_directories
+from localcluster.kubelet.kubelet import (
+    Kubelet,
+    KubeletCommands,
+    KubeletLogs,
+    sweep_pod_directories,
+)
 from localcluster.kubelet.launch import Image
 from localcluster.kubelet.nodes import register_nodes
 from localcluster.kubelet.pod import PodHost
@@ -97,8 +103,6 @@ class Cluster:
     ) -> None:
         nodes = self._register_nodes(store, network)
         sweep_pod_directories(store, state.pods)
-        host = self._pod_host(state, network, store, reaper)
-        kubelets = [Kubelet(name, address, host) for name, address in nodes.items()]
         server = await serve(
             store,
             token=state.token(),
@@ -107,7 +111,10 @@ class Cluster:
             now=self._now,
         )
         try:
+            host = self._pod_host(state, network, store, reaper, server)
+            kubelets = [Kubelet(name, address, host) for name, address in nodes.items()]
             server.set_log_source(KubeletLogs(store, state.pods, kubelets))
+            server.set_exec_target(KubeletCommands(kubelets))
             running = _describe(server, network, nodes)
             kubeconfig.write(state.kubeconfig, url=server.url, token=state.token())
             async with TaskGroup() as tasks:
@@ -156,7 +163,12 @@ class Cluster:
             raise ClusterError(f"--nodes: {error.message}") from error
 
     def _pod_host(
-        self, state: StateDirectory, network: Network, store: Store, reaper: Reaper
+        self,
+        state: StateDirectory,
+        network: Network,
+        store: Store,
+        reaper: Reaper,
+        server: Server,
     ) -> PodHost:
         # A container finds the cluster's python3 first, then the commands of the cluster's virtual
         # environment, then the commands of the machine.
@@ -169,6 +181,7 @@ class Cluster:
             base_env={"PATH": path, "LANG": "C.UTF-8"} | dict(self._settings.pod_env),
             images=self._settings.images,
             settings=self._settings.containers,
+            access=ApiAccess(host=network.api_host, port=server.port, token=state.token()),
             now=self._now,
         )
 

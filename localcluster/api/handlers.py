@@ -12,10 +12,10 @@ import msgspec
 from aiohttp import web
 
 from common.times import Clock
-from localcluster.api import requests, scale, tables
+from localcluster.api import commands, requests, scale, tables
 from localcluster.api.requests import Body, Options, Target
 from localcluster.api.streams import StreamOptions, requested_container, stream_log, stream_watch
-from localcluster.objects import errors, patches, podlogs, schemas, strategy
+from localcluster.objects import errors, patches, podexec, podlogs, schemas, strategy
 from localcluster.objects.history import Watch
 from localcluster.objects.patches import PatchType
 from localcluster.objects.resources import PODS, Object, Resource
@@ -35,6 +35,7 @@ class API:
         self._bookmark_interval_s = bookmark_interval_s
         self._watches: set[Watch] = set()
         self.log_source: podlogs.LogSource | None = None
+        self.exec_target: podexec.ExecTarget | None = None
         self._collection: dict[str, Handler] = {
             "GET": self._list_or_watch,
             "POST": self._create,
@@ -50,6 +51,7 @@ class API:
             "status": {"GET": self._get, "PUT": self._update, "PATCH": self._patch},
             "scale": {"GET": self._get_scale, "PUT": self._scale, "PATCH": self._scale},
             "log": {"GET": self._log},
+            "exec": {"GET": self._exec, "POST": self._exec},
         }
 
     @property
@@ -160,6 +162,22 @@ class API:
             timestamps=options.flag("timestamps"),
         )
         return await stream_log(request, self.log_source(query))
+
+    async def _exec(
+        self, request: web.Request, target: Target, options: Options
+    ) -> web.StreamResponse:
+        pod = self._store.get(PODS, target.namespace, target.name)
+        container = requested_container(pod, options.text("container"))
+        if self.exec_target is None:
+            raise errors.NotFound(f'nothing in this cluster runs the pod "{target.name}"')
+        query = podexec.ExecQuery(
+            namespace=target.namespace,
+            pod=target.name,
+            uid=pod["metadata"]["uid"],
+            container=container,
+            command=tuple(request.query.getall("command", ())),
+        )
+        return await commands.run(request, self.exec_target, query, has_stdin=options.flag("stdin"))
 
     # Verbs that write objects
 

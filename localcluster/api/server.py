@@ -18,6 +18,7 @@ from localcluster.api import discovery, openapi
 from localcluster.api.handlers import API
 from localcluster.errors import StateError
 from localcluster.objects import errors
+from localcluster.objects.podexec import ExecTarget
 from localcluster.objects.podlogs import LogSource
 from localcluster.objects.resources import Object
 from localcluster.objects.store import Store
@@ -69,6 +70,13 @@ class Server:
 
     def set_log_source(self, source: LogSource) -> None:
         self._api.log_source = source
+
+    def set_exec_target(self, target: ExecTarget) -> None:
+        self._api.exec_target = target
+
+    @property
+    def port(self) -> int:
+        return int(self._runner.addresses[0][1])
 
     @property
     def open_watches(self) -> int:

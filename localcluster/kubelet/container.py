@@ -16,6 +16,7 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from common.times import Clock, rfc3339
 from localcluster.kubelet import probes
+from localcluster.kubelet.execution import ContainerExecution
 from localcluster.kubelet.launch import (
     ContainerConfigError,
     ContainerStartError,
@@ -60,8 +61,8 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     reaper: Reaper
     settings: ContainerSettings
     now: Clock
-    prepare: Callable[[Object], Launch]
-    """Computes what to execute for a container's spec.
+    prepare: Callable[[Object, Sequence[str]], Launch]
+    """Computes what to execute for a container's spec, or for another command in its place.
 
     Raises: ContainerConfigError, ContainerStartError
     """
@@ -92,6 +93,7 @@ class Container:
         self._policy = policy or context.policy
         self._backoff = RestartBackoff(context.settings.restart_delays)
         self._process: ContainerProcess | None = None
+        self._executions: list[ContainerExecution] = []  # commands of clients
         self._kill_timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
 
@@ -117,6 +119,22 @@ class Container:
         code = self.record.exit_code
         policy_wants_it = code is None or should_restart(self._policy, code)
         return policy_wants_it and not self._stopping.is_set()
+
+    async def execute(self, command: Sequence[str]) -> ContainerExecution | None:
+        """Run a command beside the container's process. Returns: None when no process runs
+
+        Raises: ContainerConfigError, ContainerStartError, OSError
+        """
+        process = self._process
+        if process is None:
+            return None
+        launch = self._pod.prepare(self._spec, command)
+        started = await ContainerExecution.start(launch, self._pod.reaper)
+        self._executions = [each for each in self._executions if not each.has_ended]
+        self._executions.append(started)
+        if self._process is not process:  # the container has ended meanwhile
+            started.kill()
+        return started
 
     def terminate(self, grace_s: float) -> None:
         """Send SIGTERM to the process, and SIGKILL after `grace_s` seconds.
@@ -159,7 +177,7 @@ class Container:
         delay_s, last_error = RETRY_FIRST_S, ""
         while not self._stopping.is_set():
             try:
-                return self._pod.prepare(self._spec)
+                return self._pod.prepare(self._spec, ())
             except ContainerConfigError as error:
                 if str(error) != last_error:
                     last_error = str(error)
@@ -179,6 +197,8 @@ class Container:
             finally:
                 self._process = None
                 self._cancel_kill()
+                for execution in self._executions:
+                    execution.kill()
                 process.close()
         finally:
             output.close()

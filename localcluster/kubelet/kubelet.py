@@ -8,21 +8,24 @@ every pod runs again, as its restart policy says. A kubelet never binds a pod to
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from localcluster.controllers.events import EventRecorder
 from localcluster.controllers.workqueue import WorkQueue
+from localcluster.kubelet.execution import ContainerExecution
+from localcluster.kubelet.launch import ContainerConfigError, ContainerStartError
 from localcluster.kubelet.logs import LogWriter, read_log
 from localcluster.kubelet.pod import Pod, PodHost, log_path
 from localcluster.kubelet.process import DRAIN_S
 from localcluster.kubelet.volumes import PodDirectory
 from localcluster.objects import errors
+from localcluster.objects.podexec import CannotExecute, ExecQuery
 from localcluster.objects.podlogs import LogQuery
 from localcluster.objects.pods import is_ended
-from localcluster.objects.resources import PODS, Object
+from localcluster.objects.resources import CONFIGMAPS, PODS, SECRETS, Object
 from localcluster.objects.selectors import Requirement, Selector
 from localcluster.objects.store import Change, Store
 
@@ -84,7 +87,22 @@ class Kubelet:
         pod = self._pods.get(uid)
         return pod.writer(path) if pod else None
 
+    async def execute(
+        self, uid: str, container: str, command: Sequence[str]
+    ) -> ContainerExecution | None:
+        """Run a command in a container. Returns: None when the container does not run here
+
+        Raises: ContainerConfigError, ContainerStartError, OSError
+        """
+        pod = self._pods.get(uid)
+        return await pod.execute(container, command) if pod else None
+
     def _changed(self, change: Change) -> None:
+        if change.resource in (CONFIGMAPS, SECRETS):
+            namespace, name = _key(change.object)
+            for pod in self._pods.values():
+                if pod.key[0] == namespace and pod.mounts(change.resource, name):
+                    self._queue.add(pod.key)
         if change.resource is not PODS:
             return
         if change.object["spec"].get("nodeName") == self._node:
@@ -192,6 +210,26 @@ class KubeletLogs:
             )
         # restartCount counts a run that runs or has ended, but not a run that still waits.
         return run if "waiting" in record["state"] else run - 1
+
+
+class KubeletCommands:
+    """The exec target of the API: runs commands in the containers of the cluster."""
+
+    def __init__(self, kubelets: list[Kubelet]) -> None:
+        self._kubelets = kubelets
+
+    async def __call__(self, query: ExecQuery) -> ContainerExecution:
+        """Raises: errors.NotFound when the container does not run; CannotExecute"""
+        for kubelet in self._kubelets:
+            try:
+                started = await kubelet.execute(query.uid, query.container, query.command)
+            except (ContainerConfigError, ContainerStartError, OSError) as error:
+                raise CannotExecute(str(error)) from error
+            if started is not None:
+                return started
+        raise errors.NotFound(
+            f'unable to upgrade connection: container not found ("{query.container}")'
+        )
 
 
 def sweep_pod_directories(store: Store, pods_directory: Path) -> None:

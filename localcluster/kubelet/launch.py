@@ -83,9 +83,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Port of the container -> port of this machine where the program listens instead."""
 
 
-def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
+def launch(
+    container: Object, view: PodView, lookup: Lookup, *, command: Sequence[str] = ()
+) -> Launch:
     """Resolve, expand and rewrite one container's spec.
 
+    Args:
+        command: what to execute instead of the container's command; `$(VAR)` in it stays
     Raises: ContainerConfigError when an object is missing that the spec refers to;
         ContainerStartError when the program is missing, or Linux cannot give a text to it
     """
@@ -97,7 +101,7 @@ def launch(container: Object, view: PodView, lookup: Lookup) -> Launch:
     raw |= store_host_variable(raw, rewrite_host, view.pod_ip)
     rewrite_host.move_ports(moved)
     env = {name: rewrite_host(rewrite_path(value), variable=name) for name, value in raw.items()}
-    given = [expand(text, raw) for text in _argv(container, view.images)]
+    given = command or [expand(text, raw) for text in _argv(container, view.images)]
     argv = tuple(rewrite_host(rewrite_path(text)) for text in given)
     cwd = _working_directory(container, view, rewrite_path)
     own = {each.port: port for each, port in moved.items() if each.host.address == view.pod_ip}

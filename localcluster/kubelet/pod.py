@@ -17,12 +17,15 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from common.times import Clock, parse, rfc3339, utc_now
 from localcluster.controllers.events import EventRecorder
+from localcluster.kubelet.accounts import ApiAccess, has_account, with_token
 from localcluster.kubelet.container import Container, ContainerSettings, PodContext
+from localcluster.kubelet.execution import ContainerExecution
 from localcluster.kubelet.expansion import Endpoint
 from localcluster.kubelet.launch import (
     ContainerConfigError,
     Image,
     Launch,
+    Lookup,
     PodView,
     launch,
     service_hosts,
@@ -37,12 +40,17 @@ from localcluster.kubelet.status import (
     pod_status,
     waiting,
 )
-from localcluster.kubelet.volumes import MountError, PodDirectory, mount_volumes
+from localcluster.kubelet.volumes import (
+    MountError,
+    PodDirectory,
+    mount_volumes,
+    refresh_volumes,
+)
 from localcluster.network.addresses import AddressesExhausted
 from localcluster.network.pod_addresses import PodAddresses
 from localcluster.objects import errors
 from localcluster.objects.pods import is_ended
-from localcluster.objects.resources import PODS, SERVICES, Object, Resource
+from localcluster.objects.resources import PODS, SECRETS, SERVICES, Object, Resource
 from localcluster.objects.store import Store
 
 log = get_logger(__name__)
@@ -61,6 +69,7 @@ class PodHost(msgspec.Struct, frozen=True, kw_only=True):
     base_env: Mapping[str, str]
     images: Mapping[str, Image]
     settings: ContainerSettings = ContainerSettings()
+    access: ApiAccess = ApiAccess()
     now: Clock = utc_now
 
 
@@ -108,10 +117,31 @@ class Pod:
         """The writer of the log at `path`; None if the run began before the cluster's start."""
         return next((writer for writer in self._writers.values() if writer.path == path), None)
 
+    async def execute(self, container: str, command: Sequence[str]) -> ContainerExecution | None:
+        """Run a command in a container. Returns: None when the container does not run
+
+        Raises: ContainerConfigError, ContainerStartError, OSError
+        """
+        for each in (*self._inits, *self._mains):
+            if each.record.name == container:
+                return await each.execute(command)
+        return None
+
     def observe(self, pod: Object) -> None:
-        """Take a newer version of the pod object. The deadline of the pod may have changed."""
+        """Take a newer version of the pod object: its deadline and its volumes may have changed."""
         self._object = pod
         self._set_deadline()
+        self._refresh()
+
+    def mounts(self, resource: Resource, name: str) -> bool:
+        """Whether a volume of the pod has the content of this ConfigMap or Secret."""
+        field, key = ("secret", "secretName") if resource is SECRETS else ("configMap", "name")
+        for volume in self._object["spec"].get("volumes") or []:
+            sources = (volume.get("projected") or {}).get("sources") or []
+            given = [volume.get(field) or {}, *(each.get(field) or {} for each in sources)]
+            if any(name in (one.get(key), one.get("name")) for one in given):
+                return True
+        return False
 
     def terminate(self, grace_s: float, *, keep: bool = False) -> None:
         """End the containers. Then `run` returns. A later call can only shorten the grace.
@@ -222,13 +252,7 @@ class Pod:
         delay_s, last_error = RETRY_FIRST_S, ""
         while not self._halted.is_set():
             try:
-                self._mounts = mount_volumes(
-                    self._object,
-                    self._files,
-                    self._look_up,
-                    pod_ip=self._facts.pod_ip,
-                    host_ip=self._facts.host_ip,
-                )
+                self._mounts = mount_volumes(*self._mounting)
                 break
             except (MountError, ContainerConfigError, OSError) as error:
                 if str(error) != last_error:
@@ -241,6 +265,26 @@ class Pod:
             await self._pause(delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)
         self._set_waiting(first, "ContainerCreating")
+
+    @property
+    def _mounting(self) -> tuple[Object, PodDirectory, Lookup, str, str, str]:
+        """The arguments of `mount_volumes` and `refresh_volumes`."""
+        pod = with_token(self._object) if self._has_account else self._object
+        addresses = self._facts.pod_ip, self._facts.host_ip
+        return pod, self._files, self._look_up, *addresses, self._host.access.token
+
+    @property
+    def _has_account(self) -> bool:
+        return has_account(self._object, self._look_up)
+
+    def _refresh(self) -> None:
+        """Bring the volumes up to date. After a failure the containers keep the files they have."""
+        if not self._mounts or self._halted.is_set():
+            return
+        try:
+            refresh_volumes(*self._mounting)
+        except (MountError, ContainerConfigError, OSError) as error:
+            self._events.warning(self._object, "FailedMount", str(error))
 
     async def _pause(self, delay_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -284,7 +328,7 @@ class Pod:
             for container in spec.get(field) or []
         ]
 
-    def _prepare(self, container: Object) -> Launch:
+    def _prepare(self, container: Object, command: Sequence[str] = ()) -> Launch:
         name = container["name"]
         root = self._files.root(name)
         store = self._host.store
@@ -298,9 +342,13 @@ class Pod:
             services=service_hosts(store.list(SERVICES).items, self._host.addresses),
             move_port=self._move_port,
             images=self._host.images,
-            base_env=dict(self._host.base_env) | {"TMPDIR": str(self._files.tmp)},
+            base_env={
+                **self._host.base_env,
+                **(self._host.access.env if self._has_account else {}),
+                "TMPDIR": str(self._files.tmp),
+            },
         )
-        prepared = launch(container, view, self._look_up)
+        prepared = launch(container, view, self._look_up, command=command)
         if Path(prepared.cwd).is_relative_to(root):
             Path(prepared.cwd).mkdir(parents=True, exist_ok=True)
         return prepared

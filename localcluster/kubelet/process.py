@@ -86,6 +86,11 @@ class Reaper:
         self.close()
 
 
+def shim(reaper: Reaper, launch: Launch) -> tuple[str, ...]:
+    """The command that becomes the program, after the reaper knows its process group."""
+    return (*_ISOLATED, _SHIM, str(reaper.descriptor), launch.executable, *launch.argv)
+
+
 class ContainerProcess:
     """A running process group. Its owner awaits `wait` and must call `close` at the end.
 
@@ -100,7 +105,7 @@ class ContainerProcess:
         self._pipe = os.readlink(f"/proc/self/fd/{output}")  # "pipe:[4711]"
         try:
             self._popen = subprocess.Popen(
-                (*_ISOLATED, _SHIM, str(reaper.descriptor), launch.executable, *launch.argv),
+                shim(reaper, launch),
                 stdin=subprocess.DEVNULL,
                 stdout=write,
                 stderr=subprocess.STDOUT,

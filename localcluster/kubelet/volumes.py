@@ -2,18 +2,25 @@
 
     pods/<uid>/
       volumes/<volume>/            content of emptyDir, configMap, secret, … volumes
+        ..data -> ..<random>/      the current files of a configMap, secret, … volume
+        <file> -> ..data/<file>
       containers/<name>/root/…     one symlink per mount, named by its mount path
       containers/<name>/logs/      log files, see `logs`
       tmp/                         TMPDIR
 
 `pod` calls this module. Containers are processes of this machine. So a mount is a symlink, and
 `expansion` replaces mount paths by the paths of the symlinks; in scripts of volumes, which begin
-with #! and are executable, by the paths of the volumes. The kubelet does not enforce readOnly. When
-a ConfigMap changes, only new pods get the new content.
+with #! and are executable, by the paths of the volumes. The kubelet does not enforce readOnly.
+
+When a ConfigMap or a Secret changes, `refresh_volumes` writes the new files into a directory of
+their own and renames one symlink, as Kubernetes does. So all files of a volume change at once. The
+former directory stays until the next change, so a reader that has followed the symlink finds its
+file.
 """
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -24,6 +31,7 @@ from localcluster.kubelet.launch import Lookup, field_value, object_data
 from localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
 SECRET_MODE = 0o600
+_PROJECTIONS = frozenset({"configMap", "secret", "downwardAPI", "projected"})
 
 
 class MountError(ClusterError):
@@ -66,17 +74,24 @@ def file_name(name: str) -> str:
 
 
 def mount_volumes(
-    pod: Object, directory: PodDirectory, lookup: Lookup, pod_ip: str, host_ip: str
+    pod: Object,
+    directory: PodDirectory,
+    lookup: Lookup,
+    pod_ip: str,
+    host_ip: str,
+    token: str = "",
 ) -> dict[str, dict[str, str]]:
     """Write the pod's volumes and link the volumes into each container's root.
 
     A second call writes and links the volumes again.
 
+    Args:
+        token: of a ServiceAccount, for the API
     Returns: for each container, mount path -> path on this machine
     Raises: MountError; OSError when the state directory is full or read-only
     """
     directory.make()
-    writer = _VolumeWriter(pod, directory, lookup, pod_ip, host_ip)
+    writer = _VolumeWriter(pod, directory, lookup, pod_ip, host_ip, token)
     volumes = {
         str(volume["name"]): writer.write(volume) for volume in pod["spec"].get("volumes") or []
     }
@@ -87,16 +102,41 @@ def mount_volumes(
     }
 
 
+def refresh_volumes(
+    pod: Object,
+    directory: PodDirectory,
+    lookup: Lookup,
+    pod_ip: str,
+    host_ip: str,
+    token: str = "",
+) -> None:
+    """Write the current content of ConfigMaps, Secrets and fields into a running pod's volumes.
+
+    Raises: MountError, ContainerConfigError, OSError; the files stay as they were then
+    """
+    writer = _VolumeWriter(pod, directory, lookup, pod_ip, host_ip, token)
+    for volume in pod["spec"].get("volumes") or []:
+        if not volume.keys().isdisjoint(_PROJECTIONS):
+            writer.write(volume)
+
+
 class _VolumeWriter:
     """Writes the volumes of one pod."""
 
     def __init__(
-        self, pod: Object, directory: PodDirectory, lookup: Lookup, pod_ip: str, host_ip: str
+        self,
+        pod: Object,
+        directory: PodDirectory,
+        lookup: Lookup,
+        pod_ip: str,
+        host_ip: str,
+        token: str,
     ) -> None:
         self._pod = pod
         self._directory = directory
         self._lookup = lookup
         self._ips = pod_ip, host_ip
+        self._token = token
         self._rewrite_script = PathRewriter(self._targets())
         self._kinds: Mapping[str, Callable[[str, Object], Path]] = {
             "hostPath": _host_path,
@@ -146,15 +186,15 @@ class _VolumeWriter:
         return lambda name, source: self._projected(name, {"sources": [{kind: source}]})
 
     def _projected(self, name: str, source: Object) -> Path:
-        path = self._directory.volume(name)
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True, mode=0o700)
+        files: dict[str, tuple[bytes, int]] = {}
         for part in source.get("sources") or []:
             for file, (content, mode) in self._files(name, part).items():
                 if mode & 0o111 and content.startswith(b"#!"):
                     text = content.decode(errors="surrogateescape")
                     content = self._rewrite_script(text).encode(errors="surrogateescape")
-                _write_file(path, file, content, mode, volume=name)
+                files[file] = content, mode
+        path = self._directory.volume(name)
+        _exchange_files(path, files, volume=name)
         return path
 
     def _files(self, volume: str, part: Object) -> dict[str, tuple[bytes, int]]:
@@ -166,6 +206,8 @@ class _VolumeWriter:
         if "downwardAPI" in part:
             items = part["downwardAPI"].get("items") or []
             return {item["path"]: (self._field(item), 0o644) for item in items}
+        if "serviceAccountToken" in part:
+            return {str(part["serviceAccountToken"]["path"]): (self._token.encode(), SECRET_MODE)}
         raise MountError(f'volume "{volume}": the local cluster does not project {", ".join(part)}')
 
     def _keys(
@@ -236,6 +278,38 @@ def _make_host_path(path: Path, kind: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
     elif kind == "FileOrCreate":
         path.touch(exist_ok=True)
+
+
+def _exchange_files(path: Path, files: Mapping[str, tuple[bytes, int]], *, volume: str) -> None:
+    """Give a volume these files, all at once. Raises: MountError, OSError"""
+    current, draft = path / "..data", path / "..data_tmp"
+    if not current.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True, mode=0o700)
+    former = current.resolve().name if current.is_symlink() else ""
+    if former and _content(current) == {name: content for name, (content, _) in files.items()}:
+        return
+    fresh = Path(tempfile.mkdtemp(prefix="..", dir=path))
+    for name, (content, mode) in files.items():
+        _write_file(fresh, name, content, mode, volume=volume)
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(fresh.name)
+    draft.rename(current)
+    shown = {Path(name).parts[0] for name in files}
+    for name in shown:
+        if not (path / name).is_symlink():
+            (path / name).symlink_to(f"..data/{name}")
+    for each in path.iterdir():
+        if not each.name.startswith("..") and each.name not in shown:
+            each.unlink()
+        elif each.is_dir() and not each.is_symlink() and each.name not in (former, fresh.name):
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _content(directory: Path) -> dict[str, bytes]:
+    """Path in the directory -> content, of all files."""
+    files = (each for each in directory.rglob("*") if each.is_file())
+    return {str(each.relative_to(directory)): each.read_bytes() for each in files}
 
 
 def _write_file(directory: Path, name: str, content: bytes, mode: int, *, volume: str) -> None:

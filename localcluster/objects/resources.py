@@ -143,7 +143,7 @@ PODS = Resource(
     short_names=("po",),
     categories=_ALL,
     status=True,
-    extra_subresources=("log",),
+    extra_subresources=("log", "exec"),
     fields=_POD_FIELDS,
 )
 SERVICES = Resource(

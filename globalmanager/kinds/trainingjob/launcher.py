@@ -126,7 +126,7 @@ def _config_files(job: str) -> Placement:
             files.HOSTFILE: (files.HOSTFILE, _READ),
             files.DISCOVER_HOSTS: (files.DISCOVER_HOSTS, _EXECUTE),
             files.KUBEXEC: (files.KUBEXEC, _EXECUTE),
-            files.KUBEXEC_PROGRAM: (files.KUBEXEC_PROGRAM, _READ),
+            files.KUBEXEC_PROGRAM: (files.KUBEXEC_PROGRAM, _EXECUTE),
             files.DEEPSPEED_HOSTFILE: (files.DEEPSPEED_HOSTFILE, _READ),
         },
         files.DEEPSPEED_DIRECTORY: {files.DEEPSPEED_HOSTFILE: (files.HOSTFILE, _READ)},

@@ -73,9 +73,14 @@ def test_empty_dir_keeps_its_files_over_a_restart(tmp_path: Path) -> None:
     assert (mounted(tmp_path, {"emptyDir": {}}) / "kept").exists()
 
 
+def shown(path: Path) -> list[Path]:
+    """The entries of a volume without those of the exchange of files."""
+    return [entry for entry in path.iterdir() if not entry.name.startswith("..")]
+
+
 def test_config_map_has_a_file_per_key(tmp_path: Path) -> None:
     path = mounted(tmp_path, {"configMap": {"name": "settings"}})
-    assert {file.name: file.read_text() for file in path.iterdir()} == {
+    assert {file.name: file.read_text() for file in shown(path)} == {
         "a.yaml": "x: 1",
         "mode": "fast",
     }
@@ -84,7 +89,8 @@ def test_config_map_has_a_file_per_key(tmp_path: Path) -> None:
 def test_items_choose_keys_and_paths(tmp_path: Path) -> None:
     items = [{"key": "mode", "path": "sub/m"}]
     path = mounted(tmp_path, {"configMap": {"name": "settings", "items": items}})
-    assert [str(file.relative_to(path)) for file in path.rglob("*")] == ["sub", "sub/m"]
+    assert [file.name for file in shown(path)] == ["sub"]
+    assert [file.name for file in (path / "sub").iterdir()] == ["m"]
 
 
 def test_secret_files_are_the_owners_alone(tmp_path: Path) -> None:
@@ -143,7 +149,7 @@ def test_bad_volumes_are_errors_that_say_why(tmp_path: Path, volume: Object, tex
 
 def test_optional_volume_may_be_empty(tmp_path: Path) -> None:
     path = mounted(tmp_path, {"configMap": {"name": "none", "optional": True}})
-    assert list(path.iterdir()) == []
+    assert shown(path) == []
 
 
 def test_sub_path_cannot_leave_the_volume(tmp_path: Path) -> None:
