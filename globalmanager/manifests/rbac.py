@@ -45,20 +45,24 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
             _rule([type_], _verbs(updates[type_], is_annotated=type_ in annotated))
             for type_ in sorted(updates, key=str)
         ),
-        *_rules_of_roles(kinds),
-        *_exec_rules(kinds),
+        *_distinct([*_rules_of_roles(kinds), *_exec_rules(kinds)]),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
         _rule([TOKEN_REVIEWS], ("create",)),
     ]
 
 
-def _rules_of_roles(kinds: Iterable[Kind]) -> list[Rule]:
-    """The rules of the Roles that the kinds create, each rule once."""
-    rules: list[Rule] = []
-    for rule in (dict(rule) for kind in kinds for rule in kind.role_rules):
-        if rule not in rules:
-            rules.append(rule)
-    return rules
+def _rules_of_roles(kinds: Iterable[Kind]) -> Iterator[Rule]:
+    """The rules of the Roles that the kinds create."""
+    return (dict(rule) for kind in kinds for rule in kind.role_rules)
+
+
+def _distinct(rules: Iterable[Rule]) -> list[Rule]:
+    """Each rule once."""
+    found: list[Rule] = []
+    for rule in rules:
+        if rule not in found:
+            found.append(rule)
+    return found
 
 
 def _verbs(updates: Collection[UpdateRule], *, is_annotated: bool) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """TrainingJob: a launcher that trains on workers, whose number may change while it trains."""
 
 from globalmanager.contract import PODS, Column, Kind, Scale, Schema
-from globalmanager.kinds.trainingjob import launcher, main, workers
+from globalmanager.kinds.trainingjob import launcher, main, scalers, workers
 from globalmanager.kinds.trainingjob.types import (
     CONSTRAINTS,
     TrainingJobSpec,
@@ -37,6 +37,9 @@ KIND = Kind(
     owns=launcher.OWNS,
     follows=workers.FOLLOWS,
     annotates=frozenset({PODS}),
+    scalers=scalers.SCALERS,
+    makes_scalers=True,
+    executes=True,
     role_rules=launcher.ROLE_RULES,
     outcomes=outcomes,
     event_reason=event_reason,

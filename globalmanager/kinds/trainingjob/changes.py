@@ -18,7 +18,7 @@ from globalmanager.contract import (
     Observed,
     ref_of,
 )
-from globalmanager.kinds.trainingjob import hosts, launcher, present, workers
+from globalmanager.kinds.trainingjob import hosts, launcher, present, scalers, workers
 from globalmanager.kinds.trainingjob.launcher import OWNS
 from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.scaling import Size
@@ -81,8 +81,9 @@ def _workers(job: Present, size: Size) -> Iterator[Create]:
     yield from workers.services(observed, size.target)
     pods = workers.present(observed)
     missing = [name for name in size.target if name not in pods]
+    added_by = scalers.added_by(observed) if missing else {}
     for name in missing[:_MAX_NEW_WORKERS]:
-        yield workers.pod(observed, spec, name)
+        yield workers.pod(observed, spec, name, added_by.get(name, ""))
 
 
 def _secret_ref(observed: Observed) -> ObjectRef:

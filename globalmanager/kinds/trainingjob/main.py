@@ -11,15 +11,27 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from common.times import rfc3339
 from globalmanager.contract import Event, InvalidSpec, Observed, Plan, Severity
-from globalmanager.kinds.trainingjob import changes, hosts, present, replacement, scaling, workers
+from globalmanager.kinds.trainingjob import (
+    changes,
+    hosts,
+    present,
+    replacement,
+    scalers,
+    scaling,
+    workers,
+)
 from globalmanager.kinds.trainingjob.present import KIND, STATES, Present
 from globalmanager.kinds.trainingjob.replacement import Replacement
-from globalmanager.kinds.trainingjob.scaling import Scaling, Size
+from globalmanager.kinds.trainingjob.scalers import Scaling
+from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.scaling_step import View
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import faults, lifecycle, status
+from globalmanager.rules import children, faults, lifecycle, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic.host_list import HostList, next_list
 from globalmanager.rules.lifecycle import CleanPods, Timers
@@ -29,6 +41,8 @@ from globalmanager.rules.training import stalls
 from globalmanager.rules.training.changes import of_a_suspended_job
 from globalmanager.rules.training.conditions import Conditions
 
+_MAY_SCALE: Final = (State.RUNNING, State.SCALING)
+"""The states in which a scaler can begin."""
 _AT_WORK: Final = (
     State.WORKERS_CREATED,
     State.WORKERS_READY,
@@ -48,11 +62,17 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if state in ENDS:
         return _after_the_end(observed, now)
     conditions = Conditions(observed, KIND, now, states=STATES)
-    if observed.invalid is not None:
-        return _invalid(observed, observed.invalid, conditions, now)
+    fault = observed.invalid or (observed.spec.start_fault if _is_new(observed) else None)
+    if fault is not None:
+        return _invalid(observed, fault, conditions, now)
     restarts = present.restarts_of(observed)
     job = Present(observed, observed.spec, now, state, conditions, restarts)
     return _suspended(job) if job.spec.is_suspended else _living(job)
+
+
+def _is_new(observed: Observed) -> bool:
+    """Whether the job has never started."""
+    return status.parse_time(status.of(observed).get("startTime")) is None and not observed.children
 
 
 def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
@@ -60,7 +80,7 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     spec is corrected, and one event for each edit tells the fault.
     """
     known, text = status.of(observed), f"{KIND} {observed.ref.name}"
-    if status.parse_time(known.get("startTime")) is None and not observed.children:
+    if _is_new(observed):
         message = f"{text} has failed because the spec is invalid: {error}"
         conditions.set(State.FAILED, message, cause="FailedValidation")
         fields = {"phase": str(State.FAILED), "completionTime": rfc3339(now)}
@@ -78,10 +98,22 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
 def _living(job: Present) -> Plan:
     observed = job.observed
     started = _start_time(job)
-    scaled = scaling.of(observed, job.spec)
     is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
     listed = HostList() if is_new else hosts.listed(observed)
-    replaced = replacement.of(job, scaled.size, listed.hosts)
+    known = scaling.known_size(observed, job.spec)
+    replaced = replacement.of(job, known, listed.hosts, held=scalers.held(observed))
+    launcher = present.launcher_of(job)
+    view = View(
+        observed,
+        job.spec,
+        job.now,
+        replaced.size,
+        ready=present.ready_workers(observed, replaced.size),
+        listed=listed.hosts,
+        launcher=present.launcher_pod(observed) if launcher is Launcher.RUNNING else None,
+        pods=workers.present(observed),
+    )
+    scaled = scalers.of(view, may_begin=job.state in _MAY_SCALE)
     situation = _situation(job, scaled, replaced)
     state, restarts = job.state, job.restarts
     for state in path(job.state, situation):
@@ -89,15 +121,16 @@ def _living(job: Present) -> Plan:
         _enter(job, state, situation, replaced)
     following = next_list(
         listed,
-        wanted=[name for name in replaced.size.target if name not in replaced.spent],
-        ready=present.ready_workers(observed, replaced.size),
+        wanted=[name for name in scaled.size.target if name not in replaced.spent | scaled.leaving],
+        ready=[name for name in view.ready if name not in scaled.withheld],
         has_launcher=present.launcher_pod(observed) is not None,
         now=job.now,
     )
-    acts = _is_written(job, replaced.size, restarts) and state not in ENDS
+    lives = state not in ENDS
+    acts = lives and _is_written(job, scaled.size, restarts)
     stages, timers = (
         changes.of_a_living_job(
-            job, state, replaced.size, following.list, may_launch=situation.are_enough_ready
+            job, state, scaled.size, following.list, may_launch=situation.are_enough_ready
         )
         if acts
         else ((), Timers())
@@ -108,15 +141,22 @@ def _living(job: Present) -> Plan:
         "startTime": started,
         "completionTime": rfc3339(job.now) if state in ENDS else None,
         "restartCount": restarts or None,
-        **replaced.size.fields,
+        **scaled.size.fields,
         **replaced.fields,
+        **scaled.fields,
         "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(shown.hosts),
         "replicaStatuses": present.numbers(observed),
     }
-    stalled = Timers() if state in ENDS else _stall(job, replaced.size)
-    timers = timers.add(following.wait_s, *replaced.timers.waits_s, *stalled.waits_s)
-    job.conditions.events.extend(replaced.events)
-    return _written(observed, job.conditions, fields, job.now, stages=stages, timers=timers)
+    stalled = _stall(job, scaled.size) if lives else Timers()
+    waits = (*replaced.timers.waits_s, *scaled.timers.waits_s, *stalled.waits_s)
+    timers = timers.add(following.wait_s, *waits)
+    job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
+    written = _written(observed, job.conditions, fields, job.now, stages=stages, timers=timers)
+    if not lives:
+        return written
+    return msgspec.structs.replace(
+        written, stages=(*scaled.stages, *written.stages), executions=scaled.executions
+    )
 
 
 def _start_time(job: Present) -> str:
@@ -135,7 +175,7 @@ def _is_written(job: Present, size: Size, restarts: int) -> bool:
 
 
 def _situation(job: Present, scaled: Scaling, replaced: Replacement) -> Situation:
-    pods, size = workers.present(job.observed), replaced.size
+    pods, size = workers.present(job.observed), scaled.size
     enough = present.enough(job.spec, size)
     return Situation(
         are_workers_created=all(
@@ -159,6 +199,9 @@ def _enter(job: Present, state: State, situation: Situation, replaced: Replaceme
     elif state is State.WORKERS_CREATED and job.conditions.is_true(State.WORKERS_READY):
         # A worker was lost before the launcher could start.
         job.conditions.set(State.WORKERS_READY, message, truth=Truth.FALSE, cause="WorkerLost")
+    elif job.conditions.is_true(State.SCALING):
+        text = f"{job.text} is not scaling any more."
+        job.conditions.set(State.SCALING, text, truth=Truth.FALSE, cause="Scaled")
     job.conditions.set(state, message)
 
 
@@ -234,7 +277,8 @@ def _suspended(job: Present) -> Plan:
     # The state is written before the first deletion, else a restarted GlobalManager would take the
     # pods for lost.
     is_told = job.state is State.SUSPENDED
-    stages = (deletions,) if deletions and is_told else ()
+    adopted = children.adoptions(job.observed)
+    stages = tuple(stage for stage in (adopted, deletions if is_told else ()) if stage)
     return _written(job.observed, job.conditions, fields, job.now, stages=stages)
 
 
@@ -242,14 +286,16 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: TrainingJob | None = observed.spec
     policy = spec.clean_pods if spec is not None else _readable_policy(observed)
     deletions = changes.of_an_ended_job(observed, policy)
+    told, events = scalers.refused(observed, now)
     fields: dict[str, Any] = {
         "replicaStatuses": present.numbers(observed),
         "currentWorkers": [],
         "currentScaler": None,
     }
     return Plan(
-        stages=(deletions,) if deletions else (),
+        stages=tuple(stage for stage in (told, deletions) if stage),
         status=status.replacing_subtree(observed, fields),
+        events=events,
     )
 
 

@@ -39,10 +39,14 @@ class Replacement(NamedTuple):
     """Wanted workers that have ended and that no other worker replaces."""
 
 
-def of(job: Present, size: Size, listed: Collection[str]) -> Replacement:
+def of(
+    job: Present, size: Size, listed: Collection[str], *, held: Collection[str] = ()
+) -> Replacement:
     """The size after all replacements that are due.
 
-    Args: listed: the list of hosts that the launcher has
+    Args:
+        listed: the list of hosts that the launcher has
+        held: workers of which a scaler takes care
     """
     pods = workers.present(job.observed)
     replaced: list[tuple[str, str]] = []
@@ -50,6 +54,8 @@ def of(job: Present, size: Size, listed: Collection[str]) -> Replacement:
     spent: list[str] = []
     timers, number = Timers(), count_in(job.observed, "replacedWorkers")
     for name in size.target:
+        if name in held:
+            continue
         pod = pods.get(name)
         loss = _loss(pod, job, is_listed=name in listed)
         if loss is None:

@@ -5,7 +5,7 @@ it makes or deletes a pod, so a restarted GlobalManager goes on with the same wo
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -46,19 +46,6 @@ class Size(msgspec.Struct, frozen=True):
         gone = frozenset(names)
         kept = tuple(name for name in self.target if name not in gone)
         return msgspec.structs.replace(self, target=kept)
-
-
-class Scaling(NamedTuple):
-    """What scalers make of a job now."""
-
-    size: Size
-    is_active: bool = False
-    """Whether a scaler is being executed."""
-
-
-def of(observed: Observed, spec: TrainingJob) -> Scaling:
-    """The size of the job, with the changes by scalers."""
-    return Scaling(known_size(observed, spec))
 
 
 def known_size(observed: Observed, spec: TrainingJob) -> Size:

@@ -93,7 +93,9 @@ class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`nextWorkerIndex`, `replacedWorkers` and `observedGeneration` are edgeai's own."""
+    """edgeai's own are `nextWorkerIndex`, `replacedWorkers`, `observedReplicas` and
+    `observedGeneration`.
+    """
 
     phase: str = ""
     conditions: Annotated[list[JobCondition], LIST_BY_TYPE] = []
@@ -115,6 +117,9 @@ class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     again on which a process has failed."""
     replaced_workers: int = 0
     """How many workers were lost or have failed, and were replaced."""
+    observed_replicas: int = 0
+    """The number of workers in the spec with which the plan has dealt. For a later edit the plan
+    creates a scaler."""
 
 
 class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +139,9 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     """How often the launcher may be started again. 0 for the policy Never."""
     is_suspended: bool
+    start_fault: InvalidSpec | None
+    """Why a job with this number of workers cannot start. Later the number only asks for a
+    scaler, which tells the fault (`scalers`)."""
     ssh_secret: str
     """The user's own Secret; "" when the job gets a Secret."""
 
@@ -142,7 +150,8 @@ def read(object_: Object) -> TrainingJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
     check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, TrainingJobSpec)
-    check(Given(object_, spec, {}), CONSTRAINTS)
+    given = Given(object_, spec, {})
+    check(given, CONSTRAINTS)
     launcher, worker = spec.et_replica_specs.launcher, spec.et_replica_specs.worker
     replicas = 1 if worker.replicas is None else worker.replicas
     is_restarted = spec.restart_policy is JobRestartPolicy.ON_FAILURE
@@ -159,6 +168,7 @@ def read(object_: Object) -> TrainingJob:
         slots=_slots(spec),
         clean_pods=spec.clean_pod_policy or CleanPods.RUNNING,
         restarts=limit if is_restarted else 0,
+        start_fault=_start_fault(given),
         is_suspended=marks.get(SUSPENDED) == "true",
         ssh_secret=str(marks.get(SSH_SECRET, "")),
     )
@@ -200,6 +210,14 @@ def _check_bounds(given: Given) -> None:
     if high is not None and high < number:
         problem = f"is {high}, below the number of workers at the start, {number}"
         raise InvalidSpec(f"{PATH}.worker.maxReplicas", problem, "raise it, or lower replicas")
+
+
+def _start_fault(given: Given) -> InvalidSpec | None:
+    try:
+        _check_bounds(given)
+    except InvalidSpec as error:
+        return error
+    return None
 
 
 def _check_ssh_secret(given: Given) -> None:
@@ -246,8 +264,7 @@ CONSTRAINTS: Final = (
     ),
     Constraint(
         field=f"{PATH}.worker",
-        rule="such that minReplicas <= replicas <= maxReplicas",
-        check=_check_bounds,
+        rule="such that minReplicas <= replicas <= maxReplicas at the start of the job",
     ),
     Constraint(
         field=f"{PATH}.worker.restartPolicy",

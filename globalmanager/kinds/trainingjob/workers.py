@@ -18,6 +18,7 @@ from globalmanager.rules.elastic.words import (
     LABEL_INDEX,
     LABEL_JOB,
     LABEL_ROLE,
+    LABEL_SCALE_OUT,
     WORKER,
 )
 from globalmanager.rules.replication import index_of, replica_labels
@@ -27,6 +28,7 @@ from globalmanager.rules.training.replicas import OPERATOR_NAME
 PORTS: Final = {"ssh-port": 22, "kubeai-service-port": 9009}
 _SSH_DIRECTORY: Final = "/root/.ssh"
 _SSH_VOLUME: Final = "edgeai-ssh"
+_MAX_LABEL_CHARS: Final = 63
 _PRIVATE: Final = 0o600
 _COMMANDS: Final = {
     AttachMode.SSH: ["sh", "-c", "/usr/sbin/sshd  && sleep 365d"],
@@ -92,8 +94,8 @@ def services(observed: Observed, names: Iterable[str]) -> Iterator[Create]:
         )
 
 
-def pod(observed: Observed, spec: TrainingJob, name: str) -> Create:
-    """The pod of one worker."""
+def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -> Create:
+    """The pod of one worker. Args: scale_out: the name of the ScaleOut that adds the worker"""
     job = observed.ref.name
     index = index_of(job, WORKER, name)
     assert index is not None  # the size has only names of workers
@@ -106,10 +108,16 @@ def pod(observed: Observed, spec: TrainingJob, name: str) -> Create:
             **replica_labels(WORKER, index),
             **labels(job, WORKER),
             LABEL_INDEX: str(index),
+            **({LABEL_SCALE_OUT: _label(scale_out)} if scale_out else {}),
         },
         restart_policy="Never",
     )
     return children.pod(observed, name=name, role=WORKER, template=built)
+
+
+def _label(name: str) -> str:
+    """The name of an object as the value of a label."""
+    return name[:_MAX_LABEL_CHARS].rstrip("-.")
 
 
 def _with_command(spec: TrainingJob) -> Object:

@@ -49,7 +49,7 @@ class ScaleInStatus(ScalerStatus, frozen=True, kw_only=True, rename="camel"):
 def state_of(scaler: Object) -> ScalerState | None:
     """The phase; None before the first one. Total."""
     phase = mapping(scaler.get("status")).get("phase")
-    return ScalerState(phase) if phase in _STATES else None
+    return ScalerState(phase) if isinstance(phase, str) and phase in _STATES else None
 
 
 def has_ended(scaler: Object) -> bool:
@@ -100,7 +100,7 @@ def _reason(kind: str, state: ScalerState) -> str:
 def _entries(scaler: Object) -> list[Mapping[str, Any]]:
     listed = mapping(scaler.get("status")).get("conditions")
     entries = map(mapping, listed) if isinstance(listed, list) else ()
-    return [entry for entry in entries if entry.get("type") in _STATES]
+    return [entry for entry in entries if entry.get("type") in list(ScalerState)]
 
 
 # ---- the plan of a scaler's own kind ------------------------------------------------------------

@@ -1,10 +1,32 @@
 """Samples of elastic training jobs."""
 
-from typing import Any, Final
+import copy
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Self
 
-from globalmanager.contract import Object
+import msgspec
+
+from common.times import rfc3339
+from globalmanager.contract import (
+    PODS,
+    Action,
+    Adopt,
+    Create,
+    Delete,
+    Execution,
+    Object,
+    ObjectRef,
+    Observed,
+    PatchStatus,
+    Plan,
+    Result,
+    ref_of,
+)
 from globalmanager.kinds.trainingjob import KIND
-from tests.globalmanager.builders import World, from_yaml
+from globalmanager.rules.elastic.words import GROUP, SCALE_INS, SCALE_OUTS
+from globalmanager.rules.objects import owner_reference
+from tests.globalmanager.builders import NOW, World, at, from_yaml, merged
 
 JOB: Final = "elastic-training"
 LAUNCHER: Final = f"{JOB}-launcher"
@@ -44,6 +66,163 @@ spec:
             imagePullPolicy: Always
             name: mnist-elastic
 """
+
+
+class ElasticWorld(World):
+    """A TrainingJob with its scalers. Commands in pods end when the test says so."""
+
+    def __init__(self, object_: Object) -> None:
+        super().__init__(KIND, object_)
+        self.scalers: dict[ObjectRef, Object] = {}
+        self.executions: dict[str, tuple[Execution, Result | None]] = {}
+        self.results: list[Result] = []
+        """What the next commands end with; a command without a result goes on."""
+        self.terminates = False
+        """Whether deleted pods stay until `end_deleted`."""
+
+    # ---- scalers --------------------------------------------------------------------------------
+
+    def scale_out(self, count: int, name: str = "out", *, age: int = 0, **spec: Any) -> Self:
+        return self._scale(SCALE_OUTS, name, age, {"toAdd": {"count": count}, **spec})
+
+    def scale_in(
+        self, *pods: str, count: int = 0, name: str = "in", age: int = 0, **spec: Any
+    ) -> Self:
+        given: dict[str, Any] = {"podNames": list(pods)} if pods else {"count": count}
+        return self._scale(SCALE_INS, name, age, {"toDelete": given, **spec})
+
+    def _scale(self, type_: Any, name: str, age: int, spec: dict[str, Any]) -> Self:
+        """Args: age: seconds; a greater one is older"""
+        metadata = {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-of-{name}",
+            "creationTimestamp": rfc3339(at(-age)),
+        }
+        made = {
+            "apiVersion": f"{GROUP}/v1alpha1",
+            "kind": type_.kind,
+            "metadata": metadata,
+            "spec": {"selector": {"name": JOB}, **spec},
+        }
+        self.scalers[ref_of(type_, made)] = made
+        return self
+
+    def scaler(self, name: str) -> Object:
+        return next(each for ref, each in self.scalers.items() if ref.name == name)
+
+    def state(self, name: str) -> dict[str, Any]:
+        """The status of a scaler."""
+        return dict(self.scaler(name).get("status") or {})
+
+    def history(self, name: str) -> list[str]:
+        """The conditions of a scaler."""
+        return [one["type"] for one in self.state(name).get("conditions") or ()]
+
+    def drop(self, name: str) -> Self:
+        """The user deletes a scaler."""
+        self.scalers = {ref: each for ref, each in self.scalers.items() if ref.name != name}
+        return self
+
+    # ---- planning -------------------------------------------------------------------------------
+
+    def observed(self) -> Observed:
+        def age(item: tuple[ObjectRef, Object]) -> tuple[str, str]:
+            metadata = item[1]["metadata"]
+            return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
+
+        seen = super().observed()
+        ordered = dict(sorted(copy.deepcopy(self.scalers).items(), key=age))
+        executions = {key: result for key, (_, result) in self.executions.items()}
+        return msgspec.structs.replace(seen, scalers=ordered, executions=executions)
+
+    def apply(self, plan: Plan, *, actions: int | None = None) -> Self:
+        super().apply(plan, actions=actions)
+        if actions is None:
+            self._execute(plan.executions)
+        return self
+
+    def _execute(self, wanted: Mapping[str, Execution]) -> None:
+        kept = {key: each for key, each in self.executions.items() if wanted.get(key) == each[0]}
+        for key, execution in wanted.items():
+            if key not in kept:
+                kept[key] = (execution, self.results.pop(0) if self.results else None)
+        self.executions = kept
+
+    def end(self, **result: Any) -> Self:
+        """All commands that go on end with this."""
+        self.executions = {
+            key: (execution, known or Result(**result))
+            for key, (execution, known) in self.executions.items()
+        }
+        return self
+
+    def crash(self) -> Self:
+        """The GlobalManager restarts: it forgets what commands ended with."""
+        self.executions = {}
+        return self
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Adopt():
+                scaler = self.scalers[action.ref]
+                assert scaler["metadata"]["uid"] == action.uid
+                owners = {"ownerReferences": [owner_reference(self.observed())]}
+                self.scalers[action.ref] = merged(scaler, {"metadata": owners})
+            case PatchStatus() if action.ref in self.scalers:
+                scaler = self.scalers[action.ref]
+                assert scaler["metadata"]["uid"] == action.uid
+                self.scalers[action.ref] = merged(scaler, {"status": action.status})
+            case Create(type_, object_) if type_ in (SCALE_OUTS, SCALE_INS):
+                made = merged(object_, {"metadata": {"creationTimestamp": rfc3339(NOW)}})
+                made["metadata"]["uid"] = f"uid-of-{made['metadata']['name']}"
+                self.scalers.setdefault(ref_of(type_, made), made)
+            case Delete() if self.terminates and action.ref.type == PODS:
+                marked = {"metadata": {"deletionTimestamp": rfc3339(at(30))}}
+                self.children[action.ref] = merged(self.children[action.ref], marked)
+            case _:
+                super()._act(action)
+
+    def settle(self, now: datetime = NOW) -> Self:
+        for _ in range(30):
+            plan = self.plan(now)
+            is_started = plan.executions.keys() <= self.executions.keys()
+            if not plan.actions and plan.status is None and is_started:
+                self._execute(plan.executions)
+                return self
+            self.apply(plan)
+        raise AssertionError(f"does not settle: {plan}")
+
+    def end_deleted(self) -> Self:
+        """The pods that are being deleted end."""
+        self.children = {
+            ref: child
+            for ref, child in self.children.items()
+            if "deletionTimestamp" not in child["metadata"]
+        }
+        return self
+
+    def commands(self) -> list[str]:
+        """What runs in pods: the standard input, or the arguments."""
+        return [
+            execution.stdin.decode() or " ".join(execution.command[3:])
+            for execution, _ in self.executions.values()
+        ]
+
+    def workers(self) -> list[int]:
+        """The indices of the workers' pods."""
+        prefix = f"Pod/{JOB}-worker-"
+        return sorted(int(name[len(prefix) :]) for name in self.names() if name.startswith(prefix))
+
+    def hosts(self) -> list[str]:
+        data = self.child("ConfigMap", f"{JOB}-config")["data"]
+        return [line.partition(":")[0] for line in data["hostfile"].splitlines()]
+
+
+def training(job: Object | None = None) -> ElasticWorld:
+    """A job whose workers and launcher run."""
+    world = ElasticWorld(job or example()).settle()
+    return world.pods_become("Running").settle().pods_become("Running").settle()
 
 
 def worker(index: int) -> str:

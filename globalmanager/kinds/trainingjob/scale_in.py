@@ -1,0 +1,129 @@
+"""Executes a ScaleIn: the launcher forgets workers, they become idle, and then their pods end.
+
+Called by `scalers`. The order makes each step safe against a restart of the GlobalManager:
+`toDeletePods` of the ScaleIn, the script, the list of hosts, `targetWorkers` of the job, the pods.
+Until the workers leave `targetWorkers` nothing is deleted.
+"""
+
+from typing import Final
+
+from globalmanager.contract import Object
+from globalmanager.kinds.trainingjob import commands
+from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
+from globalmanager.rules.elastic.words import ScalerState
+from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.objects import is_being_deleted
+
+_STUCK_S: Final = 30.0
+"""A pod that is still there this long after its grace period holds up no further scaler."""
+_MAX_SHOWN: Final = 5
+
+
+def step(view: View, current: Current) -> Step:
+    """The next step of the ScaleIn."""
+    names = current.names(view.observed.ref.name)
+    if not (current.has_begun and names):
+        return _begun(view, current)
+    if not frozenset(names) & frozenset(view.size.target):
+        return _ending(view, current, names)
+    return _going(view, current, names)
+
+
+def _begun(view: View, current: Current) -> Step:
+    """The choice of the workers, or the refusal."""
+    size, scaler = view.size, current.scaler
+    assert scaler is not None  # the own kind of the scaler refuses a wrong spec
+    number, total = scaler.count, len(size.target)
+    unknown = [name for name in scaler.names if name not in size.target]
+    least = max(view.spec.min_replicas or 1, 1)
+    problem = ""
+    if unknown:
+        problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.text}"
+    elif number >= total:
+        problem = f"{view.text} has {total} workers, so {number} cannot go"
+    elif total - number < least:
+        problem = f"{view.text} would have {total - number} workers, below minReplicas, {least}"
+    if problem:
+        return Step(size, ScalerState.FAILED, f"{problem}; nothing was deleted")
+    names = scaler.names or size.target[total - number :]
+    text = f"removes {_shown(names)} from {view.text}"
+    return Step(size, ScalerState.SCALING, text, {"toDeletePods": list(names)})
+
+
+def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The workers are still wanted by the job: the launcher must let go of them first."""
+    size, leaving = view.size, frozenset(names)
+    if current.scaler is None:
+        text = "the spec was changed and is not accepted any more; nothing was deleted"
+        return Step(size, ScalerState.FAILED, text)
+    if current.script.text and not current.has_run_script:
+        return _run_script(view, current, names)
+    if leaving & frozenset(view.listed):
+        return Step(size, leaving=leaving)
+    if not current.has_run_script:
+        text = f"the list of hosts has {_shown(names)} no more"
+        return Step(size, ScalerState.SCRIPT_EXECUTED, text, leaving=leaving)
+    return _idle(view, current, names)
+
+
+def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    run = run_script(view, current, names)
+    if run.is_done:
+        text = f"the script has run for {_shown(names)}"
+        return Step(view.size, ScalerState.SCRIPT_EXECUTED, text, leaving=frozenset(names))
+    problem = run.problem
+    if not problem and current.is_hopeless(view.now):
+        problem = "no launcher could run the script in time"
+    if problem:
+        return Step(view.size, ScalerState.FAILED, f"{problem}; nothing was deleted")
+    wait_s = current.left_s(view.now) + current.script.timeout_s + 61
+    return Step(view.size, executions=run.executions, timers=Timers().add(wait_s))
+
+
+def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """Wait until no process of the launcher works with the workers, then let go of them."""
+    leaving = frozenset(names)
+    released = Step(view.size.without(names), leaving=leaving)
+    if view.launcher is None:  # nobody works with the workers
+        return released
+    wanted = {
+        current.key(view, f"idle-{number}"): execution
+        for number, execution in enumerate(
+            commands.idle(view.launcher, names, current.script.timeout_s)
+        )
+    }
+    results = [view.observed.executions.get(key) for key in wanted]
+    if all(one is not None and one.exit_code in (0, commands.STILL_BUSY) for one in results):
+        return released
+    # Each check ends by itself. Where no check is possible, the workers get the time instead.
+    left = current.left_s(view.now)
+    is_running = any(one is None for one in results)
+    if (not is_running and left <= 0) or current.is_hopeless(view.now):
+        return released
+    waits = Timers().add(left if not is_running else left + current.script.timeout_s + 61)
+    return Step(view.size, leaving=leaving, executions=wanted, timers=waits)
+
+
+def _ending(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The workers are no longer wanted: the ScaleIn is done once their pods are gone."""
+    left = [view.pods[name] for name in names if name in view.pods]
+    waits = [_stuck_in_s(view, pod) for pod in left]
+    if any(wait > 0 for wait in waits):
+        return Step(view.size, timers=Timers().add(*waits))
+    text = f"{view.text} has {len(view.size.target)} workers"
+    if left:
+        text += f"; {_shown([pod['metadata']['name'] for pod in left])} does not end"
+    return Step(view.size, ScalerState.SUCCEEDED, text)
+
+
+def _stuck_in_s(view: View, pod: Object) -> float:
+    """Seconds until the end of the pod is waited for no longer."""
+    if not is_being_deleted(pod):
+        return _STUCK_S
+    since = pod["metadata"]["deletionTimestamp"]
+    return left_s(since, _STUCK_S, view.now, unknown=0.0)
+
+
+def _shown(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(names[:_MAX_SHOWN])
+    return shown if len(names) <= _MAX_SHOWN else f"{shown} and {len(names) - _MAX_SHOWN} more"

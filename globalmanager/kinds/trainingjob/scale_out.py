@@ -1,0 +1,135 @@
+"""Executes a ScaleOut: new workers start, then the launcher learns of them.
+
+Called by `scalers`. The order makes each step safe against a restart of the GlobalManager:
+`addPods` of the ScaleOut, `targetWorkers` of the job, the pods, the script, the list of hosts. A
+ScaleOut that gives up takes its workers out of `targetWorkers` before it says that it has failed.
+"""
+
+from typing import Final
+
+import msgspec
+
+from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
+from globalmanager.kinds.trainingjob.types import MAX_INDEX
+from globalmanager.rules import lifecycle
+from globalmanager.rules.elastic.words import WORKER, ScalerState
+from globalmanager.rules.lifecycle import Timers
+from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.replication import index_of
+from globalmanager.rules.training.forms import MAX_REPLICAS
+
+_MADE_AGAIN_AFTER_S: Final = 5.0
+"""Least age of a failed new worker that is made again under its name. The launcher has never seen
+its name."""
+
+
+def step(view: View, current: Current) -> Step:
+    """The next step of the ScaleOut."""
+    names = current.names(view.observed.ref.name)
+    if not (current.has_begun and names):
+        return _begun(view, current)
+    size, target = view.size, frozenset(view.size.target)
+    if size.next_index <= _index(view, names[-1]):  # the job does not know of the new workers yet
+        if current.left_s(view.now) <= 0 or current.scaler is None:
+            return Step(size, ScalerState.FAILED, _late(current, names))
+        return Step(_with(view, names), withheld=frozenset(names))
+    if not target.issuperset(names):
+        return _given_up(view, current, names)
+    problem = _problem(view, current, names)
+    if problem:
+        return Step(size.without(names), message=problem)
+    return _placed(view, current, names)
+
+
+def _begun(view: View, current: Current) -> Step:
+    """The choice of the names, or the refusal."""
+    size, scaler = view.size, current.scaler
+    assert scaler is not None  # the own kind of the scaler refuses a wrong spec
+    number, total = scaler.count, len(size.target) + scaler.count
+    most = view.spec.max_replicas
+    problem = ""
+    if most is not None and total > most:
+        problem = f"{total} workers are more than maxReplicas, {most}"
+    elif total > MAX_REPLICAS:
+        problem = f"{total} workers are more than {MAX_REPLICAS}"
+    elif size.next_index + number > MAX_INDEX + 1:
+        problem = f"no index up to {MAX_INDEX} is left; create the job anew"
+    if problem:
+        text = (
+            f"{view.text} has {len(size.target)} workers, and {number} cannot be added: {problem}"
+        )
+        return Step(size, ScalerState.FAILED, text)
+    bigger = size.with_new_workers(view.observed.ref.name, number)
+    names = bigger.target[len(size.target) :]
+    text = f"adds {number} workers to {view.text}: {', '.join(names[:3])}{', …' * (number > 3)}"
+    return Step(size, ScalerState.SCALING, text, {"addPods": list(names)})
+
+
+def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The new workers are wanted: wait for them, run the script, wait for the list of hosts."""
+    size, listed = view.size, frozenset(view.listed)
+    withheld = frozenset(names) - listed
+    timers = Timers().add(current.left_s(view.now))
+    if not all(name in view.ready for name in names):
+        pods = [view.pods[name] for name in names if name in view.pods]
+        worn, waits = lifecycle.replacement(pods, view.now, after_s=_MADE_AGAIN_AFTER_S)
+        return Step(size, withheld=withheld, deletions=worn, timers=timers.add(*waits.waits_s))
+    if current.script.text and not current.has_run_script:
+        run = run_script(view, current, names)
+        if run.is_done:
+            text = f"the script has run for {', '.join(names)}"
+            return Step(size, ScalerState.SCRIPT_EXECUTED, text, withheld=withheld)
+        return Step(size, withheld=withheld, executions=run.executions, timers=_hope(current, view))
+    if listed.issuperset(names):
+        text = f"{view.text} has {len(size.target)} workers"
+        return Step(size, ScalerState.SUCCEEDED, text)
+    return Step(size, timers=_hope(current, view))
+
+
+def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
+    """Why the ScaleOut gives up; "" while it does not."""
+    if current.scaler is None:
+        return "the spec was changed and is not accepted any more"
+    late = [name for name in names if name not in view.ready]
+    if late and current.left_s(view.now) <= 0:
+        return _late(current, late)
+    if current.is_hopeless(view.now):
+        return "the launcher did not take the new workers in time"
+    if current.script.text and not current.has_run_script and not late:
+        return run_script(view, current, names).problem
+    return ""
+
+
+def _given_up(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The new workers are no longer wanted: the ScaleOut has failed once their pods are gone."""
+    known = current.object.get("status") or {}
+    left = [name for name in names if name in view.pods and not is_being_deleted(view.pods[name])]
+    size = view.size.without(names)
+    if left or size != view.size:
+        return Step(size)
+    text = f"{known.get('message') or 'gave up'}; the new workers were deleted"
+    return Step(size, ScalerState.FAILED, text)
+
+
+def _late(current: Current, names: tuple[str, ...] | list[str]) -> str:
+    limit = current.script.timeout_s
+    return f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
+
+
+def _hope(current: Current, view: View) -> Timers:
+    """The wait until the ScaleOut can give up as hopeless."""
+    return Timers().add(current.left_s(view.now) + current.script.timeout_s + 61)
+
+
+def _with(view: View, names: tuple[str, ...]) -> Size:
+    size = view.size
+    target = sorted({*size.target, *names}, key=lambda name: _index(view, name))
+    end = max(size.next_index, _index(view, names[-1]) + 1)
+    return msgspec.structs.replace(size, target=tuple(target), next_index=end)
+
+
+def _index(view: View, name: str) -> int:
+    index = index_of(view.observed.ref.name, WORKER, name)
+    assert index is not None  # the names were read with this rule
+    return index

@@ -1,0 +1,226 @@
+"""The scalers of a job: which one is executed, what it does now, and what each of them is told.
+
+Called by `main`. Scalers are executed one at a time, the oldest first. A scaler that has begun goes
+on before any other one, whatever its age. An edit of `replicas` in the job's own spec, as by
+`kubectl scale`, becomes a scaler too, so all changes of the size go one way.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from common.ids import Uid
+from globalmanager.contract import (
+    Action,
+    Create,
+    Event,
+    Execution,
+    InvalidSpec,
+    Observed,
+    PatchStatus,
+    ResourceType,
+)
+from globalmanager.kinds.trainingjob import scale_in, scale_out
+from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View
+from globalmanager.rules import children, objects, status
+from globalmanager.rules.children import Stages
+from globalmanager.rules.elastic import scaler_status, scalers
+from globalmanager.rules.elastic.scaler_status import has_ended, state_of
+from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS, ScalerState
+from globalmanager.rules.lifecycle import Timers
+from globalmanager.rules.objects import is_being_deleted
+
+SCALERS: Final = {SCALE_OUTS: scalers.job_of, SCALE_INS: scalers.job_of}
+"""Types of the scalers, for the Kind."""
+_STEPS: Final = {"ScaleOut": scale_out.step, "ScaleIn": scale_in.step}
+_MAX_TOLD: Final = 50
+"""New scalers that one plan tells that they are accepted."""
+
+
+class Scaling(NamedTuple):
+    """What the scalers make of the job now."""
+
+    size: Size
+    current: Current | None = None
+    """The scaler that is being executed."""
+    leaving: frozenset[str] = frozenset()
+    """Workers that the list of hosts must not have any more."""
+    withheld: frozenset[str] = frozenset()
+    """New workers that the list of hosts must not have yet."""
+    stages: Stages = ()
+    """Adoptions, the status of scalers, and deletions of new workers that have failed. They come
+    before all other changes, also when the size has just changed."""
+    fields: Mapping[str, Any] = {}
+    """Fields of the job's status."""
+    events: tuple[Event, ...] = ()
+    executions: Mapping[str, Execution] = {}
+    timers: Timers = Timers()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a scaler is being executed."""
+        return self.current is not None and self.current.has_begun
+
+
+def held(observed: Observed) -> frozenset[str]:
+    """The workers of which the current scaler takes care: no other worker replaces them."""
+    begun = next((each for each in _unfinished(observed) if each.has_begun), None)
+    return frozenset() if begun is None else frozenset(begun.names(observed.ref.name))
+
+
+def added_by(observed: Observed) -> dict[str, str]:
+    """New worker -> the ScaleOut that is being executed and adds the worker."""
+    begun = next((each for each in _unfinished(observed) if each.has_begun), None)
+    if begun is None or begun.kind != "ScaleOut":
+        return {}
+    return dict.fromkeys(begun.names(observed.ref.name), begun.ref.name)
+
+
+def of(view: View, *, may_begin: bool) -> Scaling:
+    """The next step of the job's scalers.
+
+    Args: may_begin: whether the job is in a state in which a scaler can begin
+    """
+    waiting = _unfinished(view.observed)
+    current = next((each for each in waiting if each.has_begun), None)
+    if current is None and may_begin:
+        adopted = (each for each in waiting if state_of(each.object) is ScalerState.CREATED)
+        current = next(adopted, None)
+    step = Step(view.size) if current is None else _STEPS[current.kind](view, current)
+    label = "" if current is None or step.state in _ENDS else current.label
+    size = msgspec.structs.replace(step.size, current_scaler=label)
+    told, events = _told(view, current, step)
+    made, replicas = _from_replicas(view, waiting)
+    stages = (children.adoptions(view.observed), (*_accepted(view, waiting), *told), made)
+    return Scaling(
+        size,
+        current,
+        step.leaving,
+        step.withheld,
+        (*(stage for stage in stages if stage), *((step.deletions,) if step.deletions else ())),
+        {"observedReplicas": replicas},
+        events,
+        step.executions,
+        step.timers,
+    )
+
+
+_ENDS: Final = (ScalerState.SUCCEEDED, ScalerState.FAILED)
+
+
+def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tuple[Event, ...]]:
+    """What the scalers of a job that has ended are told: (actions, events)."""
+    text = f"TrainingJob {observed.ref.name} has ended"
+    actions: list[Action] = [*children.adoptions(observed)]
+    events: list[Event] = []
+    for each in _unfinished(observed)[:_MAX_TOLD]:
+        fields = scaler_status.reached(each.object, each.kind, ScalerState.FAILED, text, now)
+        actions.append(_patch(each, fields))
+        events += _events(each, ScalerState.FAILED, text)
+    return tuple(actions), tuple(events)
+
+
+def _unfinished(observed: Observed) -> list[Current]:
+    """The adopted scalers that have not ended, the oldest first. A wrong spec of a scaler that has
+    not begun concerns only the scaler's own kind.
+    """
+    found = []
+    for ref, scaler in observed.scalers.items():
+        is_ours = children.is_adopted(observed, scaler) and not is_being_deleted(scaler)
+        if not is_ours or has_ended(scaler):
+            continue
+        try:
+            read = scalers.read(ref.type, scaler)
+        except InvalidSpec:
+            read = None
+        each = Current(ref, scaler, read)
+        if read is not None or each.has_begun:
+            found.append(each)
+    return found
+
+
+# ---- what scalers are told ----------------------------------------------------------------------
+
+
+def _accepted(view: View, waiting: list[Current]) -> Iterator[PatchStatus]:
+    """The first condition of new scalers."""
+    new = [each for each in waiting if state_of(each.object) is None]
+    for each in new[:_MAX_TOLD]:
+        text = f"is executed by {view.text}, after the scalers that were created before"
+        fields = scaler_status.reached(each.object, each.kind, ScalerState.CREATED, text, view.now)
+        yield _patch(each, fields)
+
+
+def _told(
+    view: View, current: Current | None, step: Step
+) -> tuple[tuple[PatchStatus, ...], tuple[Event, ...]]:
+    """The status of the current scaler, and the events."""
+    if current is None or not (step.state or step.message):
+        return (), ()
+    if step.state is None:
+        known = (current.object.get("status") or {}).get("message")
+        fields: dict[str, Any] = {"message": step.message}
+        return ((_patch(current, fields),) if known != step.message else ()), ()
+    states = [step.state]
+    if step.state is ScalerState.SUCCEEDED and not current.has_run_script:
+        states = [ScalerState.SCRIPT_EXECUTED, step.state]  # the launcher has the new list
+    scaler, fields = current.object, {}
+    for state in states:
+        fields |= scaler_status.reached(scaler, current.kind, state, step.message, view.now)
+        scaler = {**scaler, "status": {**(scaler.get("status") or {}), **fields}}
+    return (_patch(current, {**fields, **step.fields}),), _events(current, step.state, step.message)
+
+
+def _patch(current: Current, fields: Mapping[str, Any]) -> PatchStatus:
+    return PatchStatus(current.ref, Uid(current.object["metadata"]["uid"]), fields)
+
+
+def _events(current: Current, state: ScalerState, message: str) -> tuple[Event, ...]:
+    """One event about the scaler and one about the job."""
+    named = f"{current.kind} {current.ref.name}: {message}"
+    return (
+        scaler_status.event(current.kind, state, message, about=current.ref),
+        scaler_status.event(current.kind, state, named),
+    )
+
+
+# ---- kubectl scale ------------------------------------------------------------------------------
+
+
+def _from_replicas(view: View, waiting: list[Current]) -> tuple[tuple[Create, ...], int]:
+    """The scaler for an edit of `replicas`, and the number that the plan has dealt with."""
+    wanted = view.spec.replicas
+    known = status.of(view.observed).get("observedReplicas")
+    if known == wanted or type(known) is not int:
+        return (), wanted
+    if children.adoptions(view.observed):
+        return (), known  # the number counts the scalers that were adopted
+    missing = wanted - _expected(view, waiting)
+    if missing > 0:
+        return (_scaler(view, SCALE_OUTS, {"toAdd": {"count": missing}}),), wanted
+    if missing < 0:
+        return (_scaler(view, SCALE_INS, {"toDelete": {"count": -missing}}),), wanted
+    return (), wanted
+
+
+def _expected(view: View, waiting: list[Current]) -> int:
+    """The number of workers after all unfinished scalers."""
+    target = frozenset(view.size.target)
+    number = len(target)
+    for each in waiting:
+        names = frozenset(each.names(view.observed.ref.name)) if each.has_begun else frozenset()
+        if each.kind == "ScaleIn":
+            number -= len(names & target) if names else each.scaler.count if each.scaler else 0
+        elif not names:
+            number += each.scaler.count if each.scaler else 0
+    return number
+
+
+def _scaler(view: View, type_: ResourceType, content: Mapping[str, Any]) -> Create:
+    job = view.observed
+    spec = {"selector": {"name": job.ref.name}, **content}
+    name = f"{job.ref.name}-scale-{job.generation}"
+    return objects.child(job, type_, name=name, role="scaler", content={"spec": spec})

@@ -1,0 +1,143 @@
+"""One scaler at one moment, and what its execution makes of the job.
+
+Called by `scalers`, `scale_out` and `scale_in`, which decide.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from globalmanager.contract import Delete, Execution, Object, ObjectRef, Observed, Result
+from globalmanager.kinds.trainingjob import commands
+from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.types import TrainingJob
+from globalmanager.rules.elastic.scaler_status import has_condition, state_of
+from globalmanager.rules.elastic.scalers import Scaler, Script
+from globalmanager.rules.elastic.words import WORKER, ScalerState
+from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.replication import index_of
+from globalmanager.rules.status import mapping
+
+_GIVE_UP_S: Final = 60.0
+"""After its two timeouts (start and script) a scaler that cannot go on ends this much later."""
+
+
+class View(NamedTuple):
+    """What the execution of a scaler may depend on."""
+
+    observed: Observed
+    spec: TrainingJob
+    now: datetime
+    size: Size
+    ready: Collection[str]
+    """The workers on which the launcher can start processes."""
+    listed: Collection[str]
+    """The list of hosts that the launcher has."""
+    launcher: Object | None
+    """The launcher's pod while it runs."""
+    pods: Mapping[str, Object]
+    """The workers' pods: name -> pod."""
+
+    @property
+    def text(self) -> str:
+        return f"TrainingJob {self.observed.ref.name}"
+
+
+class Current(NamedTuple):
+    """A scaler that is not finished."""
+
+    ref: ObjectRef
+    object: Object
+    scaler: Scaler | None
+    """None when the spec was edited and is wrong now."""
+
+    @property
+    def kind(self) -> str:
+        return self.ref.type.kind
+
+    @property
+    def label(self) -> str:
+        """`.status.currentScaler` of the job."""
+        return f"{self.kind}:{self.ref.namespace}/{self.ref.name}"
+
+    @property
+    def has_begun(self) -> bool:
+        return state_of(self.object) in (ScalerState.SCALING, ScalerState.SCRIPT_EXECUTED)
+
+    @property
+    def has_run_script(self) -> bool:
+        return has_condition(self.object, ScalerState.SCRIPT_EXECUTED)
+
+    @property
+    def script(self) -> Script:
+        return self.scaler.script if self.scaler is not None else Script()
+
+    def names(self, job: str) -> tuple[str, ...]:
+        """The workers that come or go, as the status has them, in the order of their index."""
+        state = mapping(self.object.get("status"))
+        listed = state.get("addPods" if self.kind == "ScaleOut" else "toDeletePods")
+        given = listed if isinstance(listed, list) else []
+        indices = {index_of(job, WORKER, name): name for name in given if isinstance(name, str)}
+        return tuple(indices[index] for index in sorted(i for i in indices if i is not None))
+
+    def left_s(self, now: datetime) -> float:
+        """Seconds of the timeout that are left."""
+        since = mapping(self.object.get("status")).get("startTime")
+        return left_s(since, self.script.timeout_s, now, unknown=0.0)
+
+    def is_hopeless(self, now: datetime) -> bool:
+        """Whether the scaler has taken longer than its steps can take."""
+        return self.left_s(now) + self.script.timeout_s + _GIVE_UP_S <= 0
+
+    def key(self, view: View, what: str) -> str:
+        """The key of an execution. A new launcher runs the command again."""
+        pod = view.launcher["metadata"]["uid"] if view.launcher is not None else ""
+        return f"{self.object['metadata']['uid']}/{what}/{pod}"
+
+
+class Step(NamedTuple):
+    """What the execution of a scaler makes of the job now."""
+
+    size: Size
+    state: ScalerState | None = None
+    """The state that the scaler enters."""
+    message: str = ""
+    """Why; or, without a state, what `.status.message` of the scaler is to say."""
+    fields: Mapping[str, Any] = {}
+    """Further fields of the scaler's status."""
+    leaving: frozenset[str] = frozenset()
+    """Workers that the list of hosts must not have any more."""
+    withheld: frozenset[str] = frozenset()
+    """New workers that the list of hosts must not have yet."""
+    deletions: tuple[Delete, ...] = ()
+    executions: Mapping[str, Execution] = {}
+    timers: Timers = Timers()
+
+
+class ScriptRun(NamedTuple):
+    """The run of a scaler's script. `problem` is "" unless the script has failed."""
+
+    is_done: bool = False
+    problem: str = ""
+    executions: Mapping[str, Execution] = {}
+
+
+def run_script(view: View, current: Current, workers: Collection[str]) -> ScriptRun:
+    """Run the script in the launcher, and wait for a launcher that runs."""
+    if view.launcher is None:
+        return ScriptRun()
+    key = current.key(view, "script")
+    execution = commands.script(view.launcher, current.script, tuple(workers), view.spec.slots)
+    result = view.observed.executions.get(key)
+    if result is None:
+        return ScriptRun(executions={key: execution})
+    problem = "" if result.exit_code == 0 else _problem(result, current.script)
+    return ScriptRun(not problem, problem, {key: execution})
+
+
+def _problem(result: Result, script: Script) -> str:
+    if result.fault is not None:
+        return f"the script {script.text} could not run in the launcher: {result.message}"
+    ended = f"the script {script.text} ended in the launcher with exit code {result.exit_code}"
+    lines = result.output.strip().splitlines()
+    return f"{ended}: {lines[-1]}" if lines else ended
