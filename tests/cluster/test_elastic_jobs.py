@@ -225,6 +225,28 @@ def test_a_pod_with_copied_labels_is_left_alone(
     eventually("the clean-up", lambda: names(client, namespace) == expected)
 
 
+def test_jobs_of_one_name_in_two_namespaces_have_nothing_to_do_with_each_other(
+    client: Client, manager: GlobalManager, namespace: str, kubelet: None
+) -> None:
+    metadata = {"generateName": "test-"}
+    made = client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    other = made["metadata"]["name"]
+    try:
+        client.create(training_job(other, launcherAttachMode="kubexec"))
+        client.create(training_job(namespace, launcherAttachMode="kubexec"))
+        wait_for_phase(client, namespace, "Running")
+        wait_for_phase(client, other, "WorkersCreated")  # nobody runs its pods
+        before = uids(client, other, "pods")
+        end(client, namespace, LAUNCHER, 0)
+        wait_for_phase(client, namespace, "Succeeded")
+        eventually("the clean-up", lambda: names(client, namespace) == [LAUNCHER])
+        assert uids(client, other, "pods") == before
+        assert client.get(path_in(other))["status"]["phase"] == "WorkersCreated"
+    finally:
+        client.delete(f"/api/v1/namespaces/{other}")
+        client.request("DELETE", f"/api/v1/namespaces/{other}/pods?gracePeriodSeconds=0")
+
+
 def test_a_job_made_anew_under_its_name_has_pods_of_its_own(
     client: Client, manager: GlobalManager, namespace: str, kubelet: None
 ) -> None:

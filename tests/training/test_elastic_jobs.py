@@ -1,6 +1,9 @@
 """TrainingJobs on the local cluster, whose launchers do something trivial."""
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +51,34 @@ def test_the_example_runs_to_its_end(running: Environment, submit: Any) -> None:
         *("authorized_keys", "config", "id_rsa", "id_rsa.pub"),
     ]
     eventually("the end of the workers", lambda: list(pods(running)) == [LAUNCHER])
+
+
+def test_a_job_loses_a_worker_and_its_launcher_and_goes_on(
+    running: Environment, submit: Any, tmp_path: Path
+) -> None:
+    """The launcher ends well once the file is there."""
+    done = tmp_path / "done"
+    job = submit(f"until [ -e {done} ]; do sleep 0.2; done", restartPolicy="OnFailure")
+
+    def wait_for(expected: dict[str, Any]) -> None:
+        def check() -> bool:
+            told = running.api.get(path_of(job)).get("status", {})
+            found = {key: told.get(key) for key in expected}
+            assert found == expected, found
+            return True
+
+        eventually(f"{expected}", check)
+
+    wait_for({"phase": "Running", "currentWorkers": [worker(0), worker(1)]})
+    kill(running, worker(1))
+    wait_for({"targetWorkers": [worker(0), worker(2)], "replacedWorkers": 1})
+    kill(running, LAUNCHER)
+    wait_for({"phase": "Running", "restartCount": 1})
+    done.touch()
+    wait_for({"phase": "Succeeded", "targetWorkers": [worker(0), worker(2)]})
+
+
+def kill(running: Environment, pod: str) -> None:
+    """End the process of the pod's container by SIGKILL."""
+    state = pods(running)[pod]["status"]["containerStatuses"][0]
+    os.kill(int(state["containerID"].removeprefix("process://")), signal.SIGKILL)

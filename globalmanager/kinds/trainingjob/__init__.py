@@ -1,7 +1,7 @@
 """TrainingJob: a launcher that trains on workers, whose number may change while it trains."""
 
 from globalmanager.contract import PODS, Column, Kind, Scale, Schema
-from globalmanager.kinds.trainingjob import launcher, main, scalers, workers
+from globalmanager.kinds.trainingjob import launcher, main, present, scalers, workers
 from globalmanager.kinds.trainingjob.types import (
     CONSTRAINTS,
     TrainingJobSpec,
@@ -10,7 +10,6 @@ from globalmanager.kinds.trainingjob.types import (
 )
 from globalmanager.rules.elastic.words import TRAINING_JOBS
 from globalmanager.rules.training.constraints import keywords, validations
-from globalmanager.rules.training.outcomes import outcomes
 from globalmanager.rules.training.plan import event_reason
 
 KIND = Kind(
@@ -41,7 +40,7 @@ KIND = Kind(
     makes_scalers=True,
     executes=True,
     role_rules=launcher.ROLE_RULES,
-    outcomes=outcomes,
+    outcomes=present.outcomes,
     event_reason=event_reason,
     plan=main.plan,
 )

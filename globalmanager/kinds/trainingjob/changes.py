@@ -3,7 +3,7 @@
 Called by `main`, which says in which of these states the job is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from globalmanager.contract import (
@@ -38,7 +38,13 @@ _MAX_NEW_WORKERS: Final = 100
 
 
 def of_a_living_job(
-    job: Present, state: State, size: Size, host_list: HostList, *, may_launch: bool
+    job: Present,
+    state: State,
+    size: Size,
+    host_list: HostList,
+    *,
+    missing: Collection[str],
+    may_launch: bool,
 ) -> tuple[Stages, Timers]:
     """The changes towards the wanted workers and the launcher, and the wait until a further change.
 
@@ -46,12 +52,13 @@ def of_a_living_job(
         state: the state of the job after this plan
         size: the workers that the status names
         host_list: the list of hosts that the launcher gets
+        missing: workers whose pod is not there, but may be on its way
         may_launch: whether enough workers are ready for a launcher
     """
     observed, spec = job.observed, job.spec
     pod = present.launcher_pod(observed)
     nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, spec.slots)}
-    desired = [*_workers(job, size)]
+    desired = [*_workers(job, size, missing)]
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
     settled.add(present.launcher_ref(observed))
     if workers.has_own_secret(spec):
@@ -73,16 +80,16 @@ def of_a_living_job(
     return stages, Timers().add(wait_s)
 
 
-def _workers(job: Present, size: Size) -> Iterator[Create]:
-    """The key, the Services of all workers, and the pods of the missing ones."""
+def _workers(job: Present, size: Size, missing: Collection[str]) -> Iterator[Create]:
+    """The key, the Services of all workers, and the pods of the new workers."""
     observed, spec = job.observed, job.spec
     if workers.has_own_secret(spec) and _secret_ref(observed) not in observed.children:
         yield workers.ssh_secret(observed)
     yield from workers.services(observed, size.target)
-    pods = workers.present(observed)
-    missing = [name for name in size.target if name not in pods]
-    added_by = scalers.added_by(observed) if missing else {}
-    for name in missing[:_MAX_NEW_WORKERS]:
+    known = {*workers.present(observed), *missing}
+    new = [name for name in size.target if name not in known]
+    added_by = scalers.added_by(observed) if new else {}
+    for name in new[:_MAX_NEW_WORKERS]:
         yield workers.pod(observed, spec, name, added_by.get(name, ""))
 
 

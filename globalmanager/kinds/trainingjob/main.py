@@ -7,7 +7,7 @@ with the same decisions. Source of the order of the steps: AliyunContainerServic
 pkg/controllers/trainingjob_controller.go.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ from globalmanager.rules.training.conditions import Conditions
 
 _MAY_SCALE: Final = (State.RUNNING, State.SCALING)
 """The states in which a scaler can begin."""
+_MAX_NAMED: Final = 3  # workers in one message
 _AT_WORK: Final = (
     State.WORKERS_CREATED,
     State.WORKERS_READY,
@@ -130,7 +131,12 @@ def _living(job: Present) -> Plan:
     acts = lives and _is_written(job, scaled.size, restarts)
     stages, timers = (
         changes.of_a_living_job(
-            job, state, scaled.size, following.list, may_launch=situation.are_enough_ready
+            job,
+            state,
+            scaled.size,
+            following.list,
+            missing=replaced.missing,
+            may_launch=situation.are_enough_ready,
         )
         if acts
         else ((), Timers())
@@ -147,7 +153,7 @@ def _living(job: Present) -> Plan:
         "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(shown.hosts),
         "replicaStatuses": present.numbers(observed),
     }
-    stalled = _stall(job, scaled.size) if lives else Timers()
+    stalled = _stall(job, scaled.size, replaced.missing) if lives else Timers()
     waits = (*replaced.timers.waits_s, *scaled.timers.waits_s, *stalled.waits_s)
     timers = timers.add(following.wait_s, *waits)
     job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
@@ -235,7 +241,7 @@ def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
     return f"{len(replaced.spent)} workers ended, and the launcher needs {needed}.{cause}"
 
 
-def _stall(job: Present, size: Size) -> Timers:
+def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
     """Set the condition Stalled when the job does not get on. Returns: waits until a change"""
     known = stalls.of_refusal(job.observed, job.conditions)
     if known is not None:
@@ -243,8 +249,12 @@ def _stall(job: Present, size: Size) -> Timers:
         return Timers()
     if present.is_launcher_missing(job):
         pod = present.launcher_ref(job.observed)
-        job.conditions.stall(present.MISSING, f"pod {pod.name}: it is not there any more")
-        return Timers().add(present.missing_left_s(job))
+        message = f"pod {pod.name}: it is not there any more"
+        return _missing(job, present.LAUNCHER_MISSING, message)
+    if missing:
+        names = ", ".join(missing[:_MAX_NAMED])
+        message = f"workers: {len(missing)} pods are not there any more, for example {names}"
+        return _missing(job, present.WORKERS_MISSING, message)
     pods = workers.present(job.observed)
     launcher = present.launcher_pod(job.observed)
     looked_at = [stalls.of_pod(pods[name], job.now) for name in size.target if name in pods]
@@ -254,6 +264,11 @@ def _stall(job: Present, size: Size) -> Timers:
     if told is not None:
         job.conditions.stall(told.reason, told.message)
     return Timers().add(*(wait_s for _, wait_s in looked_at))
+
+
+def _missing(job: Present, reason: str, message: str) -> Timers:
+    job.conditions.stall(reason, message)
+    return Timers().add(present.missing_left_s(job, reason))
 
 
 # ---- a job that is suspended, or has ended ------------------------------------------------------

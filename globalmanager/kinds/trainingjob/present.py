@@ -3,6 +3,7 @@
 Called by `main`, `changes` and `replacement`. Nothing here decides anything.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -19,16 +20,20 @@ from globalmanager.rules.lifecycle import left_s
 from globalmanager.rules.objects import is_being_deleted, is_made_elsewhere
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.conditions import Conditions
+from globalmanager.rules.training.outcomes import outcomes as of_all_kinds
 from globalmanager.rules.training.replicas import MAX_RESTARTS, attempt_of
 
 KIND: Final = "TrainingJob"
 STATES: Final = tuple(state for state in State if state is not State.NEW)
 """The types of the conditions."""
-MISSING: Final = "LauncherMissing"
+LAUNCHER_MISSING: Final = "LauncherMissing"
 """Reason of the condition Stalled while the launcher's pod is not there."""
+WORKERS_MISSING: Final = "WorkersMissing"
+"""Reason of the condition Stalled while pods of listed workers are not there."""
 MISSING_S: Final = 5.0
-"""A launcher that is missing for this number of seconds is lost. The watch of a GlobalManager that
-has just become the leader can be late, and a job that has failed never runs again."""
+"""A pod that is missing for this number of seconds is lost. The watch of a GlobalManager that has
+just become the leader can be late. A job that has failed never runs again, and a healthy worker
+would be replaced. A pod that is being deleted counts as lost at once."""
 _HAVE_LAUNCHER: Final = (State.LAUNCHER_CREATED, State.RUNNING, State.SCALING)
 _PHASES: Final = {
     "Running": Launcher.RUNNING,
@@ -86,7 +91,8 @@ def launcher_of(job: Present) -> Launcher:
     if pod is None:
         if job.state not in _HAVE_LAUNCHER:
             return Launcher.ABSENT
-        return Launcher.LOST if missing_left_s(job) <= 0 else Launcher.PENDING
+        is_late = missing_left_s(job, LAUNCHER_MISSING) <= 0
+        return Launcher.LOST if is_late else Launcher.PENDING
     if is_worn(job, pod):
         return Launcher.ABSENT
     if is_being_deleted(pod):  # its processes end because of the deletion, with any exit code
@@ -107,10 +113,10 @@ def is_launcher_missing(job: Present) -> bool:
     return job.state in _HAVE_LAUNCHER and launcher_pod(job.observed) is None
 
 
-def missing_left_s(job: Present) -> float:
-    """Seconds until the missing launcher counts as lost."""
+def missing_left_s(job: Present, reason: str) -> float:
+    """Seconds until what the condition Stalled with this reason tells is missing counts as lost."""
     known = job.conditions.known_stall
-    since = known.get("lastTransitionTime") if known.get("reason") == MISSING else None
+    since = known.get("lastTransitionTime") if known.get("reason") == reason else None
     return left_s(since, MISSING_S, job.now, unknown=MISSING_S)
 
 
@@ -158,3 +164,11 @@ def numbers(observed: Observed) -> dict[str, Any]:
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         entries[type_] = {key: n for key, n in counts.items() if n} | {"selector": selector}
     return entries
+
+
+def outcomes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
+    """Outcome -> how often it has come with a write of .status, for metrics. Total."""
+    numbers = [each.get("restartCount") for each in (before, after)]
+    old, new = (number if type(number) is int else 0 for number in numbers)
+    restarted = {"restarted": new - old} if new > old else {}
+    return {**of_all_kinds(before, after), **restarted}

@@ -4,11 +4,11 @@ Called by `main`. A new worker never has the name of an earlier one, because Hor
 host again on which a process has failed.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from globalmanager.contract import Event, Object, Severity
-from globalmanager.kinds.trainingjob import workers
+from globalmanager.kinds.trainingjob import present, workers
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.rules import faults
@@ -37,6 +37,8 @@ class Replacement(NamedTuple):
     timers: Timers = Timers()
     spent: frozenset[str] = frozenset()
     """Wanted workers that have ended and that no other worker replaces."""
+    missing: tuple[str, ...] = ()
+    """Wanted workers of the list whose pod is not there, and that do not count as lost yet."""
 
 
 def of(
@@ -52,6 +54,7 @@ def of(
     replaced: list[tuple[str, str]] = []
     dropped: list[tuple[str, str]] = []
     spent: list[str] = []
+    missing: list[str] = []
     timers, number = Timers(), count_in(job.observed, "replacedWorkers")
     for name in size.target:
         if name in held:
@@ -60,6 +63,7 @@ def of(
         loss = _loss(pod, job, is_listed=name in listed)
         if loss is None:
             wait_s = _wait_for_end_s(pod, job)
+            missing += [name] if pod is None and name in listed else []
         elif not _is_replaced(job.spec.worker_policy, pod):
             wait_s = 0.0
             if pod is None or is_being_deleted(pod):
@@ -88,6 +92,7 @@ def of(
         tuple(events),
         timers,
         frozenset(spent),
+        tuple(missing),
     )
 
 
@@ -98,7 +103,8 @@ def _loss(pod: Object | None, job: Present, *, is_listed: bool) -> str | None:
     when it is missing.
     """
     if pod is None:
-        return "is gone" if is_listed else None
+        is_late = present.missing_left_s(job, present.WORKERS_MISSING) <= 0
+        return "is gone" if is_listed and is_late else None
     if is_being_deleted(pod):
         is_late = _wait_for_end_s(pod, job) <= 0
         return "is being deleted" if is_listed or is_late else None
@@ -116,7 +122,7 @@ def _wait_for_end_s(pod: Object | None, job: Present) -> float:
     return left_s(pod["metadata"]["deletionTimestamp"], DELETION_S, job.now, unknown=0.0)
 
 
-def _is_replaced(policy: RestartPolicy | None, pod: Object | None) -> bool:
+def _is_replaced(policy: RestartPolicy, pod: Object | None) -> bool:
     """Whether another worker replaces a lost or ended one."""
     if policy is RestartPolicy.NEVER:
         return False
@@ -124,36 +130,38 @@ def _is_replaced(policy: RestartPolicy | None, pod: Object | None) -> bool:
         return True
     if phase_of(pod) == "Succeeded":
         return False
-    if policy is RestartPolicy.ON_FAILURE or is_disrupted(pod):
-        return True
-    return policy is RestartPolicy.EXIT_CODE and _has_retryable_code(pod)
+    return policy is RestartPolicy.ON_FAILURE or _is_retryable(pod)
 
 
-def is_disrupted(pod: Object) -> bool:
-    """Whether the node or the cluster ended the pod, and not its own containers: the pod was
-    evicted or preempted, or its node was shut down, lost, or could not take the pod.
+def _is_retryable(pod: Object) -> bool:
+    """Whether something other than its own program ended a failed worker: the node or the cluster
+    (the pod was evicted or preempted, or its node was shut down, lost, or could not take the pod),
+    or a signal.
     """
     state = mapping(pod.get("status"))
-    entries = state.get("conditions")
-    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
-    is_target = any(
-        one.get("type") == "DisruptionTarget" and one.get("status") == "True" for one in listed
-    )
-    return is_target or state.get("reason") not in (None, "", _OWN_DEADLINE)
-
-
-def _has_retryable_code(pod: Object) -> bool:
-    """Whether a signal ended the first container, or the pod tells no exit code."""
-    entries = mapping(pod.get("status")).get("containerStatuses")
+    reason = state.get("reason")
+    if reason == _OWN_DEADLINE:
+        return False
+    entries = state.get("containerStatuses")
     states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
     name = pod["spec"]["containers"][0].get("name")
     codes = (
-        mapping(mapping(state.get("state")).get("terminated")).get("exitCode")
-        for state in states
-        if state.get("name") == name
+        mapping(mapping(each.get("state")).get("terminated")).get("exitCode")
+        for each in states
+        if each.get("name") == name
     )
     code = next(codes, None)
-    return not isinstance(code, int) or code >= _RETRYABLE_FROM
+    is_disrupted = reason not in (None, "") or _is_disruption_target(state)
+    return is_disrupted or not isinstance(code, int) or code >= _RETRYABLE_FROM
+
+
+def _is_disruption_target(state: Mapping[str, Any]) -> bool:
+    """Args: state: .status of a pod"""
+    entries = state.get("conditions")
+    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
+    return any(
+        one.get("type") == "DisruptionTarget" and one.get("status") == "True" for one in listed
+    )
 
 
 def _backoff_s(pod: Object | None, replaced: int, job: Present) -> float:

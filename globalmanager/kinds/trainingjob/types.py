@@ -68,8 +68,8 @@ class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A ScaleOut cannot exceed this number. No limit when it is missing."""
     template: Template
     restart_policy: RestartPolicy | None = None
-    """Which workers another worker with a new index replaces. When the field is missing: the
-    workers that are evicted, preempted, deleted or on a lost node."""
+    """Which workers another worker with a new index replaces. ExitCode when the field is missing:
+    workers that are evicted, preempted, deleted, on a lost node, or ended by a signal."""
 
 
 class ETReplicaSpecs(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     min_replicas: int | None
     """The launcher starts when this number of workers is ready. None: all workers."""
     max_replicas: int | None
-    worker_policy: RestartPolicy | None
+    worker_policy: RestartPolicy
     attach_mode: AttachMode
     slots: int
     clean_pods: CleanPods
@@ -163,7 +163,7 @@ def read(object_: Object) -> TrainingJob:
         replicas=replicas,
         min_replicas=worker.min_replicas,
         max_replicas=worker.max_replicas,
-        worker_policy=worker.restart_policy,
+        worker_policy=worker.restart_policy or RestartPolicy.EXIT_CODE,
         attach_mode=spec.launcher_attach_mode or AttachMode.SSH,
         slots=_slots(spec),
         clean_pods=spec.clean_pod_policy or CleanPods.RUNNING,

@@ -53,7 +53,7 @@ def terminating(world: World, *names: str) -> World:
         (None, "Failed", REFUSED, True),
         (None, "Failed", LATE, False),
         (None, "Failed", ended(1, container="mnist-elastic"), False),
-        (None, "Failed", ended(137, container="mnist-elastic"), False),
+        (None, "Failed", ended(137, container="mnist-elastic"), True),
         (None, "Succeeded", {}, False),
         ("Never", "Failed", EVICTED, False),
         ("Never", "Failed", ended(137, container="mnist-elastic"), False),
@@ -89,11 +89,32 @@ def test_a_deleted_worker_never_comes_back_under_its_name(
 ) -> None:
     world = running(example(worker={"restartPolicy": policy} if policy else {}))
     if is_there:
-        terminating(world, worker(1))
+        terminating(world, worker(1)).settle()
     else:
-        world.gone("Pod", worker(1))
-    world.settle()
+        # The watch of a new leader can be late, so a pod counts as gone only after a moment.
+        world.gone("Pod", worker(1)).settle()
+        assert world.status["targetWorkers"] == [worker(0), worker(1)]
+        assert world.condition("Stalled")["reason"] == "WorkersMissing"
+        assert world.plan().requeue_after_s == 5.0
+        world.settle(at(5))
     assert world.status["targetWorkers"] == target
+
+
+def test_a_pod_that_a_late_watch_did_not_show_goes_on() -> None:
+    world = running()
+    hidden = {ref: child for ref, child in world.children.items() if ref.name == worker(1)}
+    world.gone("Pod", worker(1)).settle()
+    world.children |= hidden
+    world.settle(at(3))
+    assert world.status["targetWorkers"] == [worker(0), worker(1)]
+    assert "Stalled" not in conditions(world)
+
+
+def test_restarts_are_counted_for_metrics() -> None:
+    world = running(example(restartPolicy="OnFailure"))
+    before = world.status
+    world.pods_become("Failed", LAUNCHER).settle(at(100))
+    assert KIND.outcomes(before, world.status)["restarted"] == 1
 
 
 def test_a_replaced_worker_leaves_the_list_before_its_successor_comes() -> None:
@@ -136,7 +157,9 @@ def test_workers_that_end_again_and_again_are_replaced_ever_more_slowly() -> Non
 
 
 def test_a_worker_that_nothing_replaces_leaves_the_list_of_hosts_and_keeps_its_pod() -> None:
-    world = running().pods_become("Failed", worker(1)).settle()
+    world = (
+        running().pods_become("Failed", worker(1), **ended(1, container="mnist-elastic")).settle()
+    )
     assert world.status["currentWorkers"] == [worker(0)]
     assert world.status["replicaStatuses"]["Worker"]["failed"] == 1
 
