@@ -29,7 +29,7 @@ busy() {
       while IFS= read -r word; do
         word=${word##*@}
         case $word in *,*) continue ;; esac
-        case ",$names," in *",$word,"*) [ -n "$word" ] && exit 0 ;; esac
+        case $names in *",$word,"*) [ -n "$word" ] && exit 0 ;; esac
       done
       exit 1
     }; then return 0; fi
@@ -60,7 +60,8 @@ def script(launcher: Object, given: Script, workers: Sequence[str], slots: int) 
 def idle(launcher: Object, workers: Sequence[str], timeout_s: int) -> Iterator[Execution]:
     """Commands that end with 0 as soon as no process of the launcher works with these workers."""
     for start in range(0, len(workers), _HOSTS_IN_CHECK):
-        names = ",".join(workers[start : start + _HOSTS_IN_CHECK])
+        # With the commas the argument of the check itself is no name.
+        names = f",{','.join(workers[start : start + _HOSTS_IN_CHECK])},"
         yield _in(launcher, ("sh", "-c", _IDLE, "idle", names, str(timeout_s)), timeout_s)
 
 

@@ -138,7 +138,7 @@ def test_the_worker_leaves_the_list_and_becomes_idle_before_its_pod_ends() -> No
     world = training().scale_in(worker(1)).settle(at(READ))
     assert (world.hosts(), world.workers()) == (workers(0), [0, 1])
     (command,) = world.commands()
-    assert command.split() == ["idle", worker(1), "60"]
+    assert command.split() == ["idle", f",{worker(1)},", "60"]
     assert world.end(exit_code=0).settle(at(READ)).workers() == [0]
 
 
