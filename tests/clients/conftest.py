@@ -11,8 +11,7 @@ import pytest
 from tests.clients.clusters import TrainingCluster, local_training, real_training
 from tests.clients.jobs import FRAMEWORKS, Framework
 from tests.conformance.clusters import is_real, obtain_programs
-from tests.conformance.space import Space
-from tests.waiting import eventually
+from tests.conformance.space import Space, fresh_space
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -31,15 +30,8 @@ def training(
 @pytest.fixture
 def space(training: TrainingCluster) -> Iterator[Space]:
     """A fresh namespace whose pods run, deleted afterwards."""
-    client = training.cluster.client
-    made = client("POST", "/api/v1/namespaces", {"metadata": {"generateName": "test-"}})
-    name = made.ok()["metadata"]["name"]
-    space = Space(client, name)
-    if training.cluster.has_service_accounts:
-        eventually("its ServiceAccount", lambda: space.find("serviceaccounts", "default"))
-    with training.serving(name):
+    with fresh_space(training.cluster) as space, training.serving(space.name):
         yield space
-        client("DELETE", f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture(params=FRAMEWORKS, ids=lambda framework: framework.kind)

@@ -1,54 +1,29 @@
 """kubectl as a user of the training operator calls it, for both kinds."""
 
-import subprocess
-
 import pytest
-import yaml
 
-from edgeai.api import Object
 from tests.clients.clusters import TrainingCluster
 from tests.clients.jobs import PYTORCH, TENSORFLOW, Framework, pod_names, training_job
+from tests.conformance.kubectl import Kubectl
 from tests.conformance.space import Space
 from tests.waiting import PATIENCE_S, eventually
 
 TIMEOUT = f"--timeout={PATIENCE_S - 10:.0f}s"
 
 
-class Kubectl:
-    """kubectl in the namespace of one test."""
-
-    def __init__(self, training: TrainingCluster, namespace: str) -> None:
-        self._cluster = training.cluster
-        self._namespace = namespace
-
-    def run(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-        done = self._cluster.kubectl("--namespace", self._namespace, *arguments, text=text)
-        assert done is not None
-        return done
-
-    def __call__(self, *arguments: str, text: str = "") -> str:
-        """What a successful run prints."""
-        done = self.run(*arguments, text=text)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def apply(self, job: Object) -> str:
-        return self("apply", "-f", "-", text=yaml.safe_dump(job))
-
+class TrainingKubectl(Kubectl):
     def wait(self, framework: Framework, condition: str) -> None:
         said = self("wait", f"{framework.plural}/mnist", f"--for=condition={condition}", TIMEOUT)
         assert said == f"{framework.kind.lower()}.kubeflow.org/mnist condition met\n"
 
 
 @pytest.fixture
-def kubectl(training: TrainingCluster, space: Space) -> Kubectl:
-    if training.cluster.kubectl("version", "--client") is None:
-        pytest.skip("there is no kubectl on PATH")
-    return Kubectl(training, space.name)
+def kubectl(training: TrainingCluster, space: Space) -> TrainingKubectl:
+    return TrainingKubectl(training.cluster, space.name)
 
 
 def test_a_job_is_applied_waited_for_and_deleted(
-    kubectl: Kubectl, training: TrainingCluster, space: Space, framework: Framework
+    kubectl: TrainingKubectl, training: TrainingCluster, space: Space, framework: Framework
 ) -> None:
     job = training_job(framework, training, workers=2)
     name = f"{framework.kind.lower()}.kubeflow.org/mnist"
@@ -69,7 +44,7 @@ def test_a_job_is_applied_waited_for_and_deleted(
 
 
 def test_get_shows_the_state_and_the_age(
-    kubectl: Kubectl, training: TrainingCluster, space: Space, framework: Framework
+    kubectl: TrainingKubectl, training: TrainingCluster, space: Space, framework: Framework
 ) -> None:
     kubectl.apply(training_job(framework, training))
     kubectl.wait(framework, "Running")
@@ -84,7 +59,7 @@ def test_get_shows_the_state_and_the_age(
 
 
 def test_get_finds_pods_and_services_by_label(
-    kubectl: Kubectl, training: TrainingCluster, framework: Framework
+    kubectl: TrainingKubectl, training: TrainingCluster, framework: Framework
 ) -> None:
     kubectl.apply(training_job(framework, training, workers=2))
     leader, *workers = pod_names(framework, workers=2)
@@ -103,13 +78,13 @@ def test_get_finds_pods_and_services_by_label(
     assert named(kubectl, "pods", "replica-index=1") == workers[1:]
 
 
-def named(kubectl: Kubectl, plural: str, selector: str) -> list[str]:
+def named(kubectl: TrainingKubectl, plural: str, selector: str) -> list[str]:
     found = kubectl("get", plural, f"--selector=training.kubeflow.org/{selector}", "--output=name")
     return sorted(line.split("/")[1] for line in found.splitlines())
 
 
 def test_describe_shows_the_spec_the_conditions_and_the_events(
-    kubectl: Kubectl, training: TrainingCluster, framework: Framework
+    kubectl: TrainingKubectl, training: TrainingCluster, framework: Framework
 ) -> None:
     kubectl.apply(training_job(framework, training))
     kubectl.wait(framework, "Running")
@@ -134,13 +109,13 @@ def test_describe_shows_the_spec_the_conditions_and_the_events(
     eventually("the description", check)
 
 
-def test_explain_knows_the_fields(kubectl: Kubectl, framework: Framework) -> None:
+def test_explain_knows_the_fields(kubectl: TrainingKubectl, framework: Framework) -> None:
     asked = f"{framework.kind.lower()}.spec.runPolicy.cleanPodPolicy"
     assert "Which pods the plan deletes" in kubectl("explain", asked)
 
 
 def test_a_failed_job_says_why(
-    kubectl: Kubectl, training: TrainingCluster, space: Space, framework: Framework
+    kubectl: TrainingKubectl, training: TrainingCluster, space: Space, framework: Framework
 ) -> None:
     kubectl.apply(training_job(framework, training))
     training.end(space.name, "mnist-worker-0", 1)
@@ -152,7 +127,7 @@ def test_a_failed_job_says_why(
 
 
 def test_a_patch_suspends_and_resumes(
-    kubectl: Kubectl, training: TrainingCluster, framework: Framework
+    kubectl: TrainingKubectl, training: TrainingCluster, framework: Framework
 ) -> None:
     kubectl.apply(training_job(framework, training))
     kubectl.wait(framework, "Running")
@@ -163,7 +138,7 @@ def test_a_patch_suspends_and_resumes(
 
 
 def test_scale_sets_the_workers_of_a_pytorch_job(
-    kubectl: Kubectl, training: TrainingCluster
+    kubectl: TrainingKubectl, training: TrainingCluster
 ) -> None:
     kubectl.apply(training_job(PYTORCH, training))
     kubectl.wait(PYTORCH, "Running")
@@ -179,7 +154,7 @@ def test_scale_sets_the_workers_of_a_pytorch_job(
         eventually(f"{workers} workers", check)
 
 
-def test_scale_is_refused_for_a_tf_job(kubectl: Kubectl, training: TrainingCluster) -> None:
+def test_scale_is_refused_for_a_tf_job(kubectl: TrainingKubectl, training: TrainingCluster) -> None:
     """As the training operator's definition has it: only PyTorchJobs have the subresource."""
     kubectl.apply(training_job(TENSORFLOW, training))
     done = kubectl.run("scale", "tfjob/mnist", "--replicas=2")
@@ -188,7 +163,7 @@ def test_scale_is_refused_for_a_tf_job(kubectl: Kubectl, training: TrainingClust
 
 
 def test_logs_of_all_replicas(
-    kubectl: Kubectl,
+    kubectl: TrainingKubectl,
     training: TrainingCluster,
     space: Space,
     framework: Framework,

@@ -62,6 +62,13 @@ def install(plane: ControlPlane) -> None:
     assert waited.returncode == 0, waited.stderr
 
 
+@pytest.fixture
+def client_of_groups(crds: ControlPlane) -> Client:
+    """Where PodGroups are served already."""
+    install(crds)
+    return crds.client
+
+
 def group_path(namespace: str, version: str) -> str:
     return f"/apis/{version}/namespaces/{namespace}/podgroups/mnist"
 
@@ -112,10 +119,9 @@ def test_a_job_waits_for_the_types_of_volcano_and_for_its_admission(
 
 
 def test_scheduler_plugins_get_a_pod_group_until_the_job_ends(
-    crds: ControlPlane, launch: Launch, namespace: str, kubelet: None
+    client_of_groups: Client, launch: Launch, namespace: str, kubelet: None
 ) -> None:
-    client = crds.client
-    install(crds)
+    client = client_of_groups
     launch(PLUGINS_SCHEDULER)
     policy = {"minAvailable": 2, "minResources": {"cpu": "2"}, "scheduleTimeoutSeconds": 30}
     client.create(pytorch_job(namespace, schedulingPolicy=policy))
@@ -139,10 +145,9 @@ def test_scheduler_plugins_get_a_pod_group_until_the_job_ends(
 
 
 def test_a_pod_group_of_the_training_operator_belongs_to_the_job(
-    crds: ControlPlane, launch: Launch, namespace: str, kubelet: None
+    client_of_groups: Client, launch: Launch, namespace: str, kubelet: None
 ) -> None:
-    client = crds.client
-    install(crds)
+    client = client_of_groups
     run_by_the_operator(client, namespace)
     pod = client.get(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-1")
     metadata = {

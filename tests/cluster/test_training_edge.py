@@ -269,20 +269,29 @@ def ended(pod: Object, code: int) -> Object:
     return {**pod, "status": status}
 
 
-def test_a_success_counts_by_the_localcontroller_while_the_kubelet_is_silent(
+@pytest.fixture
+def job_of_a_silent_kubelet(
     client: Client,
     manager: GlobalManager,
     namespace: str,
     add_node: Callable[[str], LoneNode],
     metaserver: MetaServer,
     localcontroller: Edge,
-) -> None:
+) -> Job:
+    """A job whose worker runs on FIRST. The kubelet there is silent, the LocalController is not."""
     node = add_node(FIRST)
     job = Job(client, namespace, grace="0")
-    add_node(SECOND)
     eventually("the task", lambda: localcontroller.tasks(namespace) == {"mnist"})
+    add_node(SECOND)
     node.fall_silent()
     eventually("the taint", lambda: UNREACHABLE in taints(client, FIRST), timeout_s=LOST_S)
+    return job
+
+
+def test_a_success_counts_by_the_localcontroller_while_the_kubelet_is_silent(
+    metaserver: MetaServer, job_of_a_silent_kubelet: Job
+) -> None:
+    job = job_of_a_silent_kubelet
     earlier = {**job.pod(), "metadata": {**job.pod()["metadata"], "uid": "of an earlier pod"}}
     metaserver.pods = [ended(earlier, 1)]
     job.wait_for("a report", lambda status: status.get("workers"))
@@ -295,19 +304,9 @@ def test_a_success_counts_by_the_localcontroller_while_the_kubelet_is_silent(
 
 
 def test_an_exit_code_counts_by_the_localcontroller_while_the_kubelet_is_silent(
-    client: Client,
-    manager: GlobalManager,
-    namespace: str,
-    add_node: Callable[[str], LoneNode],
-    metaserver: MetaServer,
-    localcontroller: Edge,
+    metaserver: MetaServer, job_of_a_silent_kubelet: Job
 ) -> None:
-    node = add_node(FIRST)
-    job = Job(client, namespace, grace="0")
-    eventually("the task", lambda: localcontroller.tasks(namespace) == {"mnist"})
-    add_node(SECOND)
-    node.fall_silent()
-    eventually("the taint", lambda: UNREACHABLE in taints(client, FIRST), timeout_s=LOST_S)
+    job = job_of_a_silent_kubelet
     metaserver.pods = [ended(job.pod(), 137)]
     job.wait_for("a restart", lambda status: status.get("restarts") == {WORKER: 1})
     job.wait_for_another_pod(SECOND)

@@ -118,15 +118,17 @@ def test_a_server_without_autoscaling_v2_runs_an_elastic_job_and_tells_what_is_m
     eventually("the event", is_told)
 
 
-def test_kubectl_scales_the_workers(
-    client: Client,
-    control_plane: ControlPlane,
-    manager: GlobalManager,
-    namespace: str,
-    kubelet: None,
-) -> None:
+@pytest.fixture
+def running_job(client: Client, manager: GlobalManager, namespace: str, kubelet: None) -> str:
+    """The path of a PyTorchJob that runs."""
     client.create(pytorch_job(namespace))
     wait_for_conditions(client, job_path(namespace), "Created", "Running")
+    return job_path(namespace)
+
+
+def test_kubectl_scales_the_workers(
+    client: Client, control_plane: ControlPlane, namespace: str, running_job: str
+) -> None:
     for count in (3, 1):
         scaled = control_plane.kubectl(
             "scale", "pytorchjob/mnist", f"--replicas={count}", "--namespace", namespace
@@ -140,7 +142,7 @@ def test_kubectl_scales_the_workers(
             return True
 
         eventually(f"{count} workers", are_there)
-    scale = client.get(f"{job_path(namespace)}/scale")
+    scale = client.get(f"{running_job}/scale")
     assert scale["status"]["selector"].endswith("training.kubeflow.org/replica-type=worker")
 
 
@@ -160,17 +162,10 @@ def test_a_tf_job_keeps_the_conventions_of_the_version_in_which_it_was_written(
 
 
 def test_a_settled_job_writes_nothing(
-    client: Client,
-    control_plane: ControlPlane,
-    manager: GlobalManager,
-    namespace: str,
-    kubelet: None,
+    client: Client, control_plane: ControlPlane, namespace: str, running_job: str
 ) -> None:
-    client.create(pytorch_job(namespace))
-    wait_for_conditions(client, job_path(namespace), "Created", "Running")
-
     def active() -> bool:
-        statuses = client.get(job_path(namespace))["status"]["replicaStatuses"]
+        statuses = client.get(running_job)["status"]["replicaStatuses"]
         return bool(statuses["Worker"].get("active") == 2)
 
     eventually("two active workers", active)

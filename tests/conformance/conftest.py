@@ -19,7 +19,7 @@ from tests.conformance.clusters import (
     real_cluster,
 )
 from tests.conformance.objects import node, widget_crd
-from tests.conformance.space import Space
+from tests.conformance.space import Space, fresh_space
 from tests.waiting import eventually
 
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
@@ -62,14 +62,8 @@ def _wait_until_served(cluster: Cluster, crd: dict[str, object]) -> None:
 
 @pytest.fixture
 def space(cluster: Cluster) -> Iterator[Space]:
-    """A fresh namespace, deleted afterwards."""
-    made = cluster.client("POST", "/api/v1/namespaces", {"metadata": {"generateName": "test-"}})
-    name = made.ok()["metadata"]["name"]
-    space = Space(cluster.client, name)
-    if cluster.has_service_accounts:
-        eventually("its ServiceAccount", lambda: space.find("serviceaccounts", "default"))
-    yield space
-    cluster.client("DELETE", f"/api/v1/namespaces/{name}")
+    with fresh_space(cluster) as space:
+        yield space
 
 
 @pytest.fixture

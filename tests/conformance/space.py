@@ -1,9 +1,11 @@
 """One namespace of a cluster as a test uses it: resources by their plural."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeVar
 
 from tests.conformance.client import MERGE_PATCH, Answer, Client, Object, Stream
+from tests.conformance.clusters import Cluster
 from tests.conformance.objects import GROUP
 from tests.waiting import eventually
 
@@ -92,3 +94,14 @@ class Space:
 
     def until_gone(self, plural: str, name: str) -> None:
         eventually(f"the end of {name}", lambda: self.find(plural, name) is None)
+
+
+@contextmanager
+def fresh_space(cluster: Cluster) -> Iterator[Space]:
+    """A namespace of its own, deleted afterwards."""
+    made = cluster.client("POST", "/api/v1/namespaces", {"metadata": {"generateName": "test-"}})
+    space = Space(cluster.client, made.ok()["metadata"]["name"])
+    if cluster.has_service_accounts:
+        eventually("its ServiceAccount", lambda: space.find("serviceaccounts", "default"))
+    yield space
+    cluster.client("DELETE", f"/api/v1/namespaces/{space.name}")

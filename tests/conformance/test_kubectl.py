@@ -1,47 +1,22 @@
 """kubectl as a user calls it. Its messages differ by version; the tests assert what they share."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from tests.conformance.client import Object
 from tests.conformance.clusters import Cluster
+from tests.conformance.kubectl import Kubectl
 from tests.conformance.objects import GROUP, bound_pod, configmap, deployment, pod, widget
 from tests.conformance.space import Space
 
 SHORT: Final = "--timeout=20s"
 
 
-class Kubectl:
-    """kubectl in one namespace."""
-
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self._cluster = cluster
-        self._namespace = namespace
-
-    def run(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-        done = self._cluster.kubectl("--namespace", self._namespace, *arguments, text=text)
-        assert done is not None
-        return done
-
-    def __call__(self, *arguments: str, text: str = "") -> str:
-        """What a successful run prints."""
-        done = self.run(*arguments, text=text)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def apply(self, *objects: Object, flags: tuple[str, ...] = ()) -> str:
-        return self("apply", *flags, "-f", "-", text=yaml.safe_dump_all(objects))
-
-
 @pytest.fixture
 def kubectl(cluster: Cluster, space: Space) -> Kubectl:
-    if cluster.kubectl("version", "--client") is None:
-        pytest.skip("there is no kubectl on PATH")
     return Kubectl(cluster, space.name)
 
 

@@ -1,12 +1,10 @@
 """`edgeai demo federated-learning`, as a newcomer runs it, to its end and interrupted."""
 
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.system.demos import Demo, command, environ, left_of, play
+from tests.system.demos import Demo, interrupt, left_of, play
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +46,4 @@ def test_nothing_is_left(demo: Demo) -> None:
 
 
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        command("federated-learning"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environ(tmp_path),
-        cwd=tmp_path,
-    ) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if "applied Model" in line)
-        process.send_signal(signal.SIGTERM)
-        process.stdout.read()
-        assert process.wait(60) == 128 + signal.SIGTERM
-    assert left_of(tmp_path) == []
+    interrupt("federated-learning", tmp_path, after="applied Model")

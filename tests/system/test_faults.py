@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from edgeai import environment, system
 from edgeai.demo import joint_inference as demo
-from edgeai.demo.cutting_proxy import CuttingProxy, Manner
+from edgeai.demo.cutting_proxy import Manner
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 from tests.system import processes
 from tests.system.conftest import IMAGES
 from tests.system.digits import CLOUD_MODULE, EDGE_MODULE, streaming
+from tests.system.line import LOCALCONTROLLER, Line, up_with_line
 from tests.waiting import eventually
 
 SLOWLY = {"STREAM_RATE": "100"}  # 400 images in 4 s
@@ -24,10 +24,6 @@ CUT_S = 10.0
 # Where no call may fail: on a busy machine an answer may take longer than the default of 2 s. One
 # that is held up by a cut of CUT_S still fails.
 PATIENTLY = {"CLOUD_TIMEOUT_SECONDS": "5"}
-# Detection of a silent peer scaled down with the cut: 10 s of it must not pass unnoticed.
-QUICK = ("--session-beat-s", "1", "--session-silence-s", "3")
-
-LOCALCONTROLLER = ("localcontroller", "--node-name", demo.EDGE_NODE)
 GLOBALMANAGER = ("globalmanager",)
 
 
@@ -109,37 +105,10 @@ def cloud_pod(running: Environment) -> str:
     return chosen["metadata"]["name"] if chosen else ""
 
 
-class Line:
-    """The line between edge0 and its GlobalManager, through a proxy that can cut it."""
-
-    def __init__(self, running: Environment, proxy: CuttingProxy) -> None:
-        self.running = running
-        self.proxy = proxy
-
-    def is_connected(self) -> bool:
-        return not environment.missing_sessions(self.running, (demo.EDGE_NODE,))
-
-
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
-    state_dir = tmp_path_factory.mktemp("cut") / "state"
-    found: list[Environment] = []
-
-    def target() -> tuple[str, int]:
-        service = found[0].api.get(
-            f"/api/v1/namespaces/{system.NAMESPACE}/services/{system.GLOBALMANAGER}"
-        )
-        return service["spec"]["clusterIP"], system.EDGE_PORT
-
-    with CuttingProxy(target) as proxy:
-        tuning = system.Tuning(
-            global_manager_of={demo.EDGE_NODE: f"ws://127.0.0.1:{proxy.port}"},
-            globalmanager_flags=(*QUICK, "--contact-grace-s", "5"),
-            localcontroller_flags=(*QUICK, "--reconnect-max-s", "2"),
-        )
-        running = environment.up(state_dir, tuning=tuning, on_api=found.append)
-        yield Line(running, proxy)
-        environment.down(state_dir)
+    with up_with_line(tmp_path_factory.mktemp("cut") / "state", contact_grace_s=5) as line:
+        yield line
 
 
 @pytest.mark.parametrize("manner", ["silently", "loudly"])
@@ -150,7 +119,7 @@ def test_cut_link_loses_nothing(line: Line, model_files: Path, manner: Manner) -
         connections = line.proxy.connections
         line.proxy.cut(manner)
         cut_at = time.monotonic()
-        eventually("the end of the session that was cut", lambda: not line.is_connected())
+        line.wait_for_end_of_session()
         stream.wait_for_condition("EdgeConnected", "False")
         time.sleep(max(0.0, cut_at + CUT_S - time.monotonic()))  # the line is cut for real time
         counted = int(stream.status()["uploadCount"])

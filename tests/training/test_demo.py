@@ -1,27 +1,16 @@
 """`edgeai demo distributed-training`, as a newcomer runs it when PyTorch is installed."""
 
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.system.demos import Demo, command, environ, left_of
+from tests.system.demos import Demo, interrupt, left_of, play
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory, pytorch: Path) -> Demo:
     directory = tmp_path_factory.mktemp("demo")
-    process = subprocess.run(
-        [*command("distributed-training"), "--python", str(pytorch)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env=environ(directory),
-        cwd=directory,
-    )
-    return Demo(process, directory)
+    return play("distributed-training", directory, "--python", str(pytorch), timeout_s=600)
 
 
 def test_demo_succeeds(demo: Demo) -> None:
@@ -47,17 +36,5 @@ def test_nothing_is_left(demo: Demo) -> None:
 
 
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, pytorch: Path) -> None:
-    with subprocess.Popen(
-        [*command("distributed-training"), "--python", str(pytorch)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environ(tmp_path),
-        cwd=tmp_path,
-    ) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if "applied PyTorchJob" in line)
-        process.send_signal(signal.SIGTERM)
-        process.stdout.read()
-        assert process.wait(180) == 128 + signal.SIGTERM
-    assert left_of(tmp_path) == []
+    flags = ("--python", str(pytorch))
+    interrupt("distributed-training", tmp_path, *flags, after="applied PyTorchJob")

@@ -12,19 +12,15 @@ from typing import Any, Final
 import pytest
 
 from common.times import rfc3339, utc_now
-from edgeai import environment, system
 from edgeai.api import Object
-from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.joint_inference import EDGE_NODE
-from edgeai.environment import Environment
 from tests.system import processes
+from tests.system.line import LOCALCONTROLLER, Line, up_with_line
 from tests.waiting import eventually
 
 NAMESPACE: Final = "default"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 GRACE: Final = "edgeai.io/edge-grace-period-seconds"
-QUICK: Final = ("--session-beat-s", "1", "--session-silence-s", "3")
-LOCALCONTROLLER: Final = ("localcontroller", "--node-name", EDGE_NODE)
 
 # A replica ends with the exit code that somebody writes into its file.
 ENDS_WHEN_TOLD: Final = """
@@ -37,45 +33,10 @@ sys.exit(int(code))
 """
 
 
-class Edge:
-    """A local cluster whose edge node has a line that a test can cut."""
-
-    def __init__(self, running: Environment, proxy: CuttingProxy) -> None:
-        self.running = running
-        self.proxy = proxy
-
-    def cut(self) -> None:
-        self.proxy.cut("silently")
-        eventually("the end of the session", lambda: not self.is_connected())
-
-    def mend(self) -> None:
-        self.proxy.mend()
-        eventually("a session", self.is_connected)
-
-    def is_connected(self) -> bool:
-        return not environment.missing_sessions(self.running, (EDGE_NODE,))
-
-
 @pytest.fixture(scope="module")
-def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
-    state_dir = tmp_path_factory.mktemp("edge") / "state"
-    found: list[Environment] = []
-
-    def target() -> tuple[str, int]:
-        service = found[0].api.get(
-            f"/api/v1/namespaces/{system.NAMESPACE}/services/{system.GLOBALMANAGER}"
-        )
-        return service["spec"]["clusterIP"], system.EDGE_PORT
-
-    with CuttingProxy(target) as proxy:
-        tuning = system.Tuning(
-            global_manager_of={EDGE_NODE: f"ws://127.0.0.1:{proxy.port}"},
-            globalmanager_flags=(*QUICK, "--contact-grace-s", "1"),
-            localcontroller_flags=(*QUICK, "--reconnect-max-s", "2"),
-        )
-        running = environment.up(state_dir, tuning=tuning, on_api=found.append)
-        yield Edge(running, proxy)
-        environment.down(state_dir)
+def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    with up_with_line(tmp_path_factory.mktemp("edge") / "state", contact_grace_s=1) as line:
+        yield line
 
 
 class Job:
@@ -195,7 +156,7 @@ def last(status: Object) -> str:
 
 @pytest.fixture(params=["PyTorchJob", "TFJob"])
 def create(
-    request: pytest.FixtureRequest, edge: Edge, tmp_path: Path
+    request: pytest.FixtureRequest, edge: Line, tmp_path: Path
 ) -> Iterator[Callable[[str], Job]]:
     """Function from a grace time to a job, whose replicas run."""
     made: list[Job] = []
@@ -212,11 +173,11 @@ def create(
     for job in made:
         edge.running.api.delete(job.path)
     eventually("the end of the pods", lambda: not edge.running.api.get(PODS)["items"])
-    eventually("a session", edge.is_connected)
+    edge.wait_for_session()
 
 
 def test_a_job_goes_on_through_a_cut_and_a_killed_localcontroller(
-    edge: Edge, create: Callable[[str], Job]
+    edge: Line, create: Callable[[str], Job]
 ) -> None:
     job = create("600")
     uids = job.uid(job.leader), job.uid(job.worker)
@@ -244,7 +205,7 @@ def test_a_job_goes_on_through_a_cut_and_a_killed_localcontroller(
 
 
 def test_an_exit_code_comes_up_and_the_next_pod_after_it(
-    edge: Edge, create: Callable[[str], Job]
+    edge: Line, create: Callable[[str], Job]
 ) -> None:
     job = create("600")
     first = job.uid(job.worker)
@@ -259,7 +220,7 @@ def test_an_exit_code_comes_up_and_the_next_pod_after_it(
 
 
 def test_a_node_that_is_back_within_the_grace_time_keeps_its_replica(
-    edge: Edge, create: Callable[[str], Job]
+    edge: Line, create: Callable[[str], Job]
 ) -> None:
     job = create("600")
     uid = job.uid(job.worker)
@@ -279,7 +240,7 @@ def test_a_node_that_is_back_within_the_grace_time_keeps_its_replica(
 
 
 def test_a_node_that_is_lost_for_longer_has_its_replica_made_anew(
-    edge: Edge, create: Callable[[str], Job]
+    edge: Line, create: Callable[[str], Job]
 ) -> None:
     job = create("5")
     uid = job.uid(job.worker)
