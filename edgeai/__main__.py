@@ -155,6 +155,14 @@ def demo_distributed_training(
     raise typer.Exit(distributed_training.run(Console(), python=python))
 
 
+@demo.command("elastic-training")
+def demo_elastic_training() -> None:
+    """Train one network while workers come and go. One of them is killed on the way."""
+    with _needs_extra():
+        from edgeai.demo import elastic_training
+    raise typer.Exit(elastic_training.run(Console()))
+
+
 @contextlib.contextmanager
 def _needs_extra() -> Iterator[None]:
     try:
