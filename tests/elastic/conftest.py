@@ -1,5 +1,7 @@
 """Horovod and the images of the example. Where Horovod cannot be had, its tests are skipped."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -7,6 +9,10 @@ import pytest
 
 from examples.distributed_training import data
 from tests.cluster.binaries import Unavailable
+from tests.cluster.cluster import Cluster, prepared
+from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
+from tests.cluster.manager import GlobalManager
+from tests.e2e.images import recipes
 from tests.elastic import horovod
 
 BUILD_S: Final = 1800
@@ -42,3 +48,43 @@ def files(tmp_path: Path, images: Path) -> Path:
     for each in images.iterdir():
         (made / each.name).write_bytes(each.read_bytes())
     return made
+
+
+@pytest.fixture(scope="session")
+def built() -> None:
+    with suppress(Unavailable):  # only the tests with Horovod are skipped
+        horovod.obtain()
+
+
+@pytest.fixture(scope="session")
+def cluster(built: None) -> Iterator[Cluster]:
+    """Kubernetes with nodes. It starts after Horovod is built, because the nodes see the files that
+    this machine has when they start.
+    """
+    try:
+        cluster = prepared([each for each in recipes() if each.target == "example"])
+    except Unavailable as error:
+        pytest.skip(str(error))
+    cluster.start()
+    try:
+        yield cluster
+        cluster.check_alive()
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GlobalManager]:
+    install_crds(cluster.control_plane)
+    name = {"name": SYSTEM_NAMESPACE}
+    cluster.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": name})
+    manager = GlobalManager(
+        kubeconfig=cluster.control_plane.kubeconfig,
+        system_namespace=SYSTEM_NAMESPACE,
+        directory=tmp_path_factory.mktemp("globalmanager"),
+    )
+    try:
+        manager.start()
+        yield manager
+    finally:
+        manager.stop()

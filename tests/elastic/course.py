@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from edgeai.api import Object, path_of
 from examples.elastic_training.manifests import SCALE_IN, SCALE_OUT, Placement, rendered
 from tests.elastic import progress
@@ -66,7 +68,8 @@ class Course:
 
         def check() -> bool:
             status = self.status()
-            assert status.get("phase") != "Failed", self.log_end()
+            if status.get("phase") == "Failed":
+                pytest.fail(self.log_end())
             assert status.get("currentWorkers") == expected, status.get("currentWorkers")
             return progress.check_size(self.events(), len(expected))
 
@@ -105,3 +108,21 @@ def worker(index: int) -> str:
 
 
 _PLACEMENT: Final = Placement(files=Path())  # scalers need no files
+
+
+def check_the_whole_course(course: Course) -> None:
+    """Two workers, four, one is killed and replaced, one leaves by name, to the end."""
+    course.wait_for_workers(0, 1)
+    course.wait_for_scaler(course.scale_out())
+    course.wait_for_workers(0, 1, 2, 3)
+    course.wait_for_steps()
+    course.kill(3)
+    course.wait_for_workers(0, 1, 2, 4)
+    course.wait_for_steps()
+    course.wait_for_scaler(course.scale_in())
+    course.wait_for_workers(0, 2, 4)
+    assert worker(1) not in course.pods()
+    result = course.end()
+    assert (result["event"], result["workers"]) == ("result", 3)
+    assert result["accuracy"] >= 0.95
+    progress.check_steps(course.events())

@@ -139,11 +139,7 @@ class Containers:
         return self._cluster.control_plane.kubectl("logs", pod).stdout.splitlines()
 
     def kill(self, pod: str) -> None:
-        held = self.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}")
-        container = held["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
-        find = f"grep --files-with-matches {container} /proc/[0-9]*/cgroup | cut -d/ -f3"
-        machine = self._cluster.nodes[held["spec"]["nodeName"]].machine
-        machine.run("sh", "-c", f"kill -9 $({find})")
+        kill_container(self._cluster, pod)
 
     def hurry(self) -> None:
         for node in self._cluster.nodes.values():
@@ -179,6 +175,15 @@ class Containers:
             {"name": f"machine-{number}", "mountPath": path, "readOnly": True}
             for number, path in enumerate(directories)
         ]
+
+
+def kill_container(cluster: Cluster, pod: str) -> None:
+    """End all processes of the pod's container with SIGKILL."""
+    held = cluster.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}")
+    container = held["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+    find = f"grep --files-with-matches {container} /proc/[0-9]*/cgroup | cut -d/ -f3"
+    machine = cluster.nodes[held["spec"]["nodeName"]].machine
+    machine.run("sh", "-c", f"kill -9 $({find})")
 
 
 def _container(job: Object, role: str) -> Object:

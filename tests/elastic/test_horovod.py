@@ -47,7 +47,7 @@ class Run:
             [
                 *(beside / "horovodrun", "--host-discovery-script", discovery),
                 *("--num-proc=2", "--min-np=1", "--max-np=4", "--network-interface=lo"),
-                "--gloo-timeout-seconds=10",
+                "--gloo-timeout-seconds=60",
                 *(python, SCRIPT, files, "--steps=1500", "--pause-s=0.2"),
             ],
             stdout=subprocess.PIPE,
