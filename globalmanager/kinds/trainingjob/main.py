@@ -68,7 +68,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return _invalid(observed, fault, conditions, now)
     restarts = present.restarts_of(observed)
     job = Present(observed, observed.spec, now, state, conditions, restarts)
-    return _suspended(job) if job.spec.is_suspended else _living(job)
+    return _suspended(job) if _is_suspended(job) else _living(job)
+
+
+def _is_suspended(job: Present) -> bool:
+    """A launcher that has succeeded before the suspension began ends the job."""
+    has_succeeded = present.launcher_of(job) is Launcher.SUCCEEDED
+    return job.spec.is_suspended and (job.state is State.SUSPENDED or not has_succeeded)
 
 
 def _is_new(observed: Observed) -> bool:

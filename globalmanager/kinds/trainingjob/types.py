@@ -184,7 +184,8 @@ def _slots(spec: TrainingJobSpec) -> int:
     container = spec.et_replica_specs.worker.template["spec"]["containers"][0]
     limits = mapping(mapping(container.get("resources")).get("limits"))
     text = str(limits.get(_GPU, ""))
-    return min(int(text), MAX_SLOTS) if text.isascii() and text.isdecimal() and int(text) else 1
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    return min(int(text), MAX_SLOTS) or 1 if is_number else 1
 
 
 # ---- what must hold -----------------------------------------------------------------------------

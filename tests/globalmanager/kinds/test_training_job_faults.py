@@ -328,6 +328,11 @@ def test_a_job_that_resumes_while_its_pods_still_end_waits_for_them() -> None:
     assert "restartCount" not in world.status
 
 
+def test_a_launcher_that_succeeded_before_the_suspension_ends_the_job() -> None:
+    world = annotate(running().pods_become("Succeeded", LAUNCHER), "true").settle()
+    assert world.status["phase"] == "Succeeded"
+
+
 def test_a_suspended_job_keeps_its_end() -> None:
     world = running().pods_become("Succeeded", LAUNCHER).settle()
     annotate(world, "true").settle()
