@@ -43,9 +43,10 @@ from globalmanager.ha.elector import Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
-from globalmanager.kube.client import ClientSettings, KubeClient
+from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.rootkey import get_root_key
+from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer

@@ -13,8 +13,9 @@ from common.ids import Uid
 from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
-from globalmanager.kube.client import Check, KubeClient
+from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
+from globalmanager.kube.sender import Check
 
 
 class Live:

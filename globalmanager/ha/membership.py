@@ -11,7 +11,8 @@ from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Clock, Fence, elapsed
 from globalmanager.ha.presence import Presence
 from globalmanager.ha.roster import Roster
-from globalmanager.kube.client import ClientSettings, KubeClient
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.sender import ClientSettings
 
 _QPS: Final = 20.0  # heartbeats and claims need about two requests a second
 _BURST: Final = 40

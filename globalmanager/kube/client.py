@@ -7,33 +7,18 @@ body, because a body may be a Secret.
 
 import asyncio
 import copy
-import http
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import (
-    AbstractAsyncContextManager,
-    aclosing,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
 import msgspec
 
-from common.errors import SettingsError, Unavailable
 from common.ids import Uid
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors, execution
-from globalmanager.kube.guard import Guard, Shut
+from globalmanager.kube.guard import Guard
 from globalmanager.kube.lines import LineSplitter
 from globalmanager.kube.objects import (
     NotReadable,
@@ -44,56 +29,19 @@ from globalmanager.kube.objects import (
     read_page,
     scan_page,
 )
-from globalmanager.kube.rate import Share, SharedRate
-from globalmanager.kube.slots import Slots
-from globalmanager.kube.transport import HandshakeRefused, Transport, open_transport
+from globalmanager.kube.rate import Share
+from globalmanager.kube.sender import (
+    ApiRequest,
+    Check,
+    ClientSettings,
+    RequestHook,
+    Sender,
+    no_check,
+    request_for,
+)
+from globalmanager.kube.transport import Transport, open_transport
 
-_CONTAINER_NOT_FOUND: Final = b"container not found"
 MERGE_PATCH: Final = "application/merge-patch+json"
-RequestHook = Callable[[str, str, float], None]
-"""Function for metrics. The client calls it with (verb, HTTP code or "none", seconds) after a
-request."""
-Check = Callable[[], None]
-"""Function that the client calls immediately before it sends a request, after the wait for the
-rate. When the function raises an exception, the client does not send the request."""
-
-
-def _no_check() -> None:
-    pass
-
-
-class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates, deadlines and limits of the client."""
-
-    qps: float = 500.0
-    """Average requests per second. A server with priority and fairness limits how many requests it
-    executes at the same time, and not their rate. This client has fewer requests under way than a
-    ServiceAccount may have. So this rate only spares the processors of server and etcd
-    (docs/architecture.md)."""
-    burst: int = 1000
-    """Requests that the client may send at the same moment after a quiet time."""
-    plan_requests: int = 1
-    """Largest number of plans' requests that are under way at the same time while assignments
-    change or reports wait, and of plans' status writes; see `slots`."""
-    calm_plan_requests: int = 8
-    """The same number while no assignment changes and no report waits."""
-    report_requests: int = 4
-    """Largest number of status writes for edges' reports that are under way at the same time."""
-    slot_hold_s: float = 0.1
-    """Seconds after which a request of a plan or a report no longer counts as under way."""
-    deadline_s: float = 10.0
-    """Longest time in seconds for one request and its answer. A watch may also end this much too
-    late."""
-    list_deadline_s: float = 30.0
-    """Longest time in seconds for one page of a list, as in Kubernetes' own service level
-    objective."""
-    page_size: int = 500
-    """Largest number of objects in one page of a list."""
-    page_bytes: int = 16 * 1024 * 1024
-    """Largest size of one page in bytes. The client asks for fewer objects when a page would be
-    larger. 500 objects of the largest size that etcd accepts would have 750 MiB."""
-
-
 _DEFAULTS: Final = ClientSettings()
 _Items = list[Object | Unreadable]
 
@@ -104,22 +52,6 @@ class Listing(msgspec.Struct, frozen=True):
     items: list[Object]
     unreadable: list[Unreadable]
     resource_version: str
-
-
-class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `verb` and `target` appear in errors. The client sends the other fields."""
-
-    verb: str
-    target: str
-    method: str
-    path: str
-    namespace: str = ""
-    query: dict[str, str] = {}
-    body: Any = None
-    content_type: str = "application/json"
-
-    def failed(self, class_: type[errors.ApiError], message: str) -> errors.ApiError:
-        return class_(self.verb, self.target, message=message)
 
 
 class KubeClient:
@@ -134,23 +66,8 @@ class KubeClient:
         *,
         on_request: RequestHook = lambda _verb, _code, _seconds: None,
     ) -> None:
-        self._transport = transport
         self._settings = settings
-        self._on_request = on_request
-        self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
-        reports = Slots(settings.report_requests, hold_s=settings.slot_hold_s)
-        self._slots = {Share.REPORTS: reports}
-        for share in (Share.PLANS, Share.STATUSES):
-            self._slots[share] = Slots(
-                settings.plan_requests,
-                calm=settings.calm_plan_requests,
-                before=reports,
-                hold_s=settings.slot_hold_s,
-            )
-        self._share = Share.OTHER
-        self._guard: Guard | None = (
-            None  # the guard decides on writes; without a guard the client sends every write
-        )
+        self._sender = Sender(transport, settings, on_request)
 
     @classmethod
     async def from_kubeconfig(
@@ -173,32 +90,28 @@ class KubeClient:
         The client asks the guard immediately before it sends a write, after the wait for the rate.
         A write that the guard rejects raises NotLeading. Reads need no permission.
         """
-        guarded = copy.copy(self)
-        guarded._guard = guard
-        return guarded
+        return self._with(self._sender.guarded(guard), self._settings)
 
     def apart(self, settings: ClientSettings) -> Self:
         """A client with the same connections and a rate of its own. So heartbeats do not wait
         behind other requests.
         """
-        apart = copy.copy(self)
-        apart._settings = settings
-        apart._rate = SharedRate(qps=settings.qps, burst=settings.burst)
-        apart._slots = {}
-        return apart
+        return self._with(self._sender.apart(settings), settings)
 
     def on_share(self, share: Share) -> Self:
         """A client with the same connections, whose requests use this share of the rate."""
-        sharing = copy.copy(self)
-        sharing._share = share
-        return sharing
+        return self._with(self._sender.on_share(share), self._settings)
+
+    def _with(self, sender: Sender, settings: ClientSettings) -> Self:
+        client = copy.copy(self)
+        client._sender, client._settings = sender, settings
+        return client
 
     def make_way(self) -> None:
         """Let the requests of plans and reports pause for a moment, because an assignment changed
         and the next change is likely to follow; see `slots`.
         """
-        for slots in self._slots.values():
-            slots.make_way()
+        self._sender.make_way()
 
     async def redial(self, *, deadline_s: float) -> None:
         """Dial the API server anew. When the server answers, close all older connections.
@@ -208,32 +121,12 @@ class KubeClient:
         Raises: ApiError, Overloaded, SettingsError when there is no answer. Then the older
             connections stay open
         """
-        fresh = copy.copy(self)
-        fresh._transport = self._transport.anew()
-        # Every authenticated client may read the version, and the answer needs no storage.
-        request = ApiRequest(verb="get", target="version", method="GET", path="/version")
-        try:
-            await fresh._ask(request, deadline_s)
-        except BaseException:
-            await fresh.close()
-            raise
-        await self._transport.take_over(fresh._transport)
-
-    async def _ask(self, request: ApiRequest, deadline_s: float) -> None:
-        """Wait for an answer. A refusal is an answer too. Raises: ApiError, Overloaded"""
-        try:
-            async with self._answered(request, deadline_s):
-                pass
-        except Unavailable:
-            raise
-        except errors.ApiError as error:
-            if not error.code:
-                raise
+        await self._sender.redial(deadline_s=deadline_s)
 
     @property
     def redialled(self) -> asyncio.Event:
         """Set when a redial has closed the present connections."""
-        return self._transport.replaced
+        return self._sender.transport.replaced
 
     async def __aenter__(self) -> Self:
         return self
@@ -242,13 +135,13 @@ class KubeClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._transport.close()
+        await self._sender.transport.close()
 
     # Every verb raises ApiError. It raises Overloaded when too many requests wait for the client's
     # rate.
 
     async def get(self, ref: ObjectRef) -> Object:
-        return await self._object(_request("get", "GET", ref))
+        return await self._object(request_for("get", "GET", ref))
 
     async def list(
         self, type_: ResourceType, *, namespace: str = "", label_selector: str = ""
@@ -279,7 +172,7 @@ class KubeClient:
             query["continue"] = page.continue_
 
     async def create(
-        self, type_: ResourceType, object_: Object, *, check: Check = _no_check
+        self, type_: ResourceType, object_: Object, *, check: Check = no_check
     ) -> Object:
         metadata = object_["metadata"]
         ref = ObjectRef(type_, metadata.get("namespace", ""), metadata.get("name", ""))
@@ -298,7 +191,7 @@ class KubeClient:
         set.
         """
         body = _typed(type_, object_)
-        return await self._object(_request("update", "PUT", ref_of(type_, object_), body=body))
+        return await self._object(request_for("update", "PUT", ref_of(type_, object_), body=body))
 
     async def merge_patch(
         self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
@@ -306,7 +199,7 @@ class KubeClient:
         """Send a JSON merge patch. The server checks metadata.resourceVersion if the patch has
         it.
         """
-        request = _request("patch", "PATCH", ref, body=patch, subresource=subresource)
+        request = request_for("patch", "PATCH", ref, body=patch, subresource=subresource)
         return await self._object(msgspec.structs.replace(request, content_type=MERGE_PATCH))
 
     async def delete(
@@ -336,7 +229,7 @@ class KubeClient:
             options["preconditions"] = {"uid": uid}
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
-        answer = await self._object(_request("delete", "DELETE", ref, body=options))
+        answer = await self._object(request_for("delete", "DELETE", ref, body=options))
         return answer if "deletionTimestamp" in (answer.get("metadata") or {}) else None
 
     async def watch_lines(
@@ -373,7 +266,7 @@ class KubeClient:
         )
         deadline_s = self._settings.deadline_s
         async with (
-            self._answered(request, deadline_s, is_stream=True) as response,
+            self._sender.answered(request, deadline_s, is_stream=True) as response,
             aclosing(_lines(response, request, timeout_s + deadline_s)) as lines,
         ):
             yield b""
@@ -390,30 +283,9 @@ class KubeClient:
         Raises: ApiError; Unreachable also when the connection breaks while the command runs;
             Invalid when the container cannot start the command
         """
-        request = _request("exec", "GET", ref, subresource="exec")
+        request = request_for("exec", "GET", ref, subresource="exec")
         query = execution.query(container, command, has_stdin=bool(stdin))
-        async with (
-            self._admitted(request),
-            self._connected(request, self._settings.deadline_s) as deadline,
-        ):
-            with self._measured(request) as answered:
-                try:
-                    async with self._transport.websocket(
-                        request.path, query=query, protocol=execution.PROTOCOL
-                    ) as socket:
-                        answered(http.HTTPStatus.SWITCHING_PROTOCOLS)
-                        deadline.reschedule(None)
-                        return await execution.talk(socket, stdin)
-                except HandshakeRefused as refused:
-                    answered(refused.status)
-                    if _CONTAINER_NOT_FOUND in refused.body:  # a kubelet's answer has no Status
-                        problem = f"container not found: {container}"
-                        raise request.failed(errors.NotFound, problem) from None
-                    raise await self._refusal(
-                        request, refused.status, refused.body, refused.retry_after
-                    ) from None
-                except execution.NotStarted as error:
-                    raise request.failed(errors.Invalid, str(error)) from error
+        return await self._sender.execute(request, query, container=container, stdin=stdin)
 
     async def _page(
         self, type_: ResourceType, namespace: str, query: dict[str, str]
@@ -429,7 +301,7 @@ class KubeClient:
             path=type_.path(namespace),
             query=query,
         )
-        async with self._answered(request, self._settings.list_deadline_s) as response:
+        async with self._sender.answered(request, self._settings.list_deadline_s) as response:
             body = bytearray()
             async for data in response.content.iter_any():
                 body += data
@@ -440,143 +312,15 @@ class KubeClient:
         except NotReadable as error:
             raise request.failed(errors.Malformed, str(error)) from error
 
-    async def _object(self, request: ApiRequest, *, check: Check = _no_check) -> Object:
+    async def _object(self, request: ApiRequest, *, check: Check = no_check) -> Object:
         """Send the request and decode the JSON object in the answer."""
         deadline_s = self._settings.deadline_s
-        async with self._answered(request, deadline_s, check=check) as response:
+        async with self._sender.answered(request, deadline_s, check=check) as response:
             body = await response.read()
         try:
             return decode(body)
         except NotReadable as error:
             raise request.failed(errors.Malformed, f"the answer cannot be read: {error}") from error
-
-    @asynccontextmanager
-    async def _answered(
-        self,
-        request: ApiRequest,
-        deadline_s: float,
-        *,
-        is_stream: bool = False,
-        check: Check = _no_check,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A successful answer. The body is not read yet.
-
-        Args:
-            is_stream: True when the deadline covers only the headers. Otherwise the deadline covers
-                the whole body of the `with` statement
-        Raises: ApiError
-        """
-        async with self._admitted(request):
-            check()
-            async with self._exchange(request, deadline_s, is_stream=is_stream) as response:
-                yield response
-
-    @asynccontextmanager
-    async def _admitted(self, request: ApiRequest) -> AsyncIterator[None]:
-        """Wait for a slot of the share, and then for the rate: a Retry-After of the server thus
-        also holds the requests that wait for a slot.
-        """
-        slots = self._slots.get(self._share)
-        if slots is None:
-            await self._rate.acquire(self._share)
-            yield
-            return
-        async with slots.taken(request.namespace) as start:
-            await self._rate.acquire(self._share)
-            start()
-            yield
-
-    @asynccontextmanager
-    async def _exchange(
-        self, request: ApiRequest, deadline_s: float, *, is_stream: bool
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request that has passed the rate and the slots. Raises: ApiError"""
-        async with (
-            self._connected(request, deadline_s) as deadline,
-            self._send(request) as response,
-        ):
-            if not 200 <= response.status < 300:
-                body, retry_after = await response.read(), response.headers.get("Retry-After")
-                raise await self._refusal(request, response.status, body, retry_after)
-            if is_stream:
-                deadline.reschedule(None)
-            yield response
-
-    @asynccontextmanager
-    async def _connected(
-        self, request: ApiRequest, deadline_s: float
-    ) -> AsyncIterator[asyncio.Timeout]:
-        """The deadline of a request that has the guard's permission. Errors of the `with` body
-        become errors of the request. Raises: ApiError
-        """
-        try:
-            async with self._passage(request), asyncio.timeout(deadline_s) as deadline:
-                yield deadline
-        except Shut as error:
-            raise request.failed(errors.NotLeading, "this replica is not the leader") from error
-        except TimeoutError as error:
-            problem = f"no answer within {deadline_s:g} s"
-            raise request.failed(errors.Silent, problem) from error
-        except ConnectionError as error:
-            raise request.failed(errors.Unreachable, str(error)) from error
-
-    def _passage(self, request: ApiRequest) -> AbstractAsyncContextManager[None]:
-        is_read = request.verb in ("get", "list", "watch")
-        return nullcontext() if self._guard is None or is_read else self._guard.passage()
-
-    @asynccontextmanager
-    async def _send(self, request: ApiRequest) -> AsyncIterator[aiohttp.ClientResponse]:
-        with self._measured(request) as answered:
-            async with self._transport.request(
-                request.method,
-                request.path,
-                query={name: value for name, value in request.query.items() if value},
-                body=None if request.body is None else msgspec.json.encode(request.body),
-                content_type=request.content_type,
-            ) as response:
-                answered(response.status)
-                yield response
-
-    @contextmanager
-    def _measured(self, request: ApiRequest) -> Iterator[Callable[[int], None]]:
-        """Reports the request to the hook: when the caller calls the function with the HTTP status,
-        or at the end when there was no answer.
-        """
-        started = asyncio.get_running_loop().time()
-        is_reported = False
-
-        def report(code: str) -> None:
-            nonlocal is_reported
-            if not is_reported:
-                is_reported = True
-                seconds = asyncio.get_running_loop().time() - started
-                self._on_request(request.verb, code, seconds)
-
-        try:
-            yield lambda status: report(str(status))
-        finally:
-            report("none")
-
-    async def _refusal(
-        self, request: ApiRequest, status: int, body: bytes, retry_after: str | None
-    ) -> errors.ApiError:
-        error = errors.from_answer(
-            request.verb,
-            request.target,
-            status,
-            body,
-            retry_after,
-            source=self._transport.source,
-        )
-        if isinstance(error, errors.TooManyRequests):
-            # slow down all requests with this client's rate
-            self._rate.hold_for(error.retry_after_s)
-        if isinstance(error, errors.Unauthorized):
-            try:
-                await self._transport.renew()  # the caller's next try uses the new token
-            except SettingsError as problem:  # an administrator may still correct the file
-                return request.failed(errors.Unauthorized, str(problem))
-        return error
 
 
 class _PageTooLarge(Exception):
@@ -615,19 +359,6 @@ async def _lines(
     except TimeoutError as error:
         problem = f"not ended after {end_within_s:g} s, as it should have"
         raise request.failed(errors.Silent, problem) from error
-
-
-def _request(
-    verb: str, method: str, ref: ObjectRef, *, body: Any = None, subresource: str = ""
-) -> ApiRequest:
-    return ApiRequest(
-        verb=verb,
-        target=str(ref),
-        method=method,
-        path=ref.type.path(ref.namespace, ref.name, subresource),
-        namespace=ref.namespace,
-        body=body,
-    )
 
 
 def _typed(type_: ResourceType, object_: Object) -> Object:

@@ -24,8 +24,9 @@ from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import ClientSettings, KubeClient
+from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
+from globalmanager.kube.sender import ClientSettings
 from localcluster.api.server import Server, serve
 from localcluster.controllers.garbage_collector import GarbageCollector
 from localcluster.objects.store import Store

@@ -11,7 +11,8 @@ import pytest
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Store
 from globalmanager.contract import AUTOSCALERS, Object, ResourceType
-from globalmanager.kube.client import ClientSettings, KubeClient
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.waiting import async_eventually

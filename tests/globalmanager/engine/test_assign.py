@@ -28,7 +28,7 @@ from globalmanager.contract import (
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
-from globalmanager.kube.client import ClientSettings
+from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.cluster import Cluster, Edge, Manager, User, key_of, run_manager
 from tests.globalmanager.gadgets import GADGET, assignments, gadget
 from tests.globalmanager.objects import GADGETS, make

@@ -13,8 +13,9 @@ from common.tasks import TaskGroup
 from globalmanager.cache.store import Store
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.status import NotKept, PatchOf, StatusWriter, status_of
-from globalmanager.kube.client import ClientSettings, KubeClient
+from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
+from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.cluster import Cluster, User
 from tests.globalmanager.gadgets import gadget
 from tests.globalmanager.objects import GADGETS

@@ -12,7 +12,8 @@ from aiohttp import web
 
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import ClientSettings, KubeClient
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.waiting import async_eventually
 

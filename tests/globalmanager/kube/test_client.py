@@ -14,9 +14,10 @@ from common.ids import Uid
 from common.tasks import TaskGroup
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, ObjectRef
 from globalmanager.kube import errors
-from globalmanager.kube.client import ClientSettings, KubeClient
+from globalmanager.kube.client import KubeClient
 from globalmanager.kube.lines import MAX_LINE_BYTES
 from globalmanager.kube.rate import Share
+from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.waiting import async_eventually

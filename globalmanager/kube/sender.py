@@ -1,0 +1,343 @@
+"""Sends the requests of `client`, each at the right moment, with the right permission, in time.
+
+A request waits for a slot of its share and for the rate, asks the guard, and has a deadline. Every
+failure becomes an ApiError. Called by `client`. This module decodes no object, retries nothing and
+logs nothing.
+"""
+
+import asyncio
+import copy
+import http
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from typing import Any, Final, Self
+
+import aiohttp
+import msgspec
+
+from common.errors import SettingsError, Unavailable
+from globalmanager.contract import ObjectRef
+from globalmanager.kube import errors, execution
+from globalmanager.kube.guard import Guard, Shut
+from globalmanager.kube.rate import Share, SharedRate
+from globalmanager.kube.slots import Slots
+from globalmanager.kube.transport import HandshakeRefused, Transport
+
+_CONTAINER_NOT_FOUND: Final = b"container not found"
+RequestHook = Callable[[str, str, float], None]
+"""Function for metrics. The client calls it with (verb, HTTP code or "none", seconds) after a
+request."""
+Check = Callable[[], None]
+"""Function that the client calls immediately before it sends a request, after the wait for the
+rate. When the function raises an exception, the client does not send the request."""
+
+
+def no_check() -> None:
+    pass
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Rates, deadlines and limits of the client."""
+
+    qps: float = 500.0
+    """Average requests per second. A server with priority and fairness limits how many requests it
+    executes at the same time, and not their rate. This client has fewer requests under way than a
+    ServiceAccount may have. So this rate only spares the processors of server and etcd
+    (docs/architecture.md)."""
+    burst: int = 1000
+    """Requests that the client may send at the same moment after a quiet time."""
+    plan_requests: int = 1
+    """Largest number of plans' requests that are under way at the same time while assignments
+    change or reports wait, and of plans' status writes; see `slots`."""
+    calm_plan_requests: int = 8
+    """The same number while no assignment changes and no report waits."""
+    report_requests: int = 4
+    """Largest number of status writes for edges' reports that are under way at the same time."""
+    slot_hold_s: float = 0.1
+    """Seconds after which a request of a plan or a report no longer counts as under way."""
+    deadline_s: float = 10.0
+    """Longest time in seconds for one request and its answer. A watch may also end this much too
+    late."""
+    list_deadline_s: float = 30.0
+    """Longest time in seconds for one page of a list, as in Kubernetes' own service level
+    objective."""
+    page_size: int = 500
+    """Largest number of objects in one page of a list."""
+    page_bytes: int = 16 * 1024 * 1024
+    """Largest size of one page in bytes. The client asks for fewer objects when a page would be
+    larger. 500 objects of the largest size that etcd accepts would have 750 MiB."""
+
+
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `verb` and `target` appear in errors. The client sends the other fields."""
+
+    verb: str
+    target: str
+    method: str
+    path: str
+    namespace: str = ""
+    query: dict[str, str] = {}
+    body: Any = None
+    content_type: str = "application/json"
+
+    def failed(self, class_: type[errors.ApiError], message: str) -> errors.ApiError:
+        return class_(self.verb, self.target, message=message)
+
+
+def request_for(
+    verb: str, method: str, ref: ObjectRef, *, body: Any = None, subresource: str = ""
+) -> ApiRequest:
+    """A request about one object."""
+    return ApiRequest(
+        verb=verb,
+        target=str(ref),
+        method=method,
+        path=ref.type.path(ref.namespace, ref.name, subresource),
+        namespace=ref.namespace,
+        body=body,
+    )
+
+
+class Sender:
+    """Sends requests for many tasks at the same time."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: ClientSettings,
+        on_request: RequestHook,
+    ) -> None:
+        self.transport = transport
+        self._settings = settings
+        self._on_request = on_request
+        self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
+        reports = Slots(settings.report_requests, hold_s=settings.slot_hold_s)
+        self._slots = {Share.REPORTS: reports}
+        for share in (Share.PLANS, Share.STATUSES):
+            self._slots[share] = Slots(
+                settings.plan_requests,
+                calm=settings.calm_plan_requests,
+                before=reports,
+                hold_s=settings.slot_hold_s,
+            )
+        self._share = Share.OTHER
+        self._guard: Guard | None = None  # decides on writes; without a guard all are sent
+
+    def guarded(self, guard: Guard) -> Self:
+        """A sender with the same connections and rate, whose writes need the permission of
+        `guard`.
+        """
+        guarded = copy.copy(self)
+        guarded._guard = guard
+        return guarded
+
+    def apart(self, settings: ClientSettings) -> Self:
+        """A sender with the same connections and a rate of its own."""
+        apart = copy.copy(self)
+        apart._settings = settings
+        apart._rate = SharedRate(qps=settings.qps, burst=settings.burst)
+        apart._slots = {}
+        return apart
+
+    def on_share(self, share: Share) -> Self:
+        """A sender with the same connections, whose requests use this share of the rate."""
+        sharing = copy.copy(self)
+        sharing._share = share
+        return sharing
+
+    def make_way(self) -> None:
+        for slots in self._slots.values():
+            slots.make_way()
+
+    async def redial(self, *, deadline_s: float) -> None:
+        """Dial the API server anew. When the server answers, close all older connections.
+
+        Requests and watches on the older connections end as Unreachable.
+
+        Raises: ApiError, Overloaded, SettingsError when there is no answer. Then the older
+            connections stay open
+        """
+        fresh = copy.copy(self)
+        fresh.transport = self.transport.anew()
+        # Every authenticated client may read the version, and the answer needs no storage.
+        request = ApiRequest(verb="get", target="version", method="GET", path="/version")
+        try:
+            await fresh._ask(request, deadline_s)
+        except BaseException:
+            await fresh.transport.close()
+            raise
+        await self.transport.take_over(fresh.transport)
+
+    async def _ask(self, request: ApiRequest, deadline_s: float) -> None:
+        """Wait for an answer. A refusal is an answer too. Raises: ApiError, Overloaded"""
+        try:
+            async with self.answered(request, deadline_s):
+                pass
+        except Unavailable:
+            raise
+        except errors.ApiError as error:
+            if not error.code:
+                raise
+
+    async def execute(
+        self, request: ApiRequest, query: Sequence[tuple[str, str]], *, container: str, stdin: bytes
+    ) -> execution.End:
+        """Send a request for the execution of a command, and wait until the command ends.
+
+        Raises: ApiError, see `KubeClient.execute`
+        """
+        async with (
+            self._admitted(request),
+            self._connected(request, self._settings.deadline_s) as deadline,
+        ):
+            with self._measured(request) as answered:
+                try:
+                    async with self.transport.websocket(
+                        request.path, query=query, protocol=execution.PROTOCOL
+                    ) as socket:
+                        answered(http.HTTPStatus.SWITCHING_PROTOCOLS)
+                        deadline.reschedule(None)
+                        return await execution.talk(socket, stdin)
+                except HandshakeRefused as refused:
+                    answered(refused.status)
+                    if _CONTAINER_NOT_FOUND in refused.body:  # a kubelet's answer has no Status
+                        problem = f"container not found: {container}"
+                        raise request.failed(errors.NotFound, problem) from None
+                    raise await self._refusal(
+                        request, refused.status, refused.body, refused.retry_after
+                    ) from None
+                except execution.NotStarted as error:
+                    raise request.failed(errors.Invalid, str(error)) from error
+
+    @asynccontextmanager
+    async def answered(
+        self,
+        request: ApiRequest,
+        deadline_s: float,
+        *,
+        is_stream: bool = False,
+        check: Check = no_check,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A successful answer. The body is not read yet.
+
+        Args:
+            is_stream: True when the deadline covers only the headers. Otherwise the deadline covers
+                the whole body of the `with` statement
+        Raises: ApiError
+        """
+        async with self._admitted(request):
+            check()
+            async with self._exchange(request, deadline_s, is_stream=is_stream) as response:
+                yield response
+
+    @asynccontextmanager
+    async def _admitted(self, request: ApiRequest) -> AsyncIterator[None]:
+        """Wait for a slot of the share, and then for the rate: a Retry-After of the server thus
+        also holds the requests that wait for a slot.
+        """
+        slots = self._slots.get(self._share)
+        if slots is None:
+            await self._rate.acquire(self._share)
+            yield
+            return
+        async with slots.taken(request.namespace) as start:
+            await self._rate.acquire(self._share)
+            start()
+            yield
+
+    @asynccontextmanager
+    async def _exchange(
+        self, request: ApiRequest, deadline_s: float, *, is_stream: bool
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request that has passed the rate and the slots. Raises: ApiError"""
+        async with (
+            self._connected(request, deadline_s) as deadline,
+            self._send(request) as response,
+        ):
+            if not 200 <= response.status < 300:
+                body, retry_after = await response.read(), response.headers.get("Retry-After")
+                raise await self._refusal(request, response.status, body, retry_after)
+            if is_stream:
+                deadline.reschedule(None)
+            yield response
+
+    @asynccontextmanager
+    async def _connected(
+        self, request: ApiRequest, deadline_s: float
+    ) -> AsyncIterator[asyncio.Timeout]:
+        """The deadline of a request that has the guard's permission. Errors of the `with` body
+        become errors of the request. Raises: ApiError
+        """
+        try:
+            async with self._passage(request), asyncio.timeout(deadline_s) as deadline:
+                yield deadline
+        except Shut as error:
+            raise request.failed(errors.NotLeading, "this replica is not the leader") from error
+        except TimeoutError as error:
+            problem = f"no answer within {deadline_s:g} s"
+            raise request.failed(errors.Silent, problem) from error
+        except ConnectionError as error:
+            raise request.failed(errors.Unreachable, str(error)) from error
+
+    def _passage(self, request: ApiRequest) -> AbstractAsyncContextManager[None]:
+        is_read = request.verb in ("get", "list", "watch")
+        return nullcontext() if self._guard is None or is_read else self._guard.passage()
+
+    @asynccontextmanager
+    async def _send(self, request: ApiRequest) -> AsyncIterator[aiohttp.ClientResponse]:
+        with self._measured(request) as answered:
+            async with self.transport.request(
+                request.method,
+                request.path,
+                query={name: value for name, value in request.query.items() if value},
+                body=None if request.body is None else msgspec.json.encode(request.body),
+                content_type=request.content_type,
+            ) as response:
+                answered(response.status)
+                yield response
+
+    @contextmanager
+    def _measured(self, request: ApiRequest) -> Iterator[Callable[[int], None]]:
+        """Reports the request to the hook: when the caller calls the function with the HTTP status,
+        or at the end when there was no answer.
+        """
+        started = asyncio.get_running_loop().time()
+        is_reported = False
+
+        def report(code: str) -> None:
+            nonlocal is_reported
+            if not is_reported:
+                is_reported = True
+                seconds = asyncio.get_running_loop().time() - started
+                self._on_request(request.verb, code, seconds)
+
+        try:
+            yield lambda status: report(str(status))
+        finally:
+            report("none")
+
+    async def _refusal(
+        self, request: ApiRequest, status: int, body: bytes, retry_after: str | None
+    ) -> errors.ApiError:
+        error = errors.from_answer(
+            request.verb,
+            request.target,
+            status,
+            body,
+            retry_after,
+            source=self.transport.source,
+        )
+        if isinstance(error, errors.TooManyRequests):
+            # slow down all requests with this client's rate
+            self._rate.hold_for(error.retry_after_s)
+        if isinstance(error, errors.Unauthorized):
+            try:
+                await self.transport.renew()  # the caller's next try uses the new token
+            except SettingsError as problem:  # an administrator may still correct the file
+                return request.failed(errors.Unauthorized, str(problem))
+        return error
