@@ -9,7 +9,6 @@ read again after a restart. A fault of one resource does not affect other resour
 a kind or of the API leads only to a backoff of this resource's key.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,8 +17,7 @@ from typing import Any, Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from common import logs
-from common.errors import EdgeAIError, Unavailable
+from common.errors import EdgeAIError
 from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
 from globalmanager.cache.followed import Followed
@@ -42,7 +40,6 @@ from globalmanager.contract import (
     Severity,
     WorkerSettings,
     ref_of,
-    task_key,
 )
 from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.assign import Assigner, concerns_assignments
@@ -54,17 +51,15 @@ from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.ports import AssignmentSink
-from globalmanager.engine.queue import QueueClosed, WorkQueue
+from globalmanager.engine.queue import WorkQueue
+from globalmanager.engine.reconcilers import Reconcilers
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, NotLeading
 from globalmanager.kube.objects import Unreadable
 from globalmanager.kube.rate import Share
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
-
-log = logs.get_logger(__name__)
 
 STARTING: Final = "starting"
 
@@ -122,9 +117,7 @@ class Engine:
         needed = [kind.under(worker_settings) for kind in kinds]
         self._kinds = served_types(needed, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
-        self._turn = asyncio.Lock()
         self._parked: set[ObjectRef] = set()  # jobs that wait for an informer
-        self._refused: dict[ObjectRef, str] = {}  # job -> the problem in the last log line
         self._informers = Informers(
             client,
             namespace=self._settings.namespace,
@@ -203,6 +196,12 @@ class Engine:
         self._observer.settings = settings
         self._waits_for = ""
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
+        reconcilers = Reconcilers(
+            self._queue,
+            self._reconcile,
+            kind_of=lambda type_: self._kinds[type_].name,
+            metrics=self._metrics,
+        )
         try:
             async with TaskGroup() as tasks:
                 tasks.create_task(self._assigner.run(), name="assigner")
@@ -210,7 +209,7 @@ class Engine:
                 tasks.create_task(self.recorder.run(), name="events")
                 tasks.create_task(self._executions.run(), name="executions")
                 for number in range(self._settings.reconcilers):
-                    tasks.create_task(self._work(), name=f"reconciler {number}")
+                    tasks.create_task(reconcilers.work(), name=f"reconciler {number}")
         finally:
             self._queue.close()
 
@@ -380,68 +379,6 @@ class Engine:
         self._assigner.settled()
 
     # ---- from keys to actions -------------------------------------------------------------------
-
-    async def _work(self) -> None:
-        while True:
-            try:
-                ref = await self._queue.get()
-            except QueueClosed:
-                return
-            try:
-                await self._wait_for_turn()
-                await self._process(ref)
-            finally:
-                self._queue.done(ref)
-
-    async def _wait_for_turn(self) -> None:
-        """Wait so that each turn of the event loop computes one plan only. Without this wait, all
-        reconcilers could compute a plan in the same turn, and an assignment or a session would wait
-        for all plans.
-        """
-        async with self._turn:
-            await asyncio.sleep(0)
-
-    async def _process(self, ref: ObjectRef) -> None:
-        """Reconcile one key. After a failure, queue the key again."""
-        kind = self._kinds[ref.type].name
-        with logs.bind(task=task_key(ref)), self._metrics.duration.labels(kind).time():
-            result, retry_after_s = await self._outcome(ref)
-        self._metrics.reconciles.labels(kind, result).inc()
-        if retry_after_s is not None:
-            self._metrics.retries.labels(kind).inc()
-            self._queue.retry(ref, at_least_s=retry_after_s)
-
-    async def _outcome(self, ref: ObjectRef) -> tuple[str, float | None]:
-        """Returns the label for the metrics, and the shortest time until the next try, in seconds.
-        None means that no next try is needed."""
-        try:
-            requeue_after_s = await self._reconcile(ref)
-        except Conflict:
-            return "conflict", 0.0  # another client wrote; the store will soon show the change
-        except NotLeading:
-            return "deposed", None  # the leader plans; a new reign of this replica queues every job
-        except EdgeAIError as error:
-            self._log_refusal(ref, error)
-            retry_after_s = getattr(error, "retry_after_s", 0.0)
-            return "unavailable" if isinstance(error, Unavailable) else "refused", retry_after_s
-        except Exception:
-            log.exception("reconciling failed, trying again")
-            return "bug", 0.0
-        self._queue.forget(ref)
-        self._refused.pop(ref, None)
-        if requeue_after_s is not None:
-            self._queue.add_after(ref, requeue_after_s)
-        return "ok", None
-
-    def _log_refusal(self, ref: ObjectRef, error: EdgeAIError) -> None:
-        """Log one line for an outage, and one line for each new refusal, but not one line for each
-        try.
-        """
-        problem = str(error)
-        kind = "unavailable" if isinstance(error, Unavailable) else problem
-        if self._refused.get(ref) != kind:
-            log.warning("not reconciled, trying again", problem=problem)
-        self._refused[ref] = kind
 
     async def _reconcile(self, ref: ObjectRef) -> float | None:
         """Plan and apply one job. Returns: seconds after which the job must be planned again"""
