@@ -81,7 +81,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 	$(COMPILE) --extra manager -c requirements/dev.lock -o requirements/manager.lock
 	$(COMPILE) --extra edge -c requirements/dev.lock -o requirements/edge.lock
 	$(COMPILE) --extra worker -c requirements/dev.lock -o requirements/worker.lock
-	for each in pytorch tensorflow kubeflow-training; do \
+	for each in pytorch tensorflow kubeflow-training horovod-driver; do \
 	  $(COMPILE_GROUP) --group $$each -o requirements/$$each.lock || exit; done
 
 $(USE): requirements/cli.lock pyproject.toml

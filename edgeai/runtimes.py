@@ -26,6 +26,8 @@ from common.errors import Unavailable
 REQUIREMENTS: Final = Path(__file__).parents[1] / "requirements"
 _COMPLETE: Final = "complete"  # an installation without this file was interrupted
 _SHOWN_LINES: Final = 8
+_BUILD_ENVIRONMENT: Final = {"horovod-driver": {"HOROVOD_SKIP_COMPILE": "1"}}
+"""Name of a runtime -> variables for the build of its packages."""
 
 
 class RuntimeUnavailable(Unavailable):
@@ -96,7 +98,12 @@ class Runtime(msgspec.Struct, frozen=True):
 
     def _run(self, command: list[str]) -> None:
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            env={**os.environ, **_BUILD_ENVIRONMENT.get(self.name, {})},
         )
         if done.returncode:
             said = "\n".join(done.stdout.strip().splitlines()[-_SHOWN_LINES:])

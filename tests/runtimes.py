@@ -1,4 +1,4 @@
-"""Real runtimes for tests: PyTorch, TensorFlow, the SDK of Kubeflow. An install takes minutes."""
+"""Real runtimes for tests: PyTorch, TensorFlow, Horovod, the SDK of Kubeflow. Some take minutes."""
 
 from pathlib import Path
 from typing import Final
