@@ -10,7 +10,7 @@ import pytest
 
 from edgeai.api import Object, collection_of, path_of
 from edgeai.environment import Environment
-from tests.globalmanager.kinds.elastic import LAUNCHER, example, worker
+from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, example, worker
 from tests.training.jobs import pods, wait_for_end
 from tests.waiting import eventually
 
@@ -82,3 +82,57 @@ def kill(running: Environment, pod: str) -> None:
     """End the process of the pod's container by SIGKILL."""
     state = pods(running)[pod]["status"]["containerStatuses"][0]
     os.kill(int(state["containerID"].removeprefix("process://")), signal.SIGKILL)
+
+
+def test_a_job_scales_with_a_script_and_lets_a_busy_worker_finish(
+    running: Environment, submit: Any, tmp_path: Path
+) -> None:
+    """The launcher has a process with a worker's name, as ssh would be, until it is told to end."""
+    free, done, told = tmp_path / "free", tmp_path / "done", tmp_path / "told"
+    script = tmp_path / "scale.sh"
+    script.write_text(f'echo "$1 $TOKEN" > {told}\n')
+    wait = "until [ -e {} ]; do sleep 0.2; done"
+    connection = f"sh -c '{wait.format(free)}' ssh {worker(1)}"
+    job = submit(f"{connection} & {wait.format(done)}; cat /etc/edl/hostfile")
+    wait_for_status(running, job, {"phase": "Running"})
+
+    env = [{"name": "TOKEN", "value": "a 'secret'"}]
+    out = scaler("ScaleOut", {"toAdd": {"count": 1}, "script": str(script), "env": env})
+    running.api.create(collection_of(out), out)
+    wait_for_status(running, out, {"phase": "ScaleSucceeded", "addPods": [worker(2)]})
+    assert told.read_text() == f"{worker(2)}:1 a 'secret'\n"
+
+    scale_in = scaler("ScaleIn", {"toDelete": {"podNames": [worker(1)]}, "timeout": 300})
+    running.api.create(collection_of(scale_in), scale_in)
+    left = [worker(0), worker(2)]
+    wait_for_status(running, job, {"phase": "Scaling", "currentWorkers": left})
+    wait_for_status(running, scale_in, {"phase": "ScriptExecuted"})
+    assert worker(1) in pods(running)
+    free.touch()
+    wait_for_status(running, scale_in, {"phase": "ScaleSucceeded"})
+    assert worker(1) not in pods(running)
+    wait_for_status(running, job, {"phase": "Running", "targetWorkers": left})
+    done.touch()
+    wait_for_status(running, job, {"phase": "Succeeded"})
+    assert running.api.log("default", LAUNCHER) == [f"{name}:1" for name in left]
+    running.api.delete(path_of(out))
+    running.api.delete(path_of(scale_in))
+
+
+def scaler(kind: str, spec: dict[str, Any]) -> Object:
+    return {
+        "apiVersion": "kai.alibabacloud.com/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": f"a-{kind.lower()}", "namespace": "default"},
+        "spec": {"selector": {"name": JOB}, **spec},
+    }
+
+
+def wait_for_status(running: Environment, object_: Object, expected: dict[str, Any]) -> None:
+    def check() -> bool:
+        told = running.api.get(path_of(object_)).get("status", {})
+        found = {key: told.get(key) for key in expected}
+        assert found == expected, told
+        return True
+
+    eventually(f"{expected} of {object_['kind']}", check)
