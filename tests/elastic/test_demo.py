@@ -1,12 +1,10 @@
 """`edgeai demo elastic-training`, as a newcomer runs it. It needs no Horovod."""
 
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.system.demos import Demo, command, environ, left_of, play
+from tests.system.demos import Demo, interrupt, left_of, play
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +47,4 @@ def test_nothing_is_left(demo: Demo) -> None:
 
 
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        command("elastic-training"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environ(tmp_path),
-        cwd=tmp_path,
-    ) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if "applied TrainingJob" in line)
-        process.send_signal(signal.SIGTERM)
-        process.stdout.read()
-        assert process.wait(180) == 128 + signal.SIGTERM
-    assert left_of(tmp_path) == []
+    interrupt("elastic-training", tmp_path, after="applied TrainingJob")
