@@ -2,7 +2,8 @@
 
 Called by loop. The applier records each successful action as a Kubernetes Event. The applier puts
 the answers of the Kubernetes API into the stores, so the next plan sees them. The applier makes one
-decision of its own: it creates objects only for a job that the API has confirmed (see owners).
+decision of its own: it creates and deletes objects only for a job that the API has confirmed (see
+owners).
 """
 
 import asyncio
@@ -40,7 +41,7 @@ from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from globalmanager.kube.patches import merged
 from globalmanager.rules.lifecycle import Timers
-from globalmanager.rules.objects import differences, owner_reference
+from globalmanager.rules.objects import differences, is_being_deleted, owner_reference
 from globalmanager.rules.status import WAITING
 
 log = logs.get_logger(__name__)
@@ -158,7 +159,9 @@ class Applier:
 
         Raises: the error of one failed action. An error that the user can correct comes first
         """
-        if any(isinstance(action, Create) for action in actions):
+        if any(isinstance(action, Create | Delete) for action in actions) and not is_being_deleted(
+            observed.object
+        ):
             await self._owners.confirm(observed)
         slots = asyncio.Semaphore(_MAX_PARALLEL_ACTIONS)
         failures: list[EdgeAIError] = []

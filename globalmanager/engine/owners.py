@@ -8,10 +8,11 @@ a job has lost a child, a GET must confirm the job before the engine creates any
 
 The plan must also know the job as the GET shows the job. Otherwise a new leader, whose watch of the
 jobs is late, could create a child that the status of an earlier leader no longer asks for. So a new
-leader asks for each job once before it creates anything for the job.
+leader asks for each job once before it creates anything for the job. For the same reason it asks
+before it deletes a child: an old status may not name a child that the earlier leader has made.
 
-apply calls `confirm` before it creates a child. loop passes on the changes of the stores. The
-memory holds one uid for each confirmed job.
+apply calls `confirm` before it creates or deletes a child. loop passes on the changes of the
+stores. The memory holds one uid for each confirmed job.
 """
 
 from collections.abc import Callable
