@@ -72,12 +72,12 @@ def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:
         text = f"the script has run for {_shown(names)}"
         return Step(view.size, ScalerState.SCRIPT_EXECUTED, text, leaving=frozenset(names))
     problem = run.problem
-    if not problem and current.is_hopeless(view.now):
+    if not problem and current.hopeless_in_s(view.now) <= 0:
         problem = "no launcher could run the script in time"
     if problem:
         return Step(view.size, ScalerState.FAILED, f"{problem}; nothing was deleted")
-    wait_s = current.left_s(view.now) + current.script.timeout_s + 61
-    return Step(view.size, executions=run.executions, timers=Timers().add(wait_s))
+    hope = Timers().add(current.hopeless_in_s(view.now))
+    return Step(view.size, executions=run.executions, timers=hope)
 
 
 def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
@@ -98,9 +98,9 @@ def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
     # Each check ends by itself. Where no check is possible, the workers get the time instead.
     left = current.left_s(view.now)
     is_running = any(one is None for one in results)
-    if (not is_running and left <= 0) or current.is_hopeless(view.now):
+    if (not is_running and left <= 0) or current.hopeless_in_s(view.now) <= 0:
         return released
-    waits = Timers().add(left if not is_running else left + current.script.timeout_s + 61)
+    waits = Timers().add(current.hopeless_in_s(view.now) if is_running else left)
     return Step(view.size, leaving=leaving, executions=wanted, timers=waits)
 
 

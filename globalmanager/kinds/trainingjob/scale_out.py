@@ -70,21 +70,23 @@ def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """The new workers are wanted: wait for them, run the script, wait for the list of hosts."""
     size, listed = view.size, frozenset(view.listed)
     withheld = frozenset(names) - listed
-    timers = Timers().add(current.left_s(view.now))
+    hope = Timers().add(current.hopeless_in_s(view.now))
     if not all(name in view.ready for name in names):
         pods = [view.pods[name] for name in names if name in view.pods]
         worn, waits = lifecycle.replacement(pods, view.now, after_s=_MADE_AGAIN_AFTER_S)
-        return Step(size, withheld=withheld, deletions=worn, timers=timers.add(*waits.waits_s))
+        return Step(
+            size, withheld=withheld, deletions=worn, timers=waits.add(current.left_s(view.now))
+        )
     if current.script.text and not current.has_run_script:
         run = run_script(view, current, names)
         if run.is_done:
             text = f"the script has run for {', '.join(names)}"
             return Step(size, ScalerState.SCRIPT_EXECUTED, text, withheld=withheld)
-        return Step(size, withheld=withheld, executions=run.executions, timers=_hope(current, view))
+        return Step(size, withheld=withheld, executions=run.executions, timers=hope)
     if listed.issuperset(names):
         text = f"{view.text} has {len(size.target)} workers"
         return Step(size, ScalerState.SUCCEEDED, text)
-    return Step(size, timers=_hope(current, view))
+    return Step(size, timers=hope)
 
 
 def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
@@ -94,7 +96,7 @@ def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
     late = [name for name in names if name not in view.ready]
     if late and current.left_s(view.now) <= 0:
         return _late(current, late)
-    if current.is_hopeless(view.now):
+    if current.hopeless_in_s(view.now) <= 0:
         return "the launcher did not take the new workers in time"
     if current.script.text and not current.has_run_script and not late:
         return run_script(view, current, names).problem
@@ -115,11 +117,6 @@ def _given_up(view: View, current: Current, names: tuple[str, ...]) -> Step:
 def _late(current: Current, names: tuple[str, ...] | list[str]) -> str:
     limit = current.script.timeout_s
     return f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
-
-
-def _hope(current: Current, view: View) -> Timers:
-    """The wait until the ScaleOut can give up as hopeless."""
-    return Timers().add(current.left_s(view.now) + current.script.timeout_s + 61)
 
 
 def _with(view: View, names: tuple[str, ...]) -> Size:

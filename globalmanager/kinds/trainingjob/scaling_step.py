@@ -85,9 +85,9 @@ class Current(NamedTuple):
         since = mapping(self.object.get("status")).get("startTime")
         return left_s(since, self.script.timeout_s, now, unknown=0.0)
 
-    def is_hopeless(self, now: datetime) -> bool:
-        """Whether the scaler has taken longer than its steps can take."""
-        return self.left_s(now) + self.script.timeout_s + _GIVE_UP_S <= 0
+    def hopeless_in_s(self, now: datetime) -> float:
+        """Seconds until the scaler has taken longer than its steps can take."""
+        return self.left_s(now) + self.script.timeout_s + _GIVE_UP_S
 
     def key(self, view: View, what: str) -> str:
         """The key of an execution. A new launcher runs the command again."""
