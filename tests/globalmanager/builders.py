@@ -4,7 +4,6 @@
 no controller runs in it. A test says itself what Deployments and pods become.
 """
 
-import copy
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -43,6 +42,15 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SETTINGS = WorkerSettings(
     root_key=b"k" * 32, framework_images={"tensorflow:1.18": "registry.test/tensorflow:1.18"}
 )
+
+
+def copied(value: Any) -> Any:
+    """As copy.deepcopy of JSON, in a fifth of the time."""
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [copied(inner) for inner in value]
+    return value
 
 
 def at(seconds: float) -> datetime:
@@ -104,7 +112,7 @@ def report(
 def merged(target: Any, patch: Any) -> Any:
     """JSON merge patch (RFC 7386)."""
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return copied(patch)
     result = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
         if value is None:
@@ -236,15 +244,15 @@ class World:
     # ---- planning ---------------------------------------------------------------------------
 
     def observed(self) -> Observed:
-        job = self.kind.decode(self.type, copy.deepcopy(self.object))
+        job = self.kind.decode(self.type, copied(self.object))
         wanted = self.kind.references(job)
         return Observed(
             type=job.type,
             object=job.object,
             spec=job.spec,
             invalid=job.invalid,
-            children=copy.deepcopy(self.children),
-            pods=tuple(copy.deepcopy(self.pods)),
+            children=copied(self.children),
+            pods=tuple(copied(self.pods)),
             references={ref: other for ref, other in self._others.items() if ref in wanted},
             contacts=dict(self.contacts),
             settings=self.settings,
@@ -283,7 +291,7 @@ class World:
         assert not isinstance(action, Adopt)  # no kind of these tests has scalers
         ref = ref_of(action.type, action.object)
         assert (ref in self.children) == isinstance(action, Replace), ref
-        object_ = copy.deepcopy(action.object)
+        object_ = copied(action.object)
         if action.type == DEPLOYMENTS:
             object_["spec"].setdefault("replicas", 1)  # as the API server does
         if ref not in self.children:
