@@ -159,7 +159,7 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
     return tuple(
         Adopt(ref, scaler["metadata"]["uid"])
         for ref, scaler in observed.scalers.items()
-        if not is_being_deleted(scaler) and not _controllers(scaler)
+        if not is_being_deleted(scaler) and not controllers(scaler)
     )
 
 
@@ -167,12 +167,13 @@ def is_adopted(observed: Observed, scaler: Object) -> bool:
     """Whether the job is the scaler's controller. An earlier job of the same name does not
     count.
     """
-    return observed.uid in _controllers(scaler)
+    return any(owner["uid"] == observed.uid for owner in controllers(scaler))
 
 
-def _controllers(object_: Object) -> list[str]:
+def controllers(object_: Object) -> list[Mapping[str, Any]]:
+    """The ownerReferences of the controllers of an object. The API server allows one."""
     owners = object_["metadata"].get("ownerReferences") or ()
-    return [owner["uid"] for owner in owners if owner.get("controller")]
+    return [owner for owner in owners if owner.get("controller")]
 
 
 def _changes(observed: Observed, creates: Iterator[Create], rule: UpdateRule) -> Iterator[Action]:

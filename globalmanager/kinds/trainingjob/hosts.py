@@ -4,17 +4,18 @@ Called by `main` and `changes`. `rules/elastic/host_list` decides which list fol
 the last changes stand in annotations of the ConfigMap.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from common.times import rfc3339
 from globalmanager.contract import Create, Object, ObjectRef, Observed
 from globalmanager.kinds.trainingjob import files
 from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS, config_name
-from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob
+from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import objects, status
 from globalmanager.rules.elastic.host_list import HostList
-from globalmanager.rules.elastic.words import LAUNCHER
+from globalmanager.rules.elastic.words import LAUNCHER, WORKER
+from globalmanager.rules.replication import index_of
 from globalmanager.rules.status import mapping
 
 NUDGE: Final = "edgeai.io/host-list"
@@ -30,14 +31,19 @@ def listed(observed: Observed) -> HostList:
     config = observed.children.get(ObjectRef(CONFIG_MAPS, job.namespace, config_name(job.name)))
     if config is None:
         told = status.of(observed).get("currentWorkers")
-        names = told[: MAX_INDEX + 1] if isinstance(told, list) else []
-        return HostList(hosts=tuple(name for name in names if isinstance(name, str)))
+        return HostList(hosts=_workers(job.name, told if isinstance(told, list) else []))
     marks = mapping(config["metadata"].get("annotations"))
     return HostList(
-        hosts=tuple(files.hosts_in(config.get("data"))),
+        hosts=_workers(job.name, files.hosts_in(config.get("data"))),
         came=status.parse_time(marks.get(_CAME)),
         went=status.parse_time(marks.get(_WENT)),
     )
+
+
+def _workers(job: str, names: Iterable[Any]) -> tuple[str, ...]:
+    """The names that can be workers of the job, each once. Somebody's edit can hold any text."""
+    known = (name for name in names if isinstance(name, str))
+    return tuple(dict.fromkeys(name for name in known if index_of(job, WORKER, name) is not None))
 
 
 def config(observed: Observed, spec: TrainingJob, hosts: HostList) -> Create:

@@ -31,7 +31,7 @@ from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import View
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import children, faults, lifecycle, status
+from globalmanager.rules import faults, lifecycle, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic.host_list import HostList, next_list
 from globalmanager.rules.lifecycle import CleanPods, Timers
@@ -298,7 +298,7 @@ def _suspended(job: Present) -> Plan:
     # The state is written before the first deletion, else a restarted GlobalManager would take the
     # pods for lost.
     is_told = job.state is State.SUSPENDED
-    adopted = children.adoptions(job.observed)
+    adopted = scalers.adoptions(job.observed)
     stages = tuple(stage for stage in (adopted, deletions if is_told else ()) if stage)
     return _written(job.observed, job.conditions, fields, job.now, stages=stages)
 

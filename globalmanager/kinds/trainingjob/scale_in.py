@@ -17,6 +17,7 @@ from globalmanager.rules.objects import is_being_deleted
 _STUCK_S: Final = 30.0
 """A pod that is still there this long after its grace period holds up no further scaler."""
 _MAX_SHOWN: Final = 5
+_CHANGED: Final = "the spec was changed and is not accepted any more; nothing was deleted"
 
 
 def step(view: View, current: Current) -> Step:
@@ -32,7 +33,8 @@ def step(view: View, current: Current) -> Step:
 def _begun(view: View, current: Current) -> Step:
     """The choice of the workers, or the refusal."""
     size, scaler = view.size, current.scaler
-    assert scaler is not None  # the own kind of the scaler refuses a wrong spec
+    if scaler is None:
+        return Step(size, ScalerState.FAILED, _CHANGED)
     number, total = scaler.count, len(size.target)
     unknown = [name for name in scaler.names if name not in size.target]
     least = max(view.spec.min_replicas or 1, 1)
@@ -54,12 +56,15 @@ def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """The workers are still wanted by the job: the launcher must let go of them first."""
     size, leaving = view.size, frozenset(names)
     if current.scaler is None:
-        text = "the spec was changed and is not accepted any more; nothing was deleted"
-        return Step(size, ScalerState.FAILED, text)
+        return Step(size, ScalerState.FAILED, _CHANGED)
     if current.script.text and not current.has_run_script:
         return _run_script(view, current, names)
     if leaving & frozenset(view.listed):
-        return Step(size, leaving=leaving)
+        if current.hopeless_in_s(view.now) <= 0:
+            text = f"{view.text} has no other worker that runs; nothing was deleted"
+            return Step(size, ScalerState.FAILED, text)
+        hope = Timers().add(current.hopeless_in_s(view.now))
+        return Step(size, leaving=leaving, timers=hope)
     if not current.has_run_script:
         text = f"the list of hosts has {_shown(names)} no more"
         return Step(size, ScalerState.SCRIPT_EXECUTED, text, leaving=leaving)

@@ -22,6 +22,7 @@ from globalmanager.rules.training.forms import MAX_REPLICAS
 _MADE_AGAIN_AFTER_S: Final = 5.0
 """Least age of a failed new worker that is made again under its name. The launcher has never seen
 its name."""
+_CHANGED: Final = "the spec was changed and is not accepted any more"
 
 
 def step(view: View, current: Current) -> Step:
@@ -45,7 +46,8 @@ def step(view: View, current: Current) -> Step:
 def _begun(view: View, current: Current) -> Step:
     """The choice of the names, or the refusal."""
     size, scaler = view.size, current.scaler
-    assert scaler is not None  # the own kind of the scaler refuses a wrong spec
+    if scaler is None:
+        return Step(size, ScalerState.FAILED, _CHANGED)
     number, total = scaler.count, len(size.target) + scaler.count
     most = view.spec.max_replicas
     problem = ""
@@ -92,7 +94,7 @@ def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
 def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
     """Why the ScaleOut gives up; "" while it does not."""
     if current.scaler is None:
-        return "the spec was changed and is not accepted any more"
+        return _CHANGED
     late = [name for name in names if name not in view.ready]
     if late and current.left_s(view.now) <= 0:
         return _late(current, late)

@@ -7,6 +7,7 @@ on before any other one, whatever its age. An edit of `replicas` in the job's ow
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,10 +15,10 @@ import msgspec
 from common.ids import Uid
 from globalmanager.contract import (
     Action,
+    Adopt,
     Create,
     Event,
     Execution,
-    InvalidSpec,
     Observed,
     PatchStatus,
     ResourceType,
@@ -37,7 +38,8 @@ SCALERS: Final = {SCALE_OUTS: scalers.job_of, SCALE_INS: scalers.job_of}
 """Types of the scalers, for the Kind."""
 _STEPS: Final = {"ScaleOut": scale_out.step, "ScaleIn": scale_in.step}
 _MAX_TOLD: Final = 50
-"""New scalers that one plan tells that they are accepted."""
+"""Scalers that one plan adopts, or tells that they are accepted or refused. They cause the next
+plan."""
 
 
 class Scaling(NamedTuple):
@@ -65,6 +67,11 @@ class Scaling(NamedTuple):
         return self.current is not None and self.current.has_begun
 
 
+def adoptions(observed: Observed) -> tuple[Adopt, ...]:
+    """Adopt the scalers without a controller."""
+    return children.adoptions(observed)[:_MAX_TOLD]
+
+
 def held(observed: Observed) -> frozenset[str]:
     """The workers of which the current scaler takes care: no other worker replaces them."""
     begun = next((each for each in _unfinished(observed) if each.has_begun), None)
@@ -87,14 +94,18 @@ def of(view: View, *, may_begin: bool) -> Scaling:
     waiting = _unfinished(view.observed)
     current = next((each for each in waiting if each.has_begun), None)
     if current is None and may_begin:
-        adopted = (each for each in waiting if state_of(each.object) is ScalerState.CREATED)
-        current = next(adopted, None)
+        accepted = (
+            each
+            for each in waiting
+            if state_of(each.object) is ScalerState.CREATED and each.scaler is not None
+        )
+        current = next(accepted, None)
     step = Step(view.size) if current is None else _STEPS[current.kind](view, current)
     label = "" if current is None or step.state in _ENDS else current.label
     size = msgspec.structs.replace(step.size, current_scaler=label)
     told, events = _told(view, current, step)
     made, replicas = _from_replicas(view, waiting)
-    stages = (children.adoptions(view.observed), (*_accepted(view, waiting), *told), made)
+    stages = (adoptions(view.observed), (*_accepted(view, waiting), *told), made)
     return Scaling(
         size,
         current,
@@ -114,9 +125,10 @@ _ENDS: Final = (ScalerState.SUCCEEDED, ScalerState.FAILED)
 def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tuple[Event, ...]]:
     """What the scalers of a job that has ended are told: (actions, events)."""
     text = f"TrainingJob {observed.ref.name} has ended"
-    actions: list[Action] = [*children.adoptions(observed)]
+    actions: list[Action] = [*adoptions(observed)]
     events: list[Event] = []
-    for each in _unfinished(observed)[:_MAX_TOLD]:
+    mine = (each for each in _unfinished(observed) if each.scaler is not None or each.has_begun)
+    for each in islice(mine, _MAX_TOLD):
         fields = scaler_status.reached(each.object, each.kind, ScalerState.FAILED, text, now)
         actions.append(_patch(each, fields))
         events += _events(each, ScalerState.FAILED, text)
@@ -127,19 +139,13 @@ def _unfinished(observed: Observed) -> list[Current]:
     """The adopted scalers that have not ended, the oldest first. A wrong spec of a scaler that has
     not begun concerns only the scaler's own kind.
     """
-    found = []
-    for ref, scaler in observed.scalers.items():
-        is_ours = children.is_adopted(observed, scaler) and not is_being_deleted(scaler)
-        if not is_ours or has_ended(scaler):
-            continue
-        try:
-            read = scalers.read(ref.type, scaler)
-        except InvalidSpec:
-            read = None
-        each = Current(ref, scaler, read)
-        if read is not None or each.has_begun:
-            found.append(each)
-    return found
+    return [
+        Current(ref, scaler)
+        for ref, scaler in observed.scalers.items()
+        if children.is_adopted(observed, scaler)
+        and not is_being_deleted(scaler)
+        and not has_ended(scaler)
+    ]
 
 
 # ---- what scalers are told ----------------------------------------------------------------------
@@ -147,8 +153,8 @@ def _unfinished(observed: Observed) -> list[Current]:
 
 def _accepted(view: View, waiting: list[Current]) -> Iterator[PatchStatus]:
     """The first condition of new scalers."""
-    new = [each for each in waiting if state_of(each.object) is None]
-    for each in new[:_MAX_TOLD]:
+    new = (each for each in waiting if state_of(each.object) is None and each.scaler is not None)
+    for each in islice(new, _MAX_TOLD):
         text = f"is executed by {view.text}, after the scalers that were created before"
         fields = scaler_status.reached(each.object, each.kind, ScalerState.CREATED, text, view.now)
         yield _patch(each, fields)
@@ -196,7 +202,7 @@ def _from_replicas(view: View, waiting: list[Current]) -> tuple[tuple[Create, ..
     known = status.of(view.observed).get("observedReplicas")
     if known == wanted or type(known) is not int:
         return (), wanted
-    if children.adoptions(view.observed):
+    if adoptions(view.observed):
         return (), known  # the number counts the scalers that were adopted
     missing = wanted - _expected(view, waiting)
     if missing > 0:

@@ -3,14 +3,26 @@
 Called by `scalers`, `scale_out` and `scale_in`, which decide.
 """
 
+import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from globalmanager.contract import Delete, Execution, Object, ObjectRef, Observed, Result
+from globalmanager.contract import (
+    Delete,
+    Execution,
+    InvalidSpec,
+    Object,
+    ObjectRef,
+    Observed,
+    Result,
+)
 from globalmanager.kinds.trainingjob import commands
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import TrainingJob
+from globalmanager.rules.elastic import scalers
 from globalmanager.rules.elastic.scaler_status import has_condition, state_of
 from globalmanager.rules.elastic.scalers import Scaler, Script
 from globalmanager.rules.elastic.words import WORKER, ScalerState
@@ -43,13 +55,20 @@ class View(NamedTuple):
         return f"TrainingJob {self.observed.ref.name}"
 
 
-class Current(NamedTuple):
+@dataclass(frozen=True)
+class Current:
     """A scaler that is not finished."""
 
     ref: ObjectRef
     object: Object
-    scaler: Scaler | None
-    """None when the spec was edited and is wrong now."""
+
+    @cached_property
+    def scaler(self) -> Scaler | None:
+        """None when the spec is wrong. Of thousands of scalers a plan reads only a few."""
+        try:
+            return scalers.read(self.ref.type, self.object)
+        except InvalidSpec:
+            return None
 
     @property
     def kind(self) -> str:
@@ -81,9 +100,12 @@ class Current(NamedTuple):
         return tuple(indices[index] for index in sorted(i for i in indices if i is not None))
 
     def left_s(self, now: datetime) -> float:
-        """Seconds of the timeout that are left."""
+        """Seconds of the timeout that are left. A start that lies ahead by more than the timeout is
+        no start, as a missing one, so that no status holds up the job for ever.
+        """
         since = mapping(self.object.get("status")).get("startTime")
-        return left_s(since, self.script.timeout_s, now, unknown=0.0)
+        left = left_s(since, self.script.timeout_s, now, unknown=-math.inf)
+        return left if left <= 2 * self.script.timeout_s else -math.inf
 
     def hopeless_in_s(self, now: datetime) -> float:
         """Seconds until the scaler has taken longer than its steps can take."""

@@ -13,6 +13,7 @@ import msgspec
 
 from common.times import rfc3339
 from globalmanager.contract import Event, Job, Object, ObjectRef, Observed, Plan, Severity
+from globalmanager.rules.children import controllers
 from globalmanager.rules.elastic.scalers import job_of
 from globalmanager.rules.elastic.words import SCALER_ENDS, TRAINING_JOBS, ScalerState
 from globalmanager.rules.objects import is_being_deleted
@@ -113,19 +114,44 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 
 def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
-    """Refuses a scaler with a wrong spec, and says that a scaler waits for its job."""
-    scaler, kind = observed.object, observed.type.kind
-    if is_being_deleted(scaler) or state_of(scaler) not in (None, ScalerState.CREATED):
+    """Refuses a scaler with a wrong spec, and says what a scaler waits for that no job executes."""
+    scaler, kind, name = observed.object, observed.type.kind, observed.ref.name
+    if is_being_deleted(scaler) or has_ended(scaler):
         return Plan()
+    stranger = _stranger(observed)
+    if state_of(scaler) not in (None, ScalerState.CREATED):
+        # A job executes the scaler, or did so until somebody edited the name of the job.
+        problem = f"spec.selector.name was changed while {stranger} executed {kind} {name}"
+        return _refused(observed, problem, now) if stranger else Plan()
     if observed.invalid is not None:
-        message = f"{kind} {observed.ref.name} cannot be executed: {observed.invalid}"
-        fields = reached(scaler, kind, ScalerState.FAILED, message, now)
-        return Plan(status=fields, events=(event(kind, ScalerState.FAILED, message),))
-    name = job_of(scaler)
+        return _refused(observed, f"{kind} {name} cannot be executed: {observed.invalid}", now)
+    if stranger:
+        message = f"is not executed, because {stranger} controls it: create it without owners"
+        return _waiting(scaler, "NotAdopted", message)
     if observed.references:
         return Plan()
-    message = f"waits for TrainingJob {name} (spec.selector.name), which does not exist"
-    if mapping(scaler.get("status")).get("message") == message:
+    job = job_of(scaler)
+    message = f"waits for TrainingJob {job} (spec.selector.name), which does not exist"
+    return _waiting(scaler, "JobNotFound", message)
+
+
+def _refused(observed: Observed, message: str, now: datetime) -> Plan:
+    kind = observed.type.kind
+    fields = reached(observed.object, kind, ScalerState.FAILED, message, now)
+    return Plan(status=fields, events=(event(kind, ScalerState.FAILED, message),))
+
+
+def _waiting(scaler: Object, reason: str, message: str) -> Plan:
+    text = message[:MAX_MESSAGE_CHARS]
+    if mapping(scaler.get("status")).get("message") == text:
         return Plan()
-    told = Event(Severity.NORMAL, "JobNotFound", message)
-    return Plan(status={"message": message}, events=(told,))
+    return Plan(status={"message": text}, events=(Event(Severity.NORMAL, reason, text),))
+
+
+def _stranger(observed: Observed) -> str:
+    """The controller of a scaler that is not the TrainingJob that the scaler names; "" for none."""
+    jobs = [job["metadata"].get("uid") for job in observed.references.values()]
+    for owner in controllers(observed.object):
+        if owner["uid"] not in jobs:
+            return f"{owner.get('kind')} {owner.get('name')}"
+    return ""
