@@ -6,6 +6,7 @@ output, 2 standard error, 3 the Status at the end. This subprotocol cannot close
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,6 +24,7 @@ _FREE_OUTPUT_BYTES: Final = 256 * 1024
 _PAUSE_S: Final = 0.02
 _LAST_OUTPUT_S: Final = 2.0
 _MAX_STATUS_BYTES: Final = 64 * 1024
+_EXIT_CODE: Final = re.compile("-?[0-9]{1,10}")
 
 
 class NotStarted(Exception):
@@ -107,7 +109,7 @@ def exit_code_of(data: bytes) -> int:
     if status.status == "Success":
         return 0
     for cause in status.details.causes if status.details else ():
-        if cause.reason == "ExitCode" and cause.message.lstrip("-").isdecimal():
+        if cause.reason == "ExitCode" and _EXIT_CODE.fullmatch(cause.message):
             return int(cause.message)
     message = status.message or "the command ended without an exit code"
     raise NotStarted(message)

@@ -108,7 +108,8 @@ def _living(job: Present) -> Plan:
     is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
     listed = HostList() if is_new else hosts.listed(observed)
     known = scaling.known_size(observed, job.spec)
-    replaced = replacement.of(job, known, listed.hosts, held=scalers.held(observed))
+    held = scalers.held(observed)
+    replaced = replacement.of(job, known, listed.hosts, held=held)
     launcher = present.launcher_of(job)
     view = View(
         observed,
@@ -141,7 +142,8 @@ def _living(job: Present) -> Plan:
             state,
             scaled.size,
             following.list,
-            missing=replaced.missing,
+            # A worker that the launcher had and that a scaler names is not made again.
+            missing={*replaced.missing, *held.intersection(listed.hosts), *scaled.leaving},
             may_launch=situation.are_enough_ready,
         )
         if acts

@@ -138,3 +138,13 @@ def test_pods_that_pretend_to_be_workers_go() -> None:
     world.settle()
     assert world.workers() == [0, 1]
     assert world.hosts() == [worker(0), worker(1)]
+
+
+def test_a_worker_that_goes_and_whose_pod_is_gone_is_not_made_again() -> None:
+    world = training().scale_in(worker(1)).settle()
+    assert world.hosts() == [worker(0)]
+    world.gone("Pod", worker(1)).settle()
+    assert world.workers() == [0]
+    world.end(exit_code=0).settle()
+    assert world.state("in")["phase"] == "ScaleSucceeded"
+    assert world.status["targetWorkers"] == [worker(0)]

@@ -12,7 +12,7 @@ from globalmanager.contract import PODS, ObjectRef
 from globalmanager.ha.fence import Fence
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.execution import MAX_OUTPUT_BYTES, End
+from globalmanager.kube.execution import MAX_OUTPUT_BYTES, End, NotStarted, exit_code_of
 from tests.globalmanager.exec_answers import SUCCESS, exited, hangs, says
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.waiting import async_eventually
@@ -174,3 +174,10 @@ async def test_who_does_not_lead_runs_nothing_and_who_loses_the_lead_lets_go(
     fence.close()
     with pytest.raises(errors.NotLeading):
         await running
+
+
+@pytest.mark.parametrize("code", ["--5", "1" * 5000, "²", "", "5 "])
+def test_an_exit_code_that_is_no_number_is_told(code: str) -> None:
+    causes = [{"reason": "ExitCode", "message": code}]
+    with pytest.raises(NotStarted):
+        exit_code_of(msgspec.json.encode({"status": "Failure", "details": {"causes": causes}}))
