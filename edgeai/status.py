@@ -183,16 +183,22 @@ def _shown_kind(job: Object) -> str:
 
 
 def _trouble(status: dict[str, Any]) -> str:
-    """The message of the first condition that is not True, or of a training job that does not run;
-    "" for a job that has succeeded.
+    """What keeps a job from going on: the message of the first condition that is not True. The
+    conditions of a training job are a history, so there the message of the condition Stalled or of
+    the phase counts. "" for a job that has succeeded.
     """
     phase = _phase(status)
+    conditions = status.get("conditions") or []
     if phase == "Succeeded":
         return ""
-    conditions = status.get("conditions") or []
-    if phase in _TRAINING_TROUBLE and not status.get("phase"):
-        return str(conditions[-1].get("message", ""))
-    return next((c.get("message", "") for c in conditions if c["status"] != "True"), "")
+    if any(each["type"] == "Created" for each in conditions):  # only training jobs have it
+        told = {each["type"]: each.get("message", "") for each in conditions if _is_true(each)}
+        return str(told.get("Stalled") or (told.get(phase) if phase in _TRAINING_TROUBLE else ""))
+    return next((each.get("message", "") for each in conditions if not _is_true(each)), "")
+
+
+def _is_true(condition: dict[str, Any]) -> bool:
+    return bool(condition["status"] == "True")
 
 
 def _age(time: str | None, now: datetime) -> str:

@@ -76,6 +76,31 @@ def test_a_training_job_is_shown_by_its_last_condition_and_its_replicas() -> Non
     assert "PyTorchJob mnist is restarting." in text
 
 
+HISTORY = [
+    {"type": "Created", "status": "True", "message": "the job is created."},
+    {"type": "Scaling", "status": "False", "message": "the job is not scaling any more."},
+    {"type": "Suspended", "status": "False", "message": "the job is resumed."},
+]
+
+
+@pytest.mark.parametrize(
+    ("phase", "condition", "expected"),
+    [
+        ("Running", {"type": "Running", "status": "True", "message": "the job runs."}, None),
+        ("Failed", {"type": "Failed", "status": "True", "message": "no image."}, "no image."),
+        ("Running", {"type": "Stalled", "status": "True", "message": "a pod pends."}, "a pod pends."),
+        ("Running", {"type": "Stalled", "status": "False", "message": "a pod pended."}, None),
+    ],
+)
+def test_what_a_training_job_has_left_behind_is_no_trouble(
+    phase: str, condition: dict[str, str], expected: str | None
+) -> None:
+    status = {"phase": phase, "conditions": [*HISTORY, condition]}
+    text = shown(job("mnist", "kai.alibabacloud.com") | {"kind": "TrainingJob", "status": status})
+    messages = [each["message"] for each in (*HISTORY, condition)]
+    assert [each for each in messages if each in text] == ([expected] if expected else [])
+
+
 @pytest.mark.parametrize("width", [30, 80, 100])
 def test_the_name_the_phase_and_the_age_of_a_job_are_never_cut(width: int) -> None:
     text = shown(job(NAME, "edgeai.io") | {"status": LONG_STATUS}, width=width)
