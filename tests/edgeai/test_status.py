@@ -88,7 +88,11 @@ HISTORY = [
     [
         ("Running", {"type": "Running", "status": "True", "message": "the job runs."}, None),
         ("Failed", {"type": "Failed", "status": "True", "message": "no image."}, "no image."),
-        ("Running", {"type": "Stalled", "status": "True", "message": "a pod pends."}, "a pod pends."),
+        (
+            "Running",
+            {"type": "Stalled", "status": "True", "message": "a pod pends."},
+            "a pod pends.",
+        ),
         ("Running", {"type": "Stalled", "status": "False", "message": "a pod pended."}, None),
     ],
 )

@@ -247,7 +247,8 @@ async def test_a_signal_ends_the_command(cluster: RunningCluster, tmp_path: Path
     wait $agent
     echo $?
     """
-    assert await launched(cluster, tmp_path, script.replace("$$", "$$$$")) == "143\n"
+    said = await launched(cluster, tmp_path, script.replace("$$", "$$$$"))
+    assert said.splitlines()[-1] == "143", said  # some shells say before that the agent was ended
     pid = int((tmp_path / "pid").read_text())
     await async_eventually("the end of the command", lambda: is_gone(pid))
 
