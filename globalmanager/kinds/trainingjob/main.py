@@ -300,8 +300,8 @@ def _suspended(job: Present) -> Plan:
     # The state is written before the first deletion, else a restarted GlobalManager would take the
     # pods for lost.
     is_told = job.state is State.SUSPENDED
-    adopted = scalers.adoptions(job.observed)
-    stages = tuple(stage for stage in (adopted, deletions if is_told else ()) if stage)
+    told = scalers.queued(job.observed, job.now)
+    stages = (*told, deletions) if is_told and deletions else told
     return _written(job.observed, job.conditions, fields, job.now, stages=stages)
 
 

@@ -72,6 +72,12 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
     return children.adoptions(observed)[:_MAX_TOLD]
 
 
+def queued(observed: Observed, now: datetime) -> Stages:
+    """What the scalers of a suspended job are told, which wait until the job runs again."""
+    told = tuple(_accepted(observed, _unfinished(observed), now))
+    return tuple(stage for stage in (adoptions(observed), told) if stage)
+
+
 def held(observed: Observed) -> frozenset[str]:
     """The workers of which the current scaler takes care: no other worker replaces them."""
     begun = next((each for each in _unfinished(observed) if each.has_begun), None)
@@ -94,18 +100,19 @@ def of(view: View, *, may_begin: bool) -> Scaling:
     waiting = _unfinished(view.observed)
     current = next((each for each in waiting if each.has_begun), None)
     if current is None and may_begin:
-        accepted = (
+        ready = (
             each
             for each in waiting
             if state_of(each.object) is ScalerState.CREATED and each.scaler is not None
         )
-        current = next(accepted, None)
+        current = next(ready, None)
     step = Step(view.size) if current is None else _STEPS[current.kind](view, current)
     label = "" if current is None or step.state in _ENDS else current.label
     size = msgspec.structs.replace(step.size, current_scaler=label)
     told, events = _told(view, current, step)
     made, replicas = _from_replicas(view, waiting)
-    stages = (adoptions(view.observed), (*_accepted(view, waiting), *told), made)
+    accepted = _accepted(view.observed, waiting, view.now)
+    stages = (adoptions(view.observed), (*accepted, *told), made)
     return Scaling(
         size,
         current,
@@ -151,12 +158,15 @@ def _unfinished(observed: Observed) -> list[Current]:
 # ---- what scalers are told ----------------------------------------------------------------------
 
 
-def _accepted(view: View, waiting: list[Current]) -> Iterator[PatchStatus]:
+def _accepted(observed: Observed, waiting: list[Current], now: datetime) -> Iterator[PatchStatus]:
     """The first condition of new scalers."""
+    text = (
+        f"waits until TrainingJob {observed.ref.name} is Running and has executed the scalers that "
+        "were created before"
+    )
     new = (each for each in waiting if state_of(each.object) is None and each.scaler is not None)
     for each in islice(new, _MAX_TOLD):
-        text = f"is executed by {view.text}, after the scalers that were created before"
-        fields = scaler_status.reached(each.object, each.kind, ScalerState.CREATED, text, view.now)
+        fields = scaler_status.reached(each.object, each.kind, ScalerState.CREATED, text, now)
         yield _patch(each, fields)
 
 

@@ -131,7 +131,8 @@ def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
     if observed.references:
         return Plan()
     job = job_of(scaler)
-    message = f"waits for TrainingJob {job} (spec.selector.name), which does not exist"
+    where = f"namespace {observed.ref.namespace}"
+    message = f"waits for TrainingJob {job} (spec.selector.name), which does not exist in {where}"
     return _waiting(scaler, "JobNotFound", message)
 
 

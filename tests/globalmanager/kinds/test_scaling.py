@@ -396,6 +396,20 @@ def test_a_job_that_is_suspended_while_scaling_resumes_with_the_size_before() ->
     assert world.history("out")[-1] == "ScaleFailed"
 
 
+def test_a_scaler_of_a_suspended_job_says_that_it_waits_and_is_executed_after_the_resume() -> None:
+    world = training()
+    mark = "job-supervisor.kube-ai.io/job-suspended"
+    world.object["metadata"]["annotations"] = {mark: "true"}
+    world.settle().scale_out(1).settle()
+    assert world.history("out") == ["Created"]
+    assert "waits until TrainingJob elastic-training is Running" in world.state("out")["message"]
+    world.object["metadata"]["annotations"] = {}
+    for _ in range(4):
+        world.settle(at(10)).pods_become("Running")
+    assert world.settle(at(10)).workers() == [0, 1, 2]
+    assert world.history("out") == OUT
+
+
 def test_another_worker_that_is_lost_while_scaling_out_is_replaced() -> None:
     world = training().scale_out(1).settle().pods_become("Failed", worker(0), reason="Evicted")
     world.settle().pods_become("Running").settle(at(READ)).settle(at(2 * READ))
