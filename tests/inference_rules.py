@@ -125,8 +125,17 @@ class InferenceRules:
     def test_a_worker_that_was_scaled_away_comes_back(self, service: InferenceService) -> None:
         before = service.uids()
         (deployment,) = service.made()[EDGE_DEPLOYMENT]
-        service.api.patch(path_of(deployment), {"spec": {"replicas": 0}})
-        service.wait_for_new(before, EDGE_POD)
+        scaled = service.api.patch(path_of(deployment), {"spec": {"replicas": 0}})
+
+        def check() -> bool:
+            # The pod is another one, unless the manager is faster than the Deployment controller.
+            (found,), now = service.made()[EDGE_DEPLOYMENT], service.uids()
+            assert found["metadata"]["generation"] > scaled["metadata"]["generation"], found
+            assert now == {**before, EDGE_POD: now.get(EDGE_POD)}, now
+            return bool(found["spec"]["replicas"])
+
+        service.eventually("a replica of the Deployment again", check)
+        service.wait_for("phase", "Running")
 
     def test_what_somebody_changed_is_put_back_and_told(self, service: InferenceService) -> None:
         (front,), (deployment,) = service.made()[FRONT], service.made()[EDGE_DEPLOYMENT]

@@ -66,6 +66,8 @@ class Cluster:
         self._owned = ExitStack()
         self._control_planes: list[ControlPlane] = []  # one, once it was made
         self.nodes: dict[str, Node] = {}
+        self.names: frozenset[str] = frozenset()
+        """Of its directory and its network interface, on this machine."""
 
     def start(self, *, tries: int = 2) -> None:
         """Until all nodes are Ready. Raises: NotStarted when the last try fails"""
@@ -94,6 +96,7 @@ class Cluster:
         directory = stack.enter_context(_run_directory())
         self._network = Network(directory)
         self._network.start()
+        self.names = frozenset({directory.name, self._network.name_on_host})
         stack.callback(self._network.stop)
         self._start_control_plane(_made(directory / "control-plane"), stack)
         machines = [self._start_machine(_made(directory / name), stack) for name in NODES]

@@ -53,7 +53,7 @@ class Network:
         self._holder.eventually("a network apart", lambda: os.readlink(namespace) != own)
         self._ip("link", "add", _BRIDGE, "type", "bridge")
         self._ip("link", "set", _BRIDGE, "up")
-        name = self._name_on_host()
+        name = self.name_on_host
         self._plug_in("host", peer=name, pid=os.getpid())
         _run("ip", "address", "add", f"{self.host}/24", "dev", name)
         _run("ip", "link", "set", name, "up")
@@ -61,7 +61,7 @@ class Network:
     def stop(self) -> None:
         """The interfaces of machines and of this one go too."""
         self._holder.stop()
-        interface = Path("/sys/class/net") / self._name_on_host()
+        interface = Path("/sys/class/net") / self.name_on_host
         eventually(f"the end of {interface.name}", lambda: not interface.exists())
 
     def connect(self, *machines: Machine) -> None:
@@ -100,7 +100,8 @@ class Network:
     def _number(self, machine: Machine) -> int:
         return _FIRST_NODE + self._plugged.index(machine)
 
-    def _name_on_host(self) -> str:
+    @property
+    def name_on_host(self) -> str:
         return f"edgeai-test{self._x}"
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -254,15 +255,26 @@ def processes_in(pid_namespace: str) -> list[str]:
 @pytest.mark.usefixtures("as_root")
 def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     programs = binaries.obtain([*binaries.PROGRAMS, *binaries.NODE_PROGRAMS])
-    before = left_on_this_machine()
     archive = tmp_path / "images.tar"
     archive.write_bytes(b"this is no archive")
+    cluster = Cluster(programs, archive=archive)
+    before = on_this_machine()
     with pytest.raises(NotStarted, match="images import"):
-        Cluster(programs, archive=archive).start(tries=1)
-    assert left_on_this_machine() == before
+        cluster.start(tries=1)
+    assert cluster.names
+    new = on_this_machine() - before
+    assert not [each for each in new if is_of(cluster, each) or not OWNER.search(each)]
 
 
-def left_on_this_machine() -> set[str]:
+OWNER = re.compile(r"edgeai-cluster-\w+|edgeai-test\d+")
+"""The names in Cluster.names. Other tests start and stop clusters meanwhile."""
+
+
+def is_of(cluster: Cluster, name: str) -> bool:
+    return not cluster.names.isdisjoint(OWNER.findall(name))
+
+
+def on_this_machine() -> set[str]:
     places = (tempfile.gettempdir(), "/sys/class/net", "/run", "/run/netns", "/var/lib")
     files = {str(path) for place in places for path in Path(place).glob("*") if is_ours(path.name)}
     mounts = {line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()}
