@@ -32,7 +32,6 @@ from globalmanager.kinds.trainingjob.scaling_step import View
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import faults, lifecycle, status
-from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic.host_list import HostList, next_list
 from globalmanager.rules.lifecycle import CleanPods, Timers
 from globalmanager.rules.objects import is_being_deleted
@@ -40,6 +39,7 @@ from globalmanager.rules.status import Truth, mapping
 from globalmanager.rules.training import stalls
 from globalmanager.rules.training.changes import of_a_suspended_job
 from globalmanager.rules.training.conditions import Conditions
+from globalmanager.rules.training.plan import written_plan
 
 _MAY_SCALE: Final = (State.RUNNING, State.SCALING)
 """The states in which a scaler can begin."""
@@ -91,7 +91,7 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
         message = f"{text} has failed because the spec is invalid: {error}"
         conditions.set(State.FAILED, message, cause="FailedValidation")
         fields = {"phase": str(State.FAILED), "completionTime": rfc3339(now)}
-        return _written(observed, conditions, fields, now)
+        return written_plan(observed, conditions, fields, now)
     if known.get("observedGeneration") == observed.generation:
         return Plan()
     message = f"{text} stays as it is because the spec is invalid: {error}"
@@ -165,7 +165,7 @@ def _living(job: Present) -> Plan:
     waits = (*replaced.timers.waits_s, *scaled.timers.waits_s, *stalled.waits_s)
     timers = timers.add(following.wait_s, *waits)
     job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
-    written = _written(observed, job.conditions, fields, job.now, stages=stages, timers=timers)
+    written = written_plan(observed, job.conditions, fields, job.now, stages=stages, timers=timers)
     if not lives:
         return written
     return msgspec.structs.replace(
@@ -302,7 +302,7 @@ def _suspended(job: Present) -> Plan:
     is_told = job.state is State.SUSPENDED
     told = scalers.queued(job.observed, job.now)
     stages = (*told, deletions) if is_told and deletions else told
-    return _written(job.observed, job.conditions, fields, job.now, stages=stages)
+    return written_plan(job.observed, job.conditions, fields, job.now, stages=stages)
 
 
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
@@ -326,28 +326,3 @@ def _readable_policy(observed: Observed) -> CleanPods:
     """The policy of a job whose spec is wrong by now."""
     given = mapping(observed.object.get("spec")).get("cleanPodPolicy")
     return CleanPods(given) if given in list(CleanPods) else CleanPods.RUNNING
-
-
-def _written(
-    observed: Observed,
-    conditions: Conditions,
-    fields: Mapping[str, Any],
-    now: datetime,
-    *,
-    stages: Stages = (),
-    timers: Timers = Timers(),  # noqa: B008 - frozen
-) -> Plan:
-    wanted = {
-        "observedGeneration": observed.generation,
-        "conditions": conditions.listed,
-        **fields,
-    }
-    changed = status.replacing_subtree(observed, wanted)
-    if changed is not None:
-        changed = {**changed, "lastReconcileTime": rfc3339(now)}
-    return Plan(
-        stages=stages,
-        status=changed,
-        events=tuple(conditions.events),
-        requeue_after_s=timers.next_s,
-    )

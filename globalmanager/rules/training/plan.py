@@ -72,7 +72,7 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     if status.parse_time(known.get("startTime")) is None and not observed.children:
         message = f"{kind} {name} has failed because the spec is invalid: {error}"
         conditions.set(State.FAILED, message, cause="FailedValidation")
-        return _written(observed, conditions, {"completionTime": rfc3339(now)}, now)
+        return written_plan(observed, conditions, {"completionTime": rfc3339(now)}, now)
     if known.get("observedGeneration") == observed.generation:
         return Plan()
     message = f"{kind} {name} stays as it is because the spec is invalid: {error}"[
@@ -119,7 +119,7 @@ def _living(job: Present) -> Plan:
         job.conditions.events.extend(_exits(job, failed))
         fields = {"startTime": started, "completionTime": rfc3339(job.now)}
         told = present.statuses(job, counts, state)
-        return _written(job.observed, job.conditions, fields | told, job.now)
+        return written_plan(job.observed, job.conditions, fields | told, job.now)
     history = present.history_after(job, failed)
     if history != job.history:
         retried = [one for one in failed if one.is_retryable]
@@ -135,7 +135,7 @@ def _living(job: Present) -> Plan:
         job.conditions.stall(stall.reason, stall.message)
     job.conditions.events.extend(_warnings(job, stages))
     deadline = left_s(started, job.spec.policy.active_deadline_seconds, job.now)
-    return _written(
+    return written_plan(
         job.observed, job.conditions, fields, job.now, stages=stages, timers=timers.add(deadline)
     )
 
@@ -222,7 +222,7 @@ def _suspended(job: Present) -> Plan:
         job = job._replace(history=job.history._replace(finished=frozenset()))
         deletions = () if status.of(job.observed).get("finished") else deletions
     fields = {**job.history.fields, **present.statuses(job, present.counts(job))}
-    return _written(
+    return written_plan(
         job.observed, job.conditions, fields, job.now, stages=(deletions,) if deletions else ()
     )
 
@@ -245,7 +245,7 @@ def _ended_at(observed: Observed) -> Any:
     return status.of(observed).get("completionTime") or next(filter(None, ends), None)
 
 
-def _written(
+def written_plan(
     observed: Observed,
     conditions: Conditions,
     fields: Mapping[str, Any],
@@ -254,6 +254,10 @@ def _written(
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
+    """A plan with this status, for the training kinds.
+
+    Args: fields: the fields of .status beside observedGeneration and conditions
+    """
     wanted = {
         "observedGeneration": observed.generation,
         "conditions": conditions.listed,
