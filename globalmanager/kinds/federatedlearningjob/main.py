@@ -96,11 +96,17 @@ def ended(observed: Observed) -> bool:
 def _note(observed: Observed, spec: FederatedLearningJobSpec | None) -> str:
     if spec is None:
         return ""
+    hints = [hint for hint in (_overwrites(observed, spec), types.shared_dataset(spec)) if hint]
+    return "; but ".join(["the spec can be carried out", *hints])
+
+
+def _overwrites(observed: Observed, spec: FederatedLearningJobSpec) -> str:
+    """A hint when a newer job makes the same Model."""
     model = types.result(observed, spec)
     other = progress.newer_job(observed, model)
     if not other:
         return ""
-    text = f"the spec can be carried out; but {model} has the rounds of job {other}, made later"
+    text = f"{model} has the rounds of job {other}, made later"
     return f"{text}: give each job a Model of its own, or the last to end overwrites the other"
 
 

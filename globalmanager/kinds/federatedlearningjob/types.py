@@ -4,11 +4,10 @@
 
 Accepted       True: the spec can be carried out. False: InvalidSpec. The plan then leaves running
                workers alone.
-ResolvedRefs   True: the Models, Datasets, Nodes and framework images exist, each Dataset is on its
-               worker's node, and no two workers train on one node. False: ModelNotFound,
-               DatasetNotFound, DatasetElsewhere, NodeUsedTwice, …. The plan then leaves running
-               workers alone and creates nothing until the condition is True. Unknown while the spec
-               is not accepted.
+ResolvedRefs   True: the Models, Datasets, Nodes and framework images exist, and each Dataset is on
+               its worker's node. False: ModelNotFound, DatasetNotFound, DatasetElsewhere, …. The
+               plan then leaves running workers alone and creates nothing until the condition is
+               True. Unknown while the spec is not accepted.
 Training       True: the aggregator and every trainer run or are done. False: Waiting, Starting, or
                the reason that a pod's status gives. At the end: False, with reason Complete or
                Failed.
@@ -32,7 +31,6 @@ from globalmanager.rules.specs import (
     check_object_name,
     check_service_name,
     parse_spec,
-    shown,
 )
 from globalmanager.rules.status import Conditions, Metric, Time
 from globalmanager.rules.storage import Source, check_bucket_url, secrets
@@ -143,25 +141,8 @@ def read(object_: Object) -> FederatedLearningJobSpec:
     for index, worker in enumerate(spec.training_workers):
         check(worker, training_path(index))
         check_object_name(worker.dataset.name, dataset_path(index), "Dataset")
-    _check_nodes(spec)
     _check_transmitter(spec.transmitter)
     return spec
-
-
-def _check_nodes(spec: FederatedLearningJobSpec) -> None:
-    """Check that the spec does not name one node for two trainers. Raises: InvalidSpec
-
-    Two trainers on one node would take part twice with the data of one participant. `_shared_nodes`
-    checks the nodes that only the Datasets name.
-    """
-    seen: dict[str, int] = {}
-    for index, worker in enumerate(spec.training_workers):
-        node = fixed_node(worker)
-        if node and node in seen:
-            problem = f"{shown(node)} is the node of {training_path(seen[node])} already"
-            remedy = "give each training worker a node of its own"
-            raise InvalidSpec(f"{training_path(index)}.nodeName", problem, remedy)
-        seen[node] = index
 
 
 def _check_transmitter(transmitter: Transmitter | None) -> None:
@@ -215,22 +196,9 @@ def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[ref
         yield refs.missing_dataset(
             observed, worker.dataset.name, dataset_path(index), node=fixed_node(worker)
         )
-    yield from _shared_nodes(observed, spec)
     yield from refs.missing_for_worker(observed, aggregation, AGGREGATION_PATH)
     for index, worker in enumerate(spec.training_workers):
         yield from refs.missing_for_worker(observed, worker, training_path(index))
-
-
-def _shared_nodes(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
-    """Trainers whose Datasets put them on one node. `_check_nodes` does not see the Datasets."""
-    first: dict[str, int] = {}
-    for index, worker in enumerate(spec.training_workers):
-        node = node_of(observed, worker)
-        if node and first.setdefault(node, index) != index:
-            both = f"{_described(spec, first[node])} and {_described(spec, index)}"
-            text = f"{both} would both run on node {node}: a node takes part once"
-            remedy = "give each a Dataset on a node of its own, or leave one out"
-            yield refs.Missing("NodeUsedTwice", f"{text}; {remedy}")
 
 
 def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
@@ -252,8 +220,19 @@ def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterat
                 yield refs.Missing("CredentialsDiffer", f"{text}: put them into one Secret")
 
 
-def _described(spec: FederatedLearningJobSpec, index: int) -> str:
-    return f"{training_path(index)} (Dataset {spec.training_workers[index].dataset.name})"
+def shared_dataset(spec: FederatedLearningJobSpec) -> str:
+    """A hint that names two trainers with the same Dataset. "" when each has a Dataset of its own.
+
+    Two trainers with different Datasets may share a node.
+    """
+    first: dict[str, int] = {}
+    for index, worker in enumerate(spec.training_workers):
+        name = worker.dataset.name
+        if first.setdefault(name, index) != index:
+            both = f"{training_path(first[name])} and {training_path(index)} both train on"
+            remedy = "give each a Dataset of its own, or leave one out"
+            return f"{both} Dataset {name}, so its samples count more than once: {remedy}"
+    return ""
 
 
 def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:

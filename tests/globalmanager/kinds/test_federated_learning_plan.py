@@ -186,53 +186,41 @@ def test_a_dataset_on_another_node_than_its_trainer_is_reported() -> None:
     assert pod_names(world) == []
 
 
-SHARED_NODE = (
-    "spec.trainingWorkers[0] (Dataset data0) and spec.trainingWorkers[1] (Dataset data1) would "
-    "both run on node edge0: a node takes part once; give each a Dataset on a node of its own, "
-    "or leave one out"
-)
-
-
-@pytest.mark.parametrize("named", [(), (0,), (1,)], ids=["by none", "by the first", "by the other"])
-def test_two_datasets_on_one_node_are_reported_until_one_is_corrected(
-    named: tuple[int, ...],
-) -> None:
-    """Either worker may name its node itself; when both do, the spec alone is refused."""
+@pytest.mark.parametrize("named", [(), (0,), (0, 1)], ids=["by none", "by one", "by both"])
+def test_two_trainers_with_datasets_of_their_own_share_a_node(named: tuple[int, ...]) -> None:
+    """Sedna's users do so. Either worker may name its node itself."""
     workers = federated_learning_spec()["trainingWorkers"]
     for index in named:
         workers[index]["nodeName"] = "edge0"
     world = federated_job(trainingWorkers=workers).dataset("data1", "edge0").settle()
-    resolved = world.condition("ResolvedRefs")
-    assert (resolved["status"], resolved["reason"]) == ("False", "NodeUsedTwice")
-    assert resolved["message"] == SHARED_NODE
-    assert pod_names(world) == []
-    for index in named:
-        workers[index]["nodeName"] = f"edge{index}"
-    world.change(federated_learning_spec(trainingWorkers=workers))
-    world.dataset("data1", "edge1").settle()
     assert world.condition("ResolvedRefs")["status"] == "True"
+    assert world.condition("Accepted")["message"] == "the spec can be carried out"
     assert pod_names(world) == POD_NAMES
+    trainers = [pod_spec(world, name) for name in POD_NAMES if "-train-" in name]
+    assert [pod["nodeName"] for pod in trainers] == ["edge0", "edge0"]
 
 
-def test_one_dataset_for_two_trainers_is_reported() -> None:
+def test_one_dataset_for_two_trainers_is_a_hint() -> None:
     workers = federated_learning_spec()["trainingWorkers"]
-    world = federated_job(trainingWorkers=[workers[0], workers[0]])
-    world.settle()
-    assert world.condition("ResolvedRefs")["reason"] == "NodeUsedTwice"
+    world = federated_job(trainingWorkers=[workers[0], workers[1], workers[0]]).settle()
+    accepted = world.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("True", "Valid")
+    assert accepted["message"] == (
+        "the spec can be carried out; but spec.trainingWorkers[0] and spec.trainingWorkers[2] both "
+        "train on Dataset data0, so its samples count more than once: give each a Dataset of its "
+        "own, or leave one out"
+    )
+    assert world.condition("ResolvedRefs")["status"] == "True"
+    assert len(pod_names(world)) == 4
 
 
-def test_running_trainers_stay_when_a_dataset_moves_to_the_node_of_another() -> None:
+def test_a_trainer_follows_its_dataset_to_the_node_of_another() -> None:
     world = federated_job().settle()
     world.pods_become("Running").settle()
-    plan = world.dataset("data1", "edge0").plan()
-    assert plan.actions == ()
-    assert [event.reason for event in plan.events] == ["NodeUsedTwice"]
-    world.apply(plan)
-    assert world.condition("ResolvedRefs")["message"] == SHARED_NODE
-    assert world.status["phase"] == "Training"
-    world.dataset("data1", "edge1").settle()
+    world.dataset("data1", "edge0").settle()
     assert world.condition("ResolvedRefs")["status"] == "True"
     assert pod_names(world) == POD_NAMES
+    assert pod_spec(world, "digits-train-1")["nodeName"] == "edge0"
 
 
 # ---- healing ------------------------------------------------------------------------------------

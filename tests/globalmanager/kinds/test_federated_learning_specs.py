@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.globalmanager.kinds.samples import federated_job, federated_learning_spec
+from tests.globalmanager.kinds.samples import federated_job
 from tests.globalmanager.kinds.test_federated_learning_plan import pod_names
 
 
@@ -31,15 +31,6 @@ from tests.globalmanager.kinds.test_federated_learning_plan import pod_names
             "spec.transmitter.s3.aggDataPath",
         ),
         ({"pretrainedModel": {"name": ""}}, "spec.pretrainedModel.name"),
-        (
-            {
-                "trainingWorkers": [
-                    {**worker, "nodeName": "edge0"}
-                    for worker in federated_learning_spec()["trainingWorkers"]
-                ]
-            },
-            "spec.trainingWorkers[1].nodeName: 'edge0' is the node of spec.trainingWorkers[0]",
-        ),
     ],
 )
 def test_a_spec_that_cannot_run_is_refused_by_field(fields: Any, message: str) -> None:
