@@ -123,7 +123,7 @@ def test_predict_answers_every_sample() -> None:
         wait_until_ready(service)
         status, body = predict(service, np.array([[1.0], [2.0]]))
     assert status == 200
-    assert [row.tolist() for row in tensors.decode_reply(body)] == [[2.0], [4.0]]
+    assert [row.tolist() for row in tensors.decode_reply(body, samples=2)] == [[2.0], [4.0]]
     assert model.model_url == "/models/big"
 
 

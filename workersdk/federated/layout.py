@@ -107,6 +107,9 @@ def check(layout: Layout, *, max_numbers: int) -> None:
     for tensor in layout.tensors:
         if tensor.dtype not in DTYPES:
             raise WeightsError(f"tensor {tensor}: this type cannot be averaged")
+        # An empty axis makes the size 0, however large the other axes are.
+        if not tensor.size and math.prod(filter(None, tensor.shape)) > max_numbers:
+            raise WeightsError(f"tensor {tensor}: an empty tensor of impossible shape")
     if len({tensor.name for tensor in layout.tensors}) < len(layout.tensors):
         raise WeightsError("two tensors have one name")
     if not 0 < layout.size <= max_numbers:

@@ -88,6 +88,7 @@ def test_a_float64_beyond_float32_is_not_finite() -> None:
     [
         ((), "the model has 0 numbers"),
         ((TensorLayout("a", (2**20, 2**20), "float32"),), "the model has 1099511627776 numbers"),
+        ((TensorLayout("a", (0, *[2**31] * 9), "int8"),), "an empty tensor of impossible shape"),
         ((TensorLayout("a", (1,), "object"),), "this type cannot be averaged"),
         ((TensorLayout("a", (1,), "int8"),) * 2, "two tensors have one name"),
     ],
