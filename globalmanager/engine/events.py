@@ -1,8 +1,8 @@
 """Records Kubernetes Events about job resources and nodes, and counts repeated Events.
 
 apply and loop call `record`, which never waits and never fails. The engine's task `run` sends the
-Events to the Kubernetes API. The recorder drops an Event that the API refuses, so no other part may
-depend on an Event.
+Events to the Kubernetes API. When too many wait, `pending_events` decides which of them give way.
+The recorder drops an Event that the API refuses, so no other part may depend on an Event.
 """
 
 import asyncio
@@ -12,11 +12,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ratelimit import TokenBucket
 from common.times import rfc3339
 from globalmanager.contract import Event, Object, ObjectRef, ResourceType
+from globalmanager.engine.pending_events import PendingEvent, PendingEvents, Subject
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import AlreadyExists, NotFound
 
@@ -24,17 +27,8 @@ log = logs.get_logger(__name__)
 
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
 COMPONENT: Final = "edgeai-globalmanager"
-_MAX_PENDING: Final = 1000  # largest number of Events that wait to be sent
 _MAX_COUNTS: Final = 4096  # largest number of Events whose counts are in memory
 _MAX_MESSAGE_CHARS: Final = 1024  # the API server refuses longer messages
-
-
-class _PendingEvent:
-    """An Event that waits to be sent for the first time, or again with a higher count."""
-
-    def __init__(self, about: Object, event: Event) -> None:
-        self.about, self.event = about, event
-        self.times = 0  # how often `record` was called since the Event was last sent
 
 
 class Recorder:
@@ -53,8 +47,8 @@ class Recorder:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         on_drop: Callable[[], None] = lambda: None,
-        qps: float = 5.0,
-        burst: int = 50,
+        qps: float = 10.0,
+        burst: int = 100,
         retry_s: float = 5.0,
     ) -> None:
         self._client = client
@@ -64,17 +58,17 @@ class Recorder:
         # Events have a request rate of their own, so Events never use up the request rate of the
         # plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
-        self._pending: OrderedDict[ObjectRef, _PendingEvent] = OrderedDict()
+        self._pending = PendingEvents()
         self._counts: OrderedDict[ObjectRef, int] = OrderedDict()  # the counts in the API
         self._wake = asyncio.Event()
 
     def record(self, about: Object, event: Event) -> None:
         """Queue `event` about the object `about`. Equal events become one Event with a count."""
         ref = event_ref(about, event)
-        if ref not in self._pending and len(self._pending) >= _MAX_PENDING:
-            self._on_drop()
-            return
-        self._pending.setdefault(ref, _PendingEvent(about, event)).times += 1
+        if len(event.message) > _MAX_MESSAGE_CHARS:
+            event = msgspec.structs.replace(event, message=event.message[:_MAX_MESSAGE_CHARS])
+        pending = PendingEvent(Subject.of(about), event, ref)
+        self._count_dropped(self._pending.add(pending))
         self._wake.set()
 
     async def run(self) -> None:
@@ -83,15 +77,15 @@ class Recorder:
             self._wake.clear()
             while self._pending:
                 await self._bucket.acquire()
-                ref, pending = self._pending.popitem(last=False)
-                await self._send(ref, pending)
+                await self._send(self._pending.pop())
             await self._wake.wait()
 
-    async def _send(self, ref: ObjectRef, pending: _PendingEvent) -> None:
+    async def _send(self, pending: PendingEvent) -> None:
+        ref = pending.ref
         try:
             self._remember_count(ref, await self._write(ref, pending))
         except Unavailable:
-            self._queue_again(ref, pending)
+            self._count_dropped(self._pending.put_back(pending))
             await asyncio.sleep(self._retry_s)
         except EdgeAIError as error:
             log.warning("event dropped", resource=str(ref), problem=str(error))
@@ -100,7 +94,7 @@ class Recorder:
             log.exception("event dropped", resource=str(ref))
             self._on_drop()
 
-    async def _write(self, ref: ObjectRef, pending: _PendingEvent) -> int:
+    async def _write(self, ref: ObjectRef, pending: PendingEvent) -> int:
         """Create the Event, or raise the count of the existing Event.
 
         Returns: the count that the API has now
@@ -122,21 +116,21 @@ class Recorder:
             return pending.times
         return count
 
-    def _body(self, ref: ObjectRef, pending: _PendingEvent) -> Object:
-        metadata = pending.about["metadata"]
+    def _body(self, ref: ObjectRef, pending: PendingEvent) -> Object:
+        subject = pending.subject
         now = rfc3339(self._now())
         return {
             "metadata": {"name": ref.name, "namespace": ref.namespace},
             "involvedObject": {
-                "apiVersion": pending.about["apiVersion"],
-                "kind": pending.about["kind"],
-                "namespace": metadata.get("namespace", ""),
-                "name": metadata["name"],
-                "uid": metadata.get("uid", ""),
+                "apiVersion": subject.api_version,
+                "kind": subject.kind,
+                "namespace": subject.namespace,
+                "name": subject.name,
+                "uid": subject.uid,
             },
             "type": pending.event.severity.value,
             "reason": pending.event.reason,
-            "message": pending.event.message[:_MAX_MESSAGE_CHARS],
+            "message": pending.event.message,
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "reportingInstance": COMPONENT,
@@ -151,13 +145,8 @@ class Recorder:
         if len(self._counts) > _MAX_COUNTS:
             self._counts.popitem(last=False)
 
-    def _queue_again(self, ref: ObjectRef, pending: _PendingEvent) -> None:
-        newer = self._pending.get(ref)
-        if newer is not None:
-            newer.times += pending.times
-        elif len(self._pending) < _MAX_PENDING:
-            self._pending[ref] = pending
-        else:
+    def _count_dropped(self, number: int) -> None:
+        for _ in range(number):
             self._on_drop()
 
 

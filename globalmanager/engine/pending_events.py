@@ -1,0 +1,146 @@
+"""The Events that wait to be sent, bounded, with the last word on each object kept.
+
+Called by events. Pure: no I/O, no clock. While there is room, every Event waits. When too many
+wait, the objects with several waiting Events give up old ones: a newer Event of the same object and
+reason counts for the old Event. When there is no such newer Event, the oldest Event of the object
+is dropped. The newest Event of an object never gives way to an Event of another object.
+"""
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+import msgspec
+
+from globalmanager.contract import Event, Object, ObjectRef
+
+MAX_WAITING: Final = 1000
+MAX_OBJECTS: Final = 10_000  # an Event takes 2 KiB, and 6 KiB at most
+
+
+class Subject(NamedTuple):
+    """The object that an Event is about. The whole object may be large, so it does not wait."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, object_: Object) -> "Subject":
+        metadata = object_["metadata"]
+        namespace, uid = metadata.get("namespace", ""), metadata.get("uid", "")
+        return cls(object_["apiVersion"], object_["kind"], namespace, metadata["name"], uid)
+
+
+class PendingEvent(msgspec.Struct):
+    """An Event that waits to be sent for the first time, or again with a higher count."""
+
+    subject: Subject
+    event: Event
+    ref: ObjectRef
+    """The name of the Event in the API. Equal Events about one object have the same name."""
+    times: int = 1
+    """How often the Event happened since it was last sent."""
+
+
+_Waiting = OrderedDict[ObjectRef, PendingEvent]  # the Events of one object, the newest last
+
+
+class PendingEvents:
+    """Waiting Events by object. Objects take turns, so an object with many Events delays no other
+    object for long.
+
+    Args:
+        max_waiting: largest number of Events, as long as an object has more than one
+        max_objects: largest number of objects. When more wait, the Event that would be sent next is
+            dropped
+    """
+
+    def __init__(self, *, max_waiting: int = MAX_WAITING, max_objects: int = MAX_OBJECTS) -> None:
+        self._max_waiting, self._max_objects = max_waiting, max_objects
+        self._objects: OrderedDict[Subject, _Waiting] = OrderedDict()  # whose turn it is, first
+        self._crowded: OrderedDict[Subject, None] = OrderedDict()  # objects with several Events
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, pending: PendingEvent) -> int:
+        """Let an Event wait as the newest of its object. Returns: how many Events were dropped"""
+        waiting = self._objects.setdefault(pending.subject, OrderedDict())
+        known = waiting.pop(pending.ref, None)
+        if known is not None:
+            pending.times += known.times
+        else:
+            self._size += 1
+        waiting[pending.ref] = pending
+        self._note_size(pending.subject)
+        return self._make_room(pending.subject)
+
+    def put_back(self, pending: PendingEvent) -> int:
+        """Let an Event wait again, as the oldest of its object. Returns: as `add`"""
+        waiting = self._objects.setdefault(pending.subject, OrderedDict())
+        newer = waiting.get(pending.ref)
+        if newer is not None:
+            newer.times += pending.times
+            return 0
+        self._size += 1
+        waiting[pending.ref] = pending
+        waiting.move_to_end(pending.ref, last=False)
+        self._objects.move_to_end(pending.subject, last=False)
+        self._note_size(pending.subject)
+        return self._make_room(pending.subject)
+
+    def pop(self) -> PendingEvent:
+        """Take the oldest Event of the object whose turn it is. Raises: KeyError when none waits"""
+        subject = next(iter(self._objects), None)
+        if subject is None:
+            raise KeyError("no Event waits")
+        pending = self._remove(subject, next(iter(self._objects[subject])))
+        if subject in self._objects:
+            self._objects.move_to_end(subject)
+        return pending
+
+    def _make_room(self, newest: Subject) -> int:
+        """Returns: how many Events were dropped, 0 or 1"""
+        if self._size <= self._max_waiting:
+            return 0
+        if self._crowded:
+            crowded = newest if newest in self._crowded else next(iter(self._crowded))
+            return self._thin_out(crowded)
+        if len(self._objects) <= self._max_objects:
+            return 0
+        oldest = next(iter(self._objects))
+        self._remove(oldest, next(iter(self._objects[oldest])))
+        return 1
+
+    def _thin_out(self, subject: Subject) -> int:
+        """Remove one Event of an object with several, but not the newest. Returns: how many were
+        dropped; 0 when a newer Event of the same reason counts for the removed one.
+        """
+        waiting = self._objects[subject]
+        newest: dict[str, PendingEvent] = {each.event.reason: each for each in waiting.values()}
+        for ref, each in waiting.items():
+            newer = newest[each.event.reason]
+            if newer is not each:
+                newer.times += each.times
+                self._remove(subject, ref)
+                return 0
+        self._remove(subject, next(iter(waiting)))
+        return 1
+
+    def _remove(self, subject: Subject, ref: ObjectRef) -> PendingEvent:
+        waiting = self._objects[subject]
+        pending = waiting.pop(ref)
+        self._size -= 1
+        if not waiting:
+            del self._objects[subject]
+        self._note_size(subject)
+        return pending
+
+    def _note_size(self, subject: Subject) -> None:
+        if len(self._objects.get(subject, ())) > 1:
+            self._crowded.setdefault(subject)
+        else:
+            self._crowded.pop(subject, None)
