@@ -98,6 +98,16 @@ class Course:
         names = (str(pod["metadata"]["name"]) for pod in items)
         return sorted(name for name in names if name.startswith(f"{NAME}-"))
 
+    def wait_for_end_of_pod(self, index: int, *, told_by: Object) -> None:
+        """A ScaleIn succeeds when the pods are gone. A pod that outlives its grace period by far
+        holds up no scaler, and then the message of the ScaleIn names the pod.
+        """
+        if worker(index) in self.pods():
+            told = self._place.get(path_of(told_by))["status"]["message"]
+            assert f"{worker(index)} does not end" in told, told
+        gone = f"the end of {worker(index)}"
+        eventually(gone, lambda: worker(index) not in self.pods(), timeout_s=PATIENCE_S)
+
     def remove(self) -> None:
         self._place.delete(path_of(self.object))
         eventually("the end of the pods", lambda: not self.pods(), timeout_s=PATIENCE_S)
@@ -119,9 +129,10 @@ def check_the_whole_course(course: Course) -> None:
     course.kill(3)
     course.wait_for_workers(0, 1, 2, 4)
     course.wait_for_steps()
-    course.wait_for_scaler(course.scale_in())
+    scale_in = course.scale_in()
+    course.wait_for_scaler(scale_in)
     course.wait_for_workers(0, 2, 4)
-    assert worker(1) not in course.pods()
+    course.wait_for_end_of_pod(1, told_by=scale_in)
     result = course.end()
     assert (result["event"], result["workers"]) == ("result", 3)
     assert result["accuracy"] >= 0.95
