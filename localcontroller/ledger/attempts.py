@@ -10,7 +10,7 @@ processes. Any other number is the value of the newest process. The message says
 counts; a name that has been a count stays a count.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from common.errors import EdgeAIError
 from common.wire import POD_UID, TERMINAL, ReportBody, WorkerStatus
 
-MAX_WORKER_PROCESSES: Final = 16  # kept for each worker; counts of older processes are merged
+MAX_WORKER_PROCESSES: Final = 256  # kept for each worker; counts of ended processes are merged
 MAX_COUNTS: Final = 32  # different names of counts, over all processes of a worker
 UPDATE_TIME: Final = "updateTime"  # changes in each message; this change alone makes no report
 
@@ -34,6 +34,24 @@ class TooManyCounts(EdgeAIError):
             f"output.counts: with these the processes of this worker count {count} names, limit "
             f"{MAX_COUNTS}; count under the same names in each process"
         )
+
+
+class TooManyProcesses(EdgeAIError):
+    """All processes that the ledger keeps for a worker may still speak."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{MAX_WORKER_PROCESSES} processes report as this worker already: let one of its "
+            "processes report for the others"
+        )
+
+
+MaySpeak = Callable[[str], bool]
+"""Instance -> whether this process may still send a message."""
+
+
+def may_always_speak(_instance: str) -> bool:
+    return True
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,14 +134,19 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 NEW_RECORD: Final = WorkerRecord()
 
 
-def after_message(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
-    """The record after `message` of one of the worker's processes. Raises: TooManyCounts"""
+def after_message(
+    record: WorkerRecord, message: WorkerMessage, *, may_speak: MaySpeak = may_always_speak
+) -> WorkerRecord:
+    """The record after `message` of one of the worker's processes.
+
+    Raises: TooManyCounts, TooManyProcesses
+    """
     count_names = record.count_names | message.counts.keys()
     if len(count_names) > MAX_COUNTS:
         raise TooManyCounts(len(count_names))
     process = record.processes.get(message.instance)
     if process is None or _is_unnamed_successor(record, message):
-        return _with_newest_facts(_with_new_process(record, message), message)
+        return _with_newest_facts(_with_new_process(record, message, may_speak), message)
     if _is_stale(process, message):
         return record
     if _is_current(record, process) and record.is_finished:
@@ -166,8 +189,14 @@ def after_pod(
     return record if seen == record else seen
 
 
-def _with_new_process(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
-    """Add the worker process that sent its first message. This process is now the one that runs."""
+def _with_new_process(
+    record: WorkerRecord, message: WorkerMessage, may_speak: MaySpeak
+) -> WorkerRecord:
+    """Add the worker process that sent its first message. This process is now the one that runs.
+
+    A process that may still speak is never settled, because its next message has the counts that
+    would be in `settled` already.
+    """
     # An observation may have begun the attempt before the process sent its first message.
     is_begun = record.attempt > 0 and record.instance is None and not record.is_finished
     attempt = record.attempt if is_begun else record.attempt + 1
@@ -176,7 +205,10 @@ def _with_new_process(record: WorkerRecord, message: WorkerMessage) -> WorkerRec
     if message.instance in processes:
         settled = _plus(settled, processes.pop(message.instance).counts)
     while len(processes) >= MAX_WORKER_PROCESSES:
-        settled = _plus(settled, processes.pop(next(iter(processes))).counts)
+        ended = next((instance for instance in processes if not may_speak(instance)), None)
+        if ended is None:
+            raise TooManyProcesses
+        settled = _plus(settled, processes.pop(ended).counts)
     processes[message.instance] = ProcessRecord(attempt, message.sequence, message.counts)
     return msgspec.structs.replace(
         record, attempt=attempt, instance=message.instance, settled=settled, processes=processes

@@ -18,7 +18,12 @@ from common import times, wire
 from common.ids import Uid, WorkerName
 from common.wire import WorkerStatus
 from localcontroller.ledger import attempts
-from localcontroller.ledger.attempts import WorkerMessage, WorkerRecord
+from localcontroller.ledger.attempts import (
+    MaySpeak,
+    WorkerMessage,
+    WorkerRecord,
+    may_always_speak,
+)
 from localcontroller.ledger.file import LedgerFile
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.ledger.tables import Grant, LedgerTables, LedgerView, TaskRow, WorkerRow
@@ -115,15 +120,22 @@ class Ledger:
         return self.view.grants.get(secret_hash)
 
     async def record(
-        self, uid: Uid, name: WorkerName, messages: Sequence[WorkerMessage]
+        self,
+        uid: Uid,
+        name: WorkerName,
+        messages: Sequence[WorkerMessage],
+        *,
+        may_speak: MaySpeak = may_always_speak,
     ) -> list[RecordedMessage]:
         """Record messages of one worker.
 
-        Raises: NotGranted, TooManyCounts, LedgerFull, Unavailable
+        Args: may_speak: called in the thread of the writer
+        Raises: NotGranted, TooManyCounts, TooManyProcesses, LedgerFull, Unavailable
         """
         is_final = any(message.status in wire.TERMINAL for message in messages)
         return await self._writer.submit(
-            partial(_record, uid, name, messages, self._observed_at()), is_urgent=is_final
+            partial(_record, uid, name, messages, may_speak, self._observed_at()),
+            is_urgent=is_final,
         )
 
     async def observe(
@@ -191,12 +203,13 @@ def _record(
     uid: Uid,
     name: WorkerName,
     messages: Sequence[WorkerMessage],
+    may_speak: MaySpeak,
     observed_at: str,
     tables: LedgerTables,
 ) -> list[RecordedMessage]:
     old = new = tables.worker(uid, name)
     for message in messages:
-        new = attempts.after_message(new, message)
+        new = attempts.after_message(new, message, may_speak=may_speak)
     if new is not old:
         tables.put_worker_record(uid, name, old, new, observed_at=observed_at)
     return [RecordedMessage(new, message.instance == new.instance) for message in messages]

@@ -6,16 +6,18 @@ a reply tells a worker whether its message was accepted and nothing else.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import math
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from aiohttp import web
 
 from common.errors import EdgeAIError, Overloaded
 from common.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import TooManyCounts, WorkerMessage
+from localcontroller.ledger.attempts import TooManyCounts, TooManyProcesses, WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant, NotGranted
 from localcontroller.metrics import Metrics
@@ -30,6 +32,9 @@ from localcontroller.workers.messages import (
 MAX_BODY_BYTES: Final = 64 * 1024
 READ_S: Final = 10.0
 MAX_REQUESTS: Final = 256
+GRANT_SHARE: Final = 4  # requests with one secret get this part of MAX_REQUESTS, a quarter
+BUSY_RETRY_S: Final = 1.0
+PROCESS_RETRY_S: Final = 60.0
 NO_SPACE_RETRY_S: Final = 5.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -59,6 +64,7 @@ class WorkerApi:
         self._max_requests = max_requests
         self._intake = Intake(ledger)
         self._active = 0  # requests in progress
+        self._active_of: Counter[Grant] = Counter()  # requests that read or commit a body
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._answer])
@@ -69,31 +75,52 @@ class WorkerApi:
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn every outcome into an HTTP status with a reason in JSON."""
-        if self._active >= self._max_requests:
-            return _error(503, "too many requests at a time", retry_after_s=1.0)
-        self._active += 1
         try:
             response = await handler(request)
         except TimeoutError:
             response = _error(408, f"no whole body within {self._read_s:g} s")
         except (EdgeAIError, web.HTTPException) as error:
             response = _message_refusal(error)
-        finally:
-            self._active -= 1
         self._metrics.worker_messages.labels(code=str(response.status)).inc()
         return response
 
     async def _on_status(self, request: web.Request) -> web.Response:
-        grant, worker = self._authorise(request)
-        message = parse_edgeai_message(await self._body(request))
-        await self._record(grant.uid, worker, message)
+        with self._admitted(request) as (grant, worker):
+            message = parse_edgeai_message(await self._body(request))
+            await self._record(grant.uid, worker, message)
         return web.json_response({"status": 200, "message": "OK"})
 
     async def _on_sedna_info(self, request: web.Request) -> web.Response:
-        grant, worker = self._authorise(request)
-        message = parse_sedna_message(await self._body(request), worker=worker)
-        await self._record(grant.uid, worker, message)
+        with self._admitted(request) as (grant, worker):
+            message = parse_sedna_message(await self._body(request), worker=worker)
+            await self._record(grant.uid, worker, message)
         return web.json_response({"Status": 200, "Message": "OK"})
+
+    @contextlib.contextmanager
+    def _admitted(self, request: web.Request) -> Iterator[tuple[Grant, WorkerName]]:
+        """The grant and the worker that the URL names, while one of the grant's requests may run.
+
+        The head of a request shows already that the worker lives. So the head renews the worker's
+        deadline, also if there is no room for the request.
+
+        Raises: NotGranted, Overloaded
+        """
+        grant, worker = self._authorise(request)
+        self._heartbeats.renew(grant.uid, worker)
+        if self._active >= self._max_requests:
+            raise Overloaded("the worker API", BUSY_RETRY_S)
+        # Slow bodies of one worker must leave room for the other workers of the node.
+        if self._active_of[grant] >= max(1, self._max_requests // GRANT_SHARE):
+            raise Overloaded("the share of this worker", BUSY_RETRY_S)
+        self._active += 1
+        self._active_of[grant] += 1
+        try:
+            yield grant, worker
+        finally:
+            self._active -= 1
+            self._active_of[grant] -= 1
+            if not self._active_of[grant]:
+                del self._active_of[grant]
 
     def _authorise(self, request: web.Request) -> tuple[Grant, WorkerName]:
         """The grant and the worker that the URL names.
@@ -118,8 +145,6 @@ class WorkerApi:
             raise InvalidMessage("body: the connection ended before the end of the body") from error
 
     async def _record(self, uid: Uid, worker: WorkerName, message: WorkerMessage) -> None:
-        # Renew before the commit: a full disk must not make a live worker look silent.
-        self._heartbeats.renew(uid, worker)
         recorded = await self._intake.record(uid, worker, message)
         if recorded.worker.is_finished:
             self._heartbeats.forget(uid, worker)
@@ -136,6 +161,8 @@ def _message_refusal(error: Exception) -> web.Response:
             return _error(403, str(error))
         case web.HTTPException():
             return _error(error.status, error.reason)
+        case TooManyProcesses():
+            return _error(503, str(error), retry_after_s=PROCESS_RETRY_S)
         case Overloaded():
             return _error(503, str(error), retry_after_s=error.retry_after_s)
         case _:

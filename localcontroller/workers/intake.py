@@ -13,13 +13,13 @@ from typing import Final
 from common.errors import Overloaded, Unavailable
 from common.ids import Uid, WorkerName
 from common.wire import TERMINAL
-from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES, WorkerMessage
+from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger, RecordedMessage
+from localcontroller.workers.speakers import Speakers, WorkerKey
 
 COMMIT_INTERVAL_S: Final = 0.2  # between two commits of one worker
 MAX_PACED: Final = 4096  # workers whose last commit is remembered
-
-WorkerKey = tuple[Uid, WorkerName]
+MAX_WAITING_PROCESSES: Final = 32  # of one worker, with messages that share a commit
 
 
 class Intake:
@@ -27,6 +27,7 @@ class Intake:
         self._ledger = ledger
         self._open: dict[WorkerKey, _Batch] = {}  # batches that still take messages
         self._last_s: OrderedDict[WorkerKey, float] = OrderedDict()  # when the last commit began
+        self._speakers = Speakers(asyncio.get_running_loop().time)
 
     async def record(self, uid: Uid, worker: WorkerName, message: WorkerMessage) -> RecordedMessage:
         """Commit `message`, or a newer message of the same process that came before the commit.
@@ -50,7 +51,8 @@ class Intake:
         """
         try:
             messages = await self._collect(key, batch)
-            recorded = await self._ledger.record(*key, messages)
+            may_speak = self._speakers.note(key, list(batch.messages))
+            recorded = await self._ledger.record(*key, messages, may_speak=may_speak)
         except BaseException as error:
             batch.fail(error)
             raise
@@ -88,7 +90,7 @@ class _Batch:
     def add(self, message: WorkerMessage) -> None:
         """Raises: Overloaded"""
         waiting = self.messages.get(message.instance)
-        if waiting is None and len(self.messages) >= MAX_WORKER_PROCESSES:
+        if waiting is None and len(self.messages) >= MAX_WAITING_PROCESSES:
             raise Overloaded("the queue of this worker", COMMIT_INTERVAL_S)
         if waiting is None or _is_newer(message, waiting):
             self.messages[message.instance] = message

@@ -10,6 +10,7 @@ from localcontroller.ledger.attempts import (
     MAX_WORKER_PROCESSES,
     NEW_RECORD,
     TooManyCounts,
+    TooManyProcesses,
     WorkerMessage,
     WorkerRecord,
     after_message,
@@ -227,11 +228,23 @@ def test_messages_that_show_the_same_process_without_a_name(case: str) -> None:
     assert after(*CONTINUED[case]).attempt == 1
 
 
-def test_processes_are_bounded_and_counts_of_old_processes_stay() -> None:
-    worker = after(*(worker_message(1, instance=f"p{n}") for n in range(3 * MAX_WORKER_PROCESSES)))
+def test_a_process_that_may_still_speak_counts_once_however_many_there_are() -> None:
+    names = [f"p{n}" for n in range(MAX_WORKER_PROCESSES)]
+    messages = [worker_message(seen, instance=name) for seen in (1, 2, 3) for name in names]
+    assert after(*messages).totals == {"seen": 3 * MAX_WORKER_PROCESSES}
+    with pytest.raises(TooManyProcesses, match="256 processes"):
+        after(*messages, worker_message(1, instance="one more"))
+
+
+def test_processes_are_bounded_and_counts_of_ended_processes_stay() -> None:
+    worker = NEW_RECORD
+    names = ["alive", *(f"p{n}" for n in range(3 * MAX_WORKER_PROCESSES)), "alive"]
+    for seen, name in enumerate(names, start=1):
+        message = worker_message(seen if name == "alive" else 1, instance=name)
+        worker = after_message(worker, message, may_speak=lambda instance: instance == "alive")
     assert len(worker.processes) == MAX_WORKER_PROCESSES
-    assert worker.totals == {"seen": 3 * MAX_WORKER_PROCESSES}
-    assert worker.attempt == 3 * MAX_WORKER_PROCESSES
+    assert worker.totals == {"seen": 3 * MAX_WORKER_PROCESSES + len(names)}
+    assert worker.attempt == 3 * MAX_WORKER_PROCESSES + 1
 
 
 def test_numbers_that_are_not_counts_come_from_the_newest_process() -> None:

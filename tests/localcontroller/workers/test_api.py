@@ -476,14 +476,52 @@ async def test_too_many_processes_of_one_worker_are_told_to_retry(node: Node) ->
     assert all(int(answer["headers"]["Retry-After"]) >= 1 for answer in refused)
 
 
-async def test_too_many_requests_are_told_to_retry(ledger: Ledger) -> None:
-    async with running_node(ledger, max_requests=1) as node:
-        _, writer = await node.connect()
-        writer.write(request_head(headers="Content-Length: 100") + b"{")
-        await async_eventually("a request that waits for its body", lambda: node.api._active)
+async def begin_slow_body(node: Node, *, secret: str, worker: str) -> asyncio.StreamWriter:
+    """Send the head of a request, and a part of its body."""
+    _, writer = await node.connect()
+    head = request_head(secret, headers="Content-Length: 100").replace(
+        WORKER.encode(), worker.encode()
+    )
+    writer.write(head + b"{")
+    return writer
+
+
+async def test_slow_bodies_of_one_worker_leave_room_for_the_others(ledger: Ledger) -> None:
+    async with running_node(ledger, max_requests=16) as node:
+        writers = [await begin_slow_body(node, secret=SECRET, worker=WORKER) for _ in range(20)]
+        await async_eventually("the share of the worker is used", lambda: node.api._active == 4)
         status, answer = await node.status(message())
         assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
+        assert "share" in answer["message"]
+        status, _ = await node.status(message(), worker=FOREIGN, secret=FOREIGN_SECRET)
+        assert status == 200
+        for writer in writers:
+            writer.close()
+        await async_eventually("room for the worker again", lambda: not node.api._active)
+        assert (await node.status(message()))[0] == 200
+
+
+async def test_a_heartbeat_that_arrives_counts_though_there_is_no_room(ledger: Ledger) -> None:
+    async with running_node(ledger, max_requests=1) as node:
+        promise = message(heartbeatSeconds=10)
+        assert (await node.status(promise, worker=FOREIGN, secret=FOREIGN_SECRET))[0] == 200
+        writer = await begin_slow_body(node, secret=SECRET, worker=WORKER)
+        await async_eventually("a request that waits for its body", lambda: node.api._active)
+        node.clock.now += 29
+        assert (await node.status(promise, worker=FOREIGN, secret=FOREIGN_SECRET))[0] == 503
+        node.clock.now += 29
+        assert node.heartbeats.take_missed() == []
+        node.clock.now += 2
+        assert [worker for _, worker, _ in node.heartbeats.take_missed()] == [FOREIGN]
         writer.close()
+
+
+async def test_many_processes_of_one_worker_count_once(node: Node) -> None:
+    for round_ in range(1, 6):
+        sent = [message(10 * round_, instance=f"p{process}") for process in range(17)]
+        answers = await asyncio.gather(*(node.status(each) for each in sent))
+        assert {status for status, _ in answers} == {200}
+    assert (await node.row()).worker.totals == {"seen": 850}
 
 
 # ---- secrets -------------------------------------------------------------------------------------
