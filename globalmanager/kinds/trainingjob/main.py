@@ -7,7 +7,7 @@ with the same decisions. Source of the order of the steps: AliyunContainerServic
 pkg/controllers/trainingjob_controller.go.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -41,6 +41,8 @@ from globalmanager.rules.training.changes import of_a_suspended_job
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.plan import written_plan
 
+INVALID_SPEC: Final = "InvalidSpec"
+"""Reason of the condition Stalled after an edit that makes the spec of a started job wrong."""
 _MAY_SCALE: Final = (State.RUNNING, State.SCALING)
 """The states in which a scaler can begin."""
 _MAX_NAMED: Final = 3  # workers in one message
@@ -84,7 +86,7 @@ def _is_new(observed: Observed) -> bool:
 
 def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
     """A job that never started has failed. A job that an edit made wrong stays as it is until the
-    spec is corrected, and one event for each edit tells the fault.
+    spec is corrected. The condition Stalled and one event for each edit tell the fault.
     """
     known, text = status.of(observed), f"{KIND} {observed.ref.name}"
     if _is_new(observed):
@@ -92,11 +94,16 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
         conditions.set(State.FAILED, message, cause="FailedValidation")
         fields = {"phase": str(State.FAILED), "completionTime": rfc3339(now)}
         return written_plan(observed, conditions, fields, now)
-    if known.get("observedGeneration") == observed.generation:
-        return Plan()
-    message = f"{text} stays as it is because the spec is invalid: {error}"
-    event = Event(Severity.WARNING, f"{KIND}FailedValidation", message[: status.MAX_MESSAGE_CHARS])
-    return Plan(status={"observedGeneration": observed.generation}, events=(event,))
+    # The colon ends what the condition is about, so another wrong value is another condition.
+    conditions.stall(
+        INVALID_SPEC, f"{error.path} {error.problem}: {error.remedy}; {text} stays as it is"
+    )
+    conditions.events.clear()
+    if known.get("observedGeneration") != observed.generation:
+        message = f"{text} stays as it is because the spec is invalid: {error}"
+        message = message[: status.MAX_MESSAGE_CHARS]
+        conditions.events.append(Event(Severity.WARNING, f"{KIND}FailedValidation", message))
+    return written_plan(observed, conditions, {}, now)
 
 
 # ---- a job that lives ---------------------------------------------------------------------------
@@ -165,6 +172,7 @@ def _living(job: Present) -> Plan:
     waits = (*replaced.timers.waits_s, *scaled.timers.waits_s, *stalled.waits_s)
     timers = timers.add(following.wait_s, *waits)
     job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
+    job.conditions.events.extend(_outside_limits(job, scaled.size))
     written = written_plan(observed, job.conditions, fields, job.now, stages=stages, timers=timers)
     if not lives:
         return written
@@ -180,6 +188,24 @@ def _start_time(job: Present) -> str:
         job.conditions.set(State.SUSPENDED, message, truth=Truth.FALSE, cause="Resumed")
         return rfc3339(job.now)
     return str(lifecycle.first_time(job.observed, "startTime", job.now, is_due=True))
+
+
+def _outside_limits(job: Present, size: Size) -> Iterator[Event]:
+    """An event about an edit of the limits that excludes the present number of workers. Such limits
+    hold for scalers, and change no worker by themselves.
+    """
+    spec, number = job.spec, len(size.target)
+    is_known = status.of(job.observed).get("observedGeneration") == job.observed.generation
+    if is_known or spec.limits_fault is not None:
+        return
+    if spec.min_replicas is not None and number < spec.min_replicas:
+        problem, remedy = f"below minReplicas, {spec.min_replicas}", "ScaleOut"
+    elif spec.max_replicas is not None and number > spec.max_replicas:
+        problem, remedy = f"above maxReplicas, {spec.max_replicas}", "ScaleIn"
+    else:
+        return
+    message = f"{job.text} has {number} workers, {problem}, and keeps them; apply a {remedy}"
+    yield Event(Severity.WARNING, f"{KIND}OutsideLimits", message)
 
 
 def _is_written(job: Present, size: Size, restarts: int) -> bool:
@@ -263,6 +289,11 @@ def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
         names = ", ".join(missing[:_MAX_NAMED])
         message = f"workers: {len(missing)} pods are not there any more, for example {names}"
         return _missing(job, present.WORKERS_MISSING, message)
+    fault = job.spec.limits_fault
+    if fault is not None:
+        message = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
+        job.conditions.stall(INVALID_SPEC, message)
+        return Timers()
     pods = workers.present(job.observed)
     launcher = present.launcher_pod(job.observed)
     looked_at = [stalls.of_pod(pods[name], job.now) for name in size.target if name in pods]

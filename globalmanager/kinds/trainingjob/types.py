@@ -4,6 +4,7 @@ Source of fields and defaults: AliyunContainerService/et-operator, pkg/api/v1alp
 """
 
 import enum
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -142,6 +143,8 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     start_fault: InvalidSpec | None
     """Why a job with this number of workers cannot start. Later the number only asks for a
     scaler, which tells the fault (`scalers`)."""
+    limits_fault: InvalidSpec | None
+    """Why no number of workers keeps both limits. Tells an edit of a job that has started."""
     ssh_secret: str
     """The user's own Secret; "" when the job gets a Secret."""
 
@@ -168,7 +171,8 @@ def read(object_: Object) -> TrainingJob:
         slots=_slots(spec),
         clean_pods=spec.clean_pod_policy or CleanPods.RUNNING,
         restarts=limit if is_restarted else 0,
-        start_fault=_start_fault(given),
+        start_fault=_fault(_check_bounds, given),
+        limits_fault=_fault(_check_limits, given),
         is_suspended=marks.get(SUSPENDED) == "true",
         ssh_secret=str(marks.get(SSH_SECRET, "")),
     )
@@ -213,9 +217,17 @@ def _check_bounds(given: Given) -> None:
         raise InvalidSpec(f"{PATH}.worker.maxReplicas", problem, "raise it, or lower replicas")
 
 
-def _start_fault(given: Given) -> InvalidSpec | None:
+def _check_limits(given: Given) -> None:
+    worker: WorkerForm = given.spec.et_replica_specs.worker
+    low, high = worker.min_replicas, worker.max_replicas
+    if low is not None and high is not None and low > high:
+        problem = f"is {low}, above maxReplicas, {high}"
+        raise InvalidSpec(f"{PATH}.worker.minReplicas", problem, "lower it, or raise maxReplicas")
+
+
+def _fault(check: Callable[[Given], None], given: Given) -> InvalidSpec | None:
     try:
-        _check_bounds(given)
+        check(given)
     except InvalidSpec as error:
         return error
     return None
@@ -266,6 +278,12 @@ CONSTRAINTS: Final = (
     Constraint(
         field=f"{PATH}.worker",
         rule="such that minReplicas <= replicas <= maxReplicas at the start of the job",
+    ),
+    Constraint(
+        field=f"{PATH}.worker",
+        rule="such that minReplicas <= maxReplicas",
+        cel="!has(self.minReplicas) || !has(self.maxReplicas)"
+        " || self.minReplicas <= self.maxReplicas",
     ),
     Constraint(
         field=f"{PATH}.worker.restartPolicy",

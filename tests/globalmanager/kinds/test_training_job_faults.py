@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import Create, Refusal
+from globalmanager.contract import Create, Object, Refusal
 from globalmanager.kinds.trainingjob import KIND
 from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.elastic import (
@@ -371,13 +371,109 @@ def test_an_edit_that_makes_a_running_job_wrong_changes_nothing_but_is_told() ->
     assert "spec.slotsPerWorker" in event.message
     world.apply(plan)
     assert world.plan().events == ()
+    assert world.plan().status is None
     assert world.names() == before
+    stalled = world.condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "InvalidSpec")
+    assert "spec.slotsPerWorker is 0" in stalled["message"]
+    assert "Stalled" not in conditions(world.change(example()["spec"]).settle())
+
+
+def limited(low: int, high: int) -> Object:
+    return example(worker={"minReplicas": low, "maxReplicas": high})
+
+
+def test_limits_that_exclude_each_other_are_told_and_the_running_job_goes_on() -> None:
+    world = running()
+    plan = world.change(limited(5, 3)["spec"]).plan()
+    assert [event.reason for event in plan.events] == ["TrainingJobStalled"]
+    stalled = world.apply(plan).condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "InvalidSpec")
+    assert "spec.etReplicaSpecs.worker.minReplicas is 5, above maxReplicas, 3" in stalled["message"]
+    assert world.plan().events == ()
+    world.pods_become("Failed", worker(1), **EVICTED).settle()
+    assert pods(world) == [LAUNCHER, worker(0), worker(2)], "a lost worker is replaced as always"
+    other = world.change(limited(6, 3)["spec"]).settle().condition("Stalled")
+    assert "minReplicas is 6" in other["message"]
+    assert "Stalled" not in conditions(world.change(limited(1, 3)["spec"]).settle())
+    world.change(limited(5, 3)["spec"]).settle()
+    assert world.pods_become("Succeeded", LAUNCHER).settle().status["phase"] == "Succeeded"
+
+
+def test_limits_that_exclude_each_other_are_told_while_workers_are_awaited() -> None:
+    """The launcher then waits for all workers, also for one that has no room."""
+    world = created().pods_become("Running", worker(0)).pods_become("Pending", worker(1))
+    world.change(limited(5, 3)["spec"]).settle(at(100))
+    assert world.status["phase"] == "WorkersCreated"
+    assert world.condition("Stalled")["reason"] == "InvalidSpec"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(3, 9, "below minReplicas, 3"), (1, 1, "above maxReplicas, 1"), (2, 2, "")],
+)
+def test_an_edit_of_the_limits_that_excludes_the_present_size_is_told_once(
+    low: int, high: int, text: str
+) -> None:
+    world = running()
+    plan = world.change(limited(low, high)["spec"]).plan()
+    told = [event for event in plan.events if event.reason == "TrainingJobOutsideLimits"]
+    assert [text in event.message for event in told] == [True] * bool(text)
+    assert all("2 workers" in event.message for event in told)
+    assert world.apply(plan).settle().plan().events == ()
+    assert pods(world) == [LAUNCHER, worker(0), worker(1)]
 
 
 def test_a_wrong_job_that_never_started_has_failed() -> None:
     world = created(example(slotsPerWorker=0))
     assert world.status["phase"] == "Failed"
     assert "spec.slotsPerWorker" in world.condition("Failed")["message"]
+
+
+# ---- pods that do not start ---------------------------------------------------------------------
+
+
+UNSCHEDULABLE: dict[str, Any] = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available: 3 Insufficient cpu.",
+        }
+    ]
+}
+
+
+def waiting(reason: str, message: str) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"containerStatuses": [{"name": "mnist-elastic", "state": state}]}
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "message"),
+    [
+        (UNSCHEDULABLE, "Unschedulable", "0/3 nodes are available: 3 Insufficient cpu."),
+        (waiting("ErrImagePull", "no such image"), "ImagePullBackOff", "no such image"),
+        (waiting("ImagePullBackOff", "x" * 5000), "ImagePullBackOff", "xxx"),
+        ({}, "Pending", "it does not start"),
+    ],
+    ids=["no room", "no image", "no image, a long message", "no word"],
+)
+@pytest.mark.parametrize("pod", [worker(1), LAUNCHER])
+def test_a_pod_that_does_not_start_stalls_the_job(
+    pod: str, state: dict[str, Any], reason: str, message: str
+) -> None:
+    world = launched() if pod == LAUNCHER else created().pods_become("Running", worker(0))
+    world.pods_become("Pending", pod, **state).settle(at(59))
+    assert "Stalled" not in conditions(world)
+    assert world.plan(at(59)).requeue_after_s == 1
+    stalled = world.settle(at(60)).condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", reason)
+    assert stalled["message"].startswith(f"pod {pod}: ")
+    assert message in stalled["message"]
+    assert len(stalled["message"]) <= 1024
+    assert "Stalled" not in conditions(world.pods_become("Running").settle(at(61)))
 
 
 # ---- what the API refuses -----------------------------------------------------------------------

@@ -48,7 +48,11 @@ def test_the_files_with_cel_rules_are_up_to_date() -> None:
 def test_only_the_files_for_newer_servers_have_cel_rules() -> None:
     """kubectl of Kubernetes 1.20 refuses a definition with such a rule."""
     with_cel = crds.manifests(has_cel=True)
-    assert sorted(with_cel) == ["kubeflow.org_pytorchjobs.yaml", "kubeflow.org_tfjobs.yaml"]
+    assert sorted(with_cel) == [
+        "kai.alibabacloud.com_trainingjobs.yaml",
+        "kubeflow.org_pytorchjobs.yaml",
+        "kubeflow.org_tfjobs.yaml",
+    ]
     assert all("x-kubernetes-validations" in text for text in with_cel.values())
     assert not any("x-kubernetes-validations" in text for text in crds.manifests().values())
 
