@@ -44,7 +44,7 @@ from globalmanager.ha.fence import Fence
 from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
+from globalmanager.kube.errors import NotFound, TooLarge
 from globalmanager.kube.rootkey import get_root_key
 from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews
@@ -122,6 +122,8 @@ class Manager:
                 find=self._engine.find,
                 update=self._engine.status_writer.update,
                 is_gone=lambda error: isinstance(error, NotFound),
+                is_too_large=lambda error: isinstance(error, TooLarge),
+                record=self._engine.report_events.record,
             ),
             metrics=edge_metrics,
         )

@@ -146,6 +146,10 @@ class InvalidSpec(EdgeAIError):
         super().__init__(f"{path}: {problem}; {remedy}")
 
 
+class ReportRefused(EdgeAIError):
+    """A report of an edge has no place in the job's .status. The text says why."""
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One job resource with its decoded spec."""
 
@@ -526,7 +530,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None] = (
         lambda _status, _report: None
     )
-    """(.status, report) -> merge patch for .status. None when the report changes nothing. Total."""
+    """(.status, report) -> merge patch for .status. None when the report changes nothing. Total,
+    but for ReportRefused."""
 
     @property
     def watched(self) -> tuple[ResourceType, ...]:

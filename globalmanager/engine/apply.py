@@ -38,7 +38,14 @@ from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter, status_of
-from globalmanager.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from globalmanager.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooLarge,
+)
 from globalmanager.kube.patches import merged
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import differences, is_being_deleted, owner_reference
@@ -53,6 +60,7 @@ _MAX_PARALLEL_ACTIONS: Final = 8
 _REMEDIES: Final = {
     "Invalid": "correct the field that it names, in the worker's template",
     "Forbidden": "ask who limits the namespace",
+    "TooLarge": "make the worker's template smaller",
 }
 
 
@@ -82,7 +90,7 @@ def refusal_of(error: EdgeAIError) -> Refusal | None:
             return Refusal(WAITING, str(error))
         case Forbidden() if error.remedy:
             return Refusal("Forbidden", str(error))
-        case Invalid() | Forbidden():
+        case Invalid() | Forbidden() | TooLarge():
             reason = type(error).__name__
             return Refusal(reason, f"{error}; {_REMEDIES[reason]}")
         case ApiError(code=http.HTTPStatus.BAD_REQUEST):  # a field has the wrong type

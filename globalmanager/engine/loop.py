@@ -35,6 +35,7 @@ from globalmanager.contract import (
     Object,
     ObjectRef,
     Observed,
+    Plan,
     ResourceType,
     Served,
     Severity,
@@ -57,6 +58,7 @@ from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import TooLarge
 from globalmanager.kube.objects import Unreadable
 from globalmanager.kube.rate import Share
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
@@ -155,6 +157,10 @@ class Engine:
         # edges' reports about the job would wait, too. So it has a share of its own.
         statuses = client.on_share(Share.STATUSES)
         leading_status = statuses if fence is None else statuses.guarded(fence)
+        self.report_events = Recorder(
+            client.on_share(Share.OTHER), now=now, on_drop=self._metrics.events_dropped.inc
+        )
+        """Records Events about reports of edges, on any replica."""
         reports = client.on_share(Share.REPORTS)
         self.status_writer = StatusWriter(reports, self._informers.all_of)
         """Writes .status by merge patch to exactly one uid. On any replica, it writes the reports
@@ -207,6 +213,7 @@ class Engine:
                 tasks.create_task(self._assigner.run(), name="assigner")
                 self._informers.start(tasks)
                 tasks.create_task(self.recorder.run(), name="events")
+                tasks.create_task(self.report_events.run(), name="events of reports")
                 tasks.create_task(self._executions.run(), name="executions")
                 for number in range(self._settings.reconcilers):
                     tasks.create_task(reconcilers.work(), name=f"reconciler {number}")
@@ -406,14 +413,35 @@ class Engine:
             observed = msgspec.structs.replace(observed, executions=executions)
         plan = kind.plan(observed, self._now())
         try:
+            return await self._carry_out(kind, observed, plan)
+        except TooLarge as error:
+            if not _is_full(observed, error):
+                raise
+            # A retry of the same write would fail again. The next change of the job or of its
+            # children leads to a new plan.
+            self._tell_full(observed, error)
+            return plan.requeue_after_s
+
+    async def _carry_out(self, kind: Kind, observed: Observed, plan: Plan) -> float | None:
+        """Returns: as `_reconcile`. Raises: EdgeAIError"""
+        try:
             requeue_after_s = await self._applier.apply(observed, plan)
-            self._executions.want(observed, plan.executions)
-            return requeue_after_s
         except EdgeAIError as error:
             if self.by_uid(observed.uid) is None:
                 return None  # the job was deleted meanwhile; the store's change has queued the key
-            await self._tell_refusal(kind, observed, error)
+            if not _is_full(observed, error):
+                await self._tell_refusal(kind, observed, error)
             raise
+        self._executions.want(observed, plan.executions)
+        return requeue_after_s
+
+    def _tell_full(self, observed: Observed, error: TooLarge) -> None:
+        """Record an Event about a job whose .status the API cannot store."""
+        message = (
+            f".status cannot be written, because the object is too large ({error.message}): make "
+            "the spec smaller; workers that exist go on"
+        )
+        self.recorder.record(observed.object, Event(Severity.WARNING, "TooLarge", message))
 
     def _tell_set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
         """Record an Event about an object that is set aside. A follower records no Event, because
@@ -473,6 +501,11 @@ class Engine:
 
     def _store(self, type_: ResourceType) -> Store:
         return self._informers.all_of(type_)
+
+
+def _is_full(observed: Observed, error: EdgeAIError) -> bool:
+    """Whether the API refuses the job itself, with a larger .status."""
+    return isinstance(error, TooLarge) and error.target == str(observed.ref)
 
 
 def _is_same_link(old: Object | None, new: Object | None) -> bool:

@@ -22,7 +22,7 @@ from globalmanager.cache.live import Live
 from globalmanager.cache.store import StoreOf, uid_of
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, Invalid, NotFound
+from globalmanager.kube.errors import Conflict, Invalid, NotFound, TooLarge
 from globalmanager.kube.patches import between, diff, merged, overlap
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
@@ -320,7 +320,7 @@ def _blames_content(error: EdgeAIError) -> bool:
     """Whether the content of a patch may have caused the error. A request may have several patches,
     and then the other patches may be good.
     """
-    return isinstance(error, NotKept) or getattr(error, "code", 0) in _CONTENT_CODES
+    return isinstance(error, NotKept | TooLarge) or getattr(error, "code", 0) in _CONTENT_CODES
 
 
 def _now() -> float:

@@ -8,6 +8,7 @@ ApiError                the request failed; also any status without a class of i
 ├── Conflict            409: the object changed since it was read, or has another uid
 ├── Gone                410: the resourceVersion is too old; list again
 ├── Invalid             422: the object breaks its schema; trying again does not help
+├── TooLarge            413, or a 500 of etcd: the object would be larger than the API stores
 ├── NotLeading          not sent, or cancelled: only the leader may write, and another replica leads
 ├── Malformed           the answer does not come from a Kubernetes API, e.g. a proxy's HTML page
 ├── TooManyRequests     429, also Unavailable
@@ -32,6 +33,8 @@ _MAX_MESSAGE_CHARS: Final = 1000
 _RIGHT_MISSING: Final = " cannot "  # in … "x" cannot list resource "pods" in API group ""
 # Go's TLS servers answer this text to http://
 _PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"
+# The API server passes on what etcd and its client say, with the status 500.
+_TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
 _GRANT_IT: Final = (
     "grant that right, as `kubectl apply -f deploy/base/globalmanager/rbac.yaml` does"
 )
@@ -100,6 +103,10 @@ class Invalid(ApiError):
     pass
 
 
+class TooLarge(ApiError):
+    pass
+
+
 class NotLeading(ApiError):
     pass
 
@@ -130,6 +137,7 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
     404: NotFound,
     409: Conflict,
     410: Gone,
+    413: TooLarge,
     422: Invalid,
     429: TooManyRequests,
 }
@@ -214,7 +222,8 @@ def _class_of(status: Status) -> type[ApiError]:
     if status.reason == "AlreadyExists":
         return AlreadyExists
     if status.code >= 500:
-        return ServerError
+        is_too_large = any(text in status.message for text in _TOO_LARGE)
+        return TooLarge if is_too_large else ServerError
     return _BY_CODE.get(status.code, ApiError)
 
 

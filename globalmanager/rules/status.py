@@ -15,7 +15,16 @@ import msgspec
 from common import times
 from common.ids import WorkerName
 from common.wire import TERMINAL
-from globalmanager.contract import Event, InvalidSpec, Object, Observed, Severity, WorkerReport
+from globalmanager.contract import (
+    Event,
+    InvalidSpec,
+    Object,
+    Observed,
+    ReportRefused,
+    Severity,
+    WorkerReport,
+)
+from globalmanager.rules.stored import cut, fitting, stored_bytes
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
@@ -28,9 +37,27 @@ SUCCEEDED: Final = "Succeeded"
 
 MAX_MESSAGE_CHARS: Final = 1024
 MAX_CONDITIONS: Final = 16  # in a list of conditions that keeps its history
-MAX_WORKERS: Final = 2000  # in one object; keeps the object well below etcd's limit of 1.5 MiB
+MAX_WORKERS: Final = 2000  # in one object
 MAX_FORMER_NODES: Final = 16  # of one worker; the counts of further nodes become one sum
 OTHER_NODES: Final = "others"
+
+# Budgets of .status.workers, in bytes as the API stores them. etcd takes 1.5 MiB for an object with
+# its spec and with metadata.managedFields, which repeats every key.
+MAX_WORKERS_BYTES: Final = 768 * 1024
+"""Of all workers of one object."""
+FULL_ENTRIES_BYTES: Final = 512 * 1024
+"""Of all workers of one object. Beyond this size, an entry has no `reason` and no `details`, so
+that the counts of further workers have room."""
+MAX_NODE_BYTES: Final = 128 * 1024
+"""Of one node's workers of one object: a node with greedy reports leaves room for other nodes."""
+MAX_WORKER_BYTES: Final = 32 * 1024
+"""Of one worker. The budgets of its fields are together smaller than this."""
+_COUNTS_BYTES: Final = 4 * 1024
+_ELSEWHERE_BYTES: Final = 8 * 1024
+_DETAILS_BYTES: Final = 12 * 1024
+_REASON_BYTES: Final = 2 * 1024
+_PHASE_BYTES: Final = 512
+
 _MAX_ENTRIES: Final = 32
 _MAX_KEY_CHARS: Final = 64
 _MAX_VALUE_CHARS: Final = 256
@@ -246,7 +273,7 @@ def fold(
 ) -> dict[str, Any] | None:
     """The merge patch that puts `report` under .status.workers; None when nothing changes.
 
-    Args: see `folded`, which also defines a stale report
+    Args, Raises: see `folded`, which also defines a stale report
     """
     entry = folded(status, report, keep_greatest=keep_greatest)
     return None if entry is None else entry_patch(status, report.worker, entry)
@@ -265,19 +292,55 @@ def folded(
         keep_greatest: True when a new ledger must not reduce the counts of an earlier ledger. The
             entry keeps the counts of an earlier ledger of the same node as `countedBefore`, and the
             counts of each former node as `countedElsewhere`
+
+    Raises: ReportRefused when .status.workers has no room for the report
     """
     known = workers(status)
     entry = known.get(report.worker, {})
-    is_one_too_many = report.worker not in known and len(known) >= MAX_WORKERS
-    if is_stale(entry, report) or is_one_too_many:
+    if is_stale(entry, report):
         return None
+    if report.worker not in known and len(known) >= MAX_WORKERS:
+        raise ReportRefused(f"status.workers has {len(known)} workers, no more are kept")
     counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
     ours = worker_entry(report, counted)
     # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
     # run again.
     theirs = {key: value for key, value in entry.items() if key not in ours}
     wanted = {**theirs, **_without_empty_fields(ours)}
-    return None if _without_clocks(wanted) == _without_clocks(entry) else wanted
+    if _without_clocks(wanted) == _without_clocks(entry):
+        return None
+    kept = _within_budget(known, report, wanted)
+    return None if _without_clocks(kept) == _without_clocks(entry) else kept
+
+
+def _within_budget(
+    known: Mapping[str, Mapping[str, Any]], report: WorkerReport, wanted: dict[str, Any]
+) -> dict[str, Any]:
+    """`wanted`, or `wanted` without its texts where room is short. Raises: ReportRefused"""
+    size = stored_bytes(wanted)
+    before = stored_bytes(known.get(report.worker, {}))
+    others = stored_bytes(known) - before
+    if size <= before or others + size <= MAX_NODE_BYTES:
+        return wanted
+    of_node = stored_bytes(
+        {
+            name: entry
+            for name, entry in known.items()
+            if entry.get("node") == report.node and name != report.worker
+        }
+    )
+    if others + size <= FULL_ENTRIES_BYTES and of_node + size <= MAX_NODE_BYTES:
+        return wanted
+    lean = {key: value for key, value in wanted.items() if key not in ("details", "reason")}
+    size = stored_bytes(lean)
+    is_in_budget = others + size <= MAX_WORKERS_BYTES and of_node + size <= MAX_NODE_BYTES
+    if size <= before or is_in_budget:
+        return lean
+    raise ReportRefused(
+        f"status.workers is full: its entries have {others} of {MAX_WORKERS_BYTES} bytes, those of "
+        f"node {report.node} have {of_node} of {MAX_NODE_BYTES}, and worker {report.worker} needs "
+        f"{size} more"
+    )
 
 
 def entry_patch(
@@ -310,12 +373,17 @@ def _counted(entry: Mapping[str, Any], report: WorkerReport) -> Counted:
 
 
 def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
-    """At most MAX_FORMER_NODES entries. One more entry has the summed counts of further nodes."""
-    while len(elsewhere) > MAX_FORMER_NODES:
+    """At most MAX_FORMER_NODES entries, and fewer where these would be too large. One more entry
+    has the summed counts of further nodes.
+    """
+    while len(elsewhere) > MAX_FORMER_NODES or (
+        elsewhere.keys() - {OTHER_NODES} and stored_bytes(elsewhere) > _ELSEWHERE_BYTES
+    ):
         node = next(name for name in elsewhere if name != OTHER_NODES)
         counts, others = mapping(elsewhere.pop(node)), mapping(elsewhere.get(OTHER_NODES))
         names = {**others, **counts}
-        elsewhere[OTHER_NODES] = {n: _count(others.get(n)) + _count(counts.get(n)) for n in names}
+        sums = {n: _count(others.get(n)) + _count(counts.get(n)) for n in names}
+        elsewhere[OTHER_NODES] = _bounded(sums, _COUNTS_BYTES)
     return elsewhere
 
 
@@ -345,16 +413,16 @@ def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
         "node": report.node,
         "instance": report.ledger_id,
         "attempt": report.attempt,
-        "phase": body.phase[:_MAX_VALUE_CHARS],
+        "phase": cut(body.phase[:_MAX_VALUE_CHARS], _PHASE_BYTES),
         "status": body.status,
-        "reason": body.reason[:MAX_MESSAGE_CHARS],
+        "reason": cut(body.reason[:MAX_MESSAGE_CHARS], _REASON_BYTES),
         "taskInfo": _bounded(
-            counts | {key: max(n, counts.get(key, n)) for key, n in before.items()}
+            counts | {key: max(n, counts.get(key, n)) for key, n in before.items()}, _COUNTS_BYTES
         ),
-        "countedBefore": _bounded(before),
+        "countedBefore": _bounded(before, _COUNTS_BYTES),
         "countedElsewhere": counted.elsewhere,
-        "details": _bounded(details),
-        "observedAt": body.observed_at[:_MAX_KEY_CHARS],
+        "details": _bounded(details, _DETAILS_BYTES),
+        "observedAt": cut(body.observed_at, _MAX_KEY_CHARS),
     }
 
 
@@ -363,9 +431,9 @@ def _without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value not in ("", {})}
 
 
-def _bounded(entries: Mapping[str, Any]) -> dict[str, Any]:
-    fitting = [item for item in entries.items() if len(item[0]) <= _MAX_KEY_CHARS]
-    return dict(fitting[:_MAX_ENTRIES])
+def _bounded(entries: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
+    named = [item for item in entries.items() if len(item[0]) <= _MAX_KEY_CHARS]
+    return fitting(dict(named[:_MAX_ENTRIES]), max_bytes)
 
 
 def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ INSERT INTO latest VALUES (0);
 PRAGMA user_version = {_SCHEMA_VERSION};
 COMMIT;
 """
+_MAX_BODY_BYTES = 1536 * 1024  # etcd's default limit of a request
 _COLUMNS = "group_resource, namespace, name, objects.uid, body"
 
 
@@ -131,8 +132,11 @@ class Database:
     def write(self, row: Row, owner_uids: Iterable[str], resource_version: int) -> None:
         """Insert or replace one object and its entries in the table of owners.
 
-        Raises: errors.OutOfSpace, errors.InternalError; the file then stays unchanged
+        Raises: errors.EtcdTooLarge, errors.OutOfSpace, errors.InternalError; the file then stays
+        unchanged
         """
+        if len(row.body) > _MAX_BODY_BYTES:
+            raise errors.EtcdTooLarge
         with self._transaction() as connection:
             connection.execute(
                 "INSERT INTO objects VALUES (?, ?, ?, ?, ?)"

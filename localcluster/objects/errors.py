@@ -14,6 +14,7 @@
     ├── Invalid                  422, with one cause per field
     ├── Unprocessable            422
     ├── InternalError            500
+    ├── EtcdTooLarge             500, with the words of etcd
     └── OutOfSpace               507, the state directory is full
 
 The store and the API's handlers raise these errors. Only `api.server` translates them to HTTP.
@@ -193,6 +194,15 @@ def invalid_options(verb: str, fault: FieldError) -> Invalid:
 
 class InternalError(APIError):
     code, reason = 500, "InternalError"
+
+
+class EtcdTooLarge(APIError):
+    """The answer of a Kubernetes API server whose etcd refuses an object of more than 1.5 MiB."""
+
+    code, reason = 500, ""
+
+    def __init__(self) -> None:
+        super().__init__("etcdserver: request is too large")
 
 
 class OutOfSpace(APIError):

@@ -52,6 +52,14 @@ def test_a_patched_object_is_pruned_too(space: Space) -> None:
     assert patched["spec"] == {"size": 3, "replicas": 1, "color": "red"}
 
 
+def test_an_object_beyond_etcds_limit_is_refused_in_etcds_words(space: Space) -> None:
+    space.create("widgets", widget(free={"text": "x" * 1_570_000}))
+    status = {"workers": {"edge0": {"text": "y" * 8_000}}}
+    answer = space.patch("widgets", "one", {"status": status}, subresource="status")
+    assert answer.status == 500
+    assert answer.body["message"] == "etcdserver: request is too large"
+
+
 def test_a_status_is_kept_whatever_it_has_where_the_schema_says_so(space: Space) -> None:
     space.create("widgets", widget())
     status = {"workers": {"edge0": {"seen": 1}}, "list": [{"a": 1}]}

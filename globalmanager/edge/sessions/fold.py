@@ -3,14 +3,27 @@
 Called by the inbox for each report. `fold` of the job's kind computes the patch of .status. This
 module decides what each failure of the write means for the sender of the report. The engine's
 functions are arguments, because the edge side imports neither the engine nor the Kubernetes client.
+
+A report without room in the job is refused at once, because the same report would fail again. An
+Event tells the user of the job, at most once in TELL_EVERY_S.
 """
 
+import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from common.errors import EdgeAIError
 from common.ids import TaskKey, Uid
-from globalmanager.contract import ObjectRef, Served, WorkerReport
+from globalmanager.contract import (
+    Event,
+    Object,
+    ObjectRef,
+    ReportRefused,
+    Served,
+    Severity,
+    WorkerReport,
+)
 from globalmanager.edge.sessions.inbox import GONE, Done, Outcome, Refused, Retry
 
 Find = Callable[[TaskKey], Served | None]
@@ -21,6 +34,13 @@ UpdateStatus = Callable[[ObjectRef, Uid, PatchOf], Awaitable[None]]
 """Patches .status of the object with this uid. Returns when the Kubernetes API has the patch."""
 
 
+RecordEvent = Callable[[Object, Event], None]
+
+REPORT_REFUSED: Final = "ReportRefused"
+TELL_EVERY_S: Final = 60.0
+_MAX_TOLD: Final = 1000  # largest number of jobs whose last Event is remembered
+
+
 class StatusFold:
     """Writes reports; implements FoldAndWrite of the inbox.
 
@@ -28,14 +48,29 @@ class StatusFold:
         find: task key -> its job resource in the cache
         update: writes the .status of the job resource
         is_gone: whether an error of `update` says that no object with the uid exists
+        is_too_large: whether an error of `update` says that the API cannot store the object with
+            the report
+        record: records an Event about a job resource
+        clock: monotonic seconds
     """
 
     def __init__(
-        self, *, find: Find, update: UpdateStatus, is_gone: Callable[[EdgeAIError], bool]
+        self,
+        *,
+        find: Find,
+        update: UpdateStatus,
+        is_gone: Callable[[EdgeAIError], bool],
+        is_too_large: Callable[[EdgeAIError], bool],
+        record: RecordEvent,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find = find
         self._update = update
         self._is_gone = is_gone
+        self._is_too_large = is_too_large
+        self._record = record
+        self._clock = clock
+        self._told_at: OrderedDict[Uid, float] = OrderedDict()  # the oldest Event first
 
     async def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         served = self._find(key)
@@ -49,5 +84,25 @@ class StatusFold:
         except EdgeAIError as error:
             if self._is_gone(error):
                 return Refused(GONE)
+            if isinstance(error, ReportRefused) or self._is_too_large(error):
+                return self._refuse(served, uid, report, error)
             return Retry(str(error), getattr(error, "retry_after_s", 0.0))
         return Done()
+
+    def _refuse(
+        self, served: Served, uid: Uid, report: WorkerReport, error: EdgeAIError
+    ) -> Refused:
+        now = self._clock()
+        if now >= self._told_at.get(uid, now - TELL_EVERY_S) + TELL_EVERY_S:
+            self._told_at[uid] = now
+            self._told_at.move_to_end(uid)
+            if len(self._told_at) > _MAX_TOLD:
+                self._told_at.popitem(last=False)
+            message = (
+                f"a report of worker {report.worker} on node {report.node} has no place in "
+                f".status: {error}; make the spec smaller, or let the workers report less"
+            )
+            about = {**served.object, "apiVersion": served.ref.type.api_version}
+            about["kind"] = served.ref.type.kind
+            self._record(about, Event(Severity.WARNING, REPORT_REFUSED, message))
+        return Refused(str(error))

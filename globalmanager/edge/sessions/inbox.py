@@ -14,7 +14,7 @@ must not suffer.
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -91,8 +91,11 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     reaches this number."""
     total_bytes: int = 64 * 1024 * 1024
     """Largest total size of all waiting reports, in encoded bytes."""
-    writers: int = 16
+    writers: int = 64
     """Number of writes that run at the same time."""
+    writers_per_object: int = 8
+    """Number of writes about one object that run at the same time. A slow or refused object thus
+    leaves most writers to the reports of other objects."""
     write_timeout_s: float = 30.0
     """Seconds after which an attempt to write counts as failed. The inbox then tries again."""
     backoff_base_s: float = 0.5
@@ -157,6 +160,9 @@ class Inbox:
         # keys in _ready, and keys that wait for their backoff
         self._scheduled: set[WorkerKey] = set()
         self._ready: asyncio.Queue[WorkerKey] = asyncio.Queue()  # _waiting limits its length
+        # keys in _scheduled of an object with `writers_per_object` active reports, oldest first
+        self._parked: dict[Uid, deque[WorkerKey]] = {}
+        self._active_of: Counter[Uid] = Counter()
         self._backoffs: dict[WorkerKey, Backoff] = {}
         self._reports_of: Counter[NodeName] = Counter()
         self._reports = 0  # the sum of the counts in _reports_of
@@ -283,12 +289,27 @@ class Inbox:
     async def _write(self) -> None:
         while True:
             key = await self._ready.get()
+            if self._active_of[key.uid] >= self._limits.writers_per_object:
+                self._parked.setdefault(key.uid, deque()).append(key)
+                continue
             self._scheduled.discard(key)
             entry = self._waiting.pop(key)
             self._active[key] = entry
+            self._active_of[key.uid] += 1
             outcome = await self._attempt(key, entry)
             del self._active[key]
+            self._release(key.uid)
             self._finish(key, entry, outcome)
+
+    def _release(self, uid: Uid) -> None:
+        """Give the place of a writer to the next parked report of the object."""
+        self._active_of[uid] -= 1
+        if not self._active_of[uid]:
+            del self._active_of[uid]
+        if parked := self._parked.get(uid):
+            self._ready.put_nowait(parked.popleft())
+            if not parked:
+                del self._parked[uid]
 
     async def _attempt(self, key: WorkerKey, entry: Entry) -> Outcome:
         if self._bound(entry.report.node, key) is None:

@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from common.ids import NodeName, WorkerName, is_subdomain
 from common.wire import (
     EXIT_CODES,
@@ -23,12 +21,20 @@ from common.wire import (
     AssignmentBody,
     WorkerGrant,
 )
-from globalmanager.contract import Assignment, Object, Observed, WorkerReport, task_key
+from globalmanager.contract import (
+    Assignment,
+    Object,
+    Observed,
+    ReportRefused,
+    WorkerReport,
+    task_key,
+)
 from globalmanager.rules import status as rules
 from globalmanager.rules.faults import node_of
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
+from globalmanager.rules.stored import cut, stored_bytes
 from globalmanager.rules.training import replicas
 from globalmanager.rules.training.framework import TrainingJob
 
@@ -99,7 +105,10 @@ def _grants(pods: list[Object], node: str) -> dict[WorkerName, WorkerGrant]:
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """The merge patch of .status for one report. None when the report changes nothing."""
+    """The merge patch of .status for one report. None when the report changes nothing.
+
+    Raises: ReportRefused when .status.workers has no room for the report
+    """
     workers = rules.workers(status)
     known = workers.get(report.worker, {})
     if _is_stale(known, report):
@@ -108,11 +117,11 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     if _without_time(entry) == _without_time(known):
         return None
     others = {name: other for name, other in workers.items() if name != report.worker}
-    left_bytes = MAX_WORKERS_BYTES - _stored_bytes(others)
-    if _stored_bytes({report.worker: entry}) > left_bytes:
+    left_bytes = MAX_WORKERS_BYTES - stored_bytes(others)
+    if stored_bytes({report.worker: entry}) > left_bytes:
         entry.pop("reason", None)
-    if _stored_bytes({report.worker: entry}) > left_bytes:
-        return None
+    if stored_bytes({report.worker: entry}) > left_bytes:
+        raise ReportRefused(f"status.workers is full: its entries have {MAX_WORKERS_BYTES} bytes")
     return rules.entry_patch(status, report.worker, entry)
 
 
@@ -129,7 +138,7 @@ def _is_stale(known: Mapping[str, Any], report: WorkerReport) -> bool:
 def _entry(report: WorkerReport) -> dict[str, Any]:
     body = report.body
     details = {
-        key: _cut(body.details[key], limit)
+        key: cut(body.details[key], limit)
         for key, limit in _MAX_DETAIL_BYTES.items()
         if key in body.details
     }
@@ -138,27 +147,15 @@ def _entry(report: WorkerReport) -> dict[str, Any]:
         "instance": report.ledger_id[:_MAX_ID_CHARS],
         "attempt": report.attempt,
         "status": body.status,
-        "reason": _cut(body.reason, _MAX_REASON_BYTES),
+        "reason": cut(body.reason, _MAX_REASON_BYTES),
         "details": details,
-        "observedAt": _cut(body.observed_at, _MAX_ID_CHARS),
+        "observedAt": cut(body.observed_at, _MAX_ID_CHARS),
     }
     return {key: value for key, value in entry.items() if value not in ("", {})}
 
 
 def _without_time(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "observedAt"}
-
-
-def _cut(text: str, max_bytes: int) -> str:
-    """The beginning of the text that fits into `max_bytes` of stored JSON."""
-    while _stored_bytes(text) > max_bytes + 2:  # two quotation marks
-        text = text[: len(text) * 3 // 4]
-    return text
-
-
-def _stored_bytes(value: Any) -> int:
-    encoded = msgspec.json.encode(value)
-    return len(encoded) + 5 * sum(encoded.count(byte) for byte in _ESCAPED_BY_THE_API)
 
 
 # ---- what a report says of a pod ----------------------------------------------------------------

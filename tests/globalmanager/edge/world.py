@@ -97,9 +97,14 @@ class Statuses:
         self.fail: list[Outcome | Exception] = []  # answers of the next calls
         self.open = asyncio.Event()  # while it is not set, writes hang
         self.open.set()
+        self.hanging: dict[Uid, asyncio.Event] = {}  # writes about these objects hang until then
+        self.hung = 0
 
     async def __call__(self, _key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         await self.open.wait()
+        if (released := self.hanging.get(uid)) is not None:
+            self.hung += 1
+            await released.wait()
         if self.fail:
             answer = self.fail.pop(0)
             if isinstance(answer, Exception):

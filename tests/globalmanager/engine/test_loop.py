@@ -5,6 +5,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import msgspec
+import pytest
 from aiohttp import web
 
 from common.backoff import Backoff
@@ -26,6 +28,7 @@ from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.waiting import async_eventually
 
+ETCD_BYTES = 1536 * 1024  # largest object
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 
 
@@ -535,3 +538,29 @@ async def test_metrics_tell_what_was_done(manager: Manager, user: User) -> None:
     )
     assert stale_s is not None
     assert 0 <= stale_s < 10
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_a_job_too_large_for_its_status_is_told_by_an_event_and_left_alone(
+    manager: Manager, user: User
+) -> None:
+    # The object itself just fits; its .status does not.
+    probe = await user.create(GADGETS, gadget("tiny", data="x", padding=""))
+    room = ETCD_BYTES - len(msgspec.json.encode(probe)) - 10
+    await user.create(GADGETS, gadget("huge", data="x", padding="x" * room))
+    events: list[Object] = []
+
+    async def told() -> bool:
+        listing = await user.client.list(EVENTS, namespace="default")
+        events[:] = [each for each in listing.items if each["reason"] == "TooLarge"]
+        return bool(events)
+
+    await async_eventually("an Event", told)
+    assert events[0]["involvedObject"]["name"] == "huge"
+    assert "make the spec smaller" in events[0]["message"]
+    refused = manager.requests.count(("patch", "500"))
+    await user.create(GADGETS, gadget("small"))
+    await manager.wait_for_phase("small")
+    assert manager.requests.count(("patch", "500")) <= refused + 1
+    await user.change_spec("huge", padding=None)
+    await manager.wait_for_phase("huge")

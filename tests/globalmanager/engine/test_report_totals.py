@@ -35,6 +35,8 @@ class Replica:
             find=lambda _key: Served(KIND, REF, self._store.list()[0]),
             update=StatusWriter(client, lambda _type: self._store).update,
             is_gone=lambda error: isinstance(error, NotFound),
+            is_too_large=lambda _error: False,
+            record=lambda _about, _event: None,
         )
 
     async def receive(self, worker: str) -> None:

@@ -9,7 +9,16 @@ import pytest
 
 from common.times import rfc3339
 from common.wire import THE_NODE_ITSELF
-from globalmanager.contract import PODS, Assignment, Delete, Kind, ObjectRef, Plan, WorkerReport
+from globalmanager.contract import (
+    PODS,
+    Assignment,
+    Delete,
+    Kind,
+    ObjectRef,
+    Plan,
+    ReportRefused,
+    WorkerReport,
+)
 from globalmanager.kinds import pytorchjob, tfjob
 from globalmanager.rules.training.edge_placement import GRACE
 from globalmanager.rules.training.edge_reports import MAX_WORKERS_BYTES
@@ -363,21 +372,26 @@ def test_entries_of_replicas_that_the_spec_no_longer_has_are_removed() -> None:
 def test_many_large_reports_do_not_fill_the_object() -> None:
     spec = pytorch_spec(1000, policy="ExitCode")
     world = World(KIND, job("mnist", spec))
+    refused = 0
     for index in range(1000):
-        world.receive(
-            told(
-                world,
-                "failed",
-                f"mnist-worker-{index}",
-                node="n" * 250,
-                uid="<" * 100,
-                codes="pytorch=1," * 100,
-                reason="<&>\x00ü" * 200,
-                ledger_id="l" * 1000,
-                observed_at="x" * 1000,
-                counts={f"{'k' * 60}{number}": 1.5 for number in range(30)},
+        try:
+            world.receive(
+                told(
+                    world,
+                    "failed",
+                    f"mnist-worker-{index}",
+                    node="n" * 250,
+                    uid="<" * 100,
+                    codes="pytorch=1," * 100,
+                    reason="<&>\x00ü" * 200,
+                    ledger_id="l" * 1000,
+                    observed_at="x" * 1000,
+                    counts={f"{'k' * 60}{number}": 1.5 for number in range(30)},
+                )
             )
-        )
+        except ReportRefused:
+            refused += 1
+    assert refused == 1000 - len(world.status["workers"])
     stored = json.dumps(world.status["workers"]).replace("<", "\\u003c")
     assert 0.9 * MAX_WORKERS_BYTES < len(stored) < 1.3 * MAX_WORKERS_BYTES
     told_back = world.receive(told(world, "running", uid="next", created="2027", ledger_id="m"))

@@ -33,6 +33,25 @@ def test_a_status_becomes_the_class_of_its_code_and_reason(
     assert type(refusal(code, reason)) is class_
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (413, "Request entity too large: limit is 3145728"),
+        (500, "etcdserver: request is too large"),
+        (
+            500,
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max "
+            "(2500000 vs. 2097152)",
+        ),
+    ],
+)
+def test_an_object_beyond_the_limits_of_the_storage_is_too_large(code: int, message: str) -> None:
+    body = msgspec.json.encode({"kind": "Status", "code": code, "message": message})
+    error = errors.from_answer("patch", "gadgets ns/a", code, body)
+    assert type(error) is errors.TooLarge
+    assert not isinstance(error, Unavailable)
+
+
 @pytest.mark.parametrize("code", [429, 500, 503])
 def test_an_error_that_may_pass_is_unavailable(code: int) -> None:
     assert isinstance(refusal(code), Unavailable)

@@ -275,12 +275,6 @@ def test_an_entry_is_bounded_whatever_is_reported() -> None:
     assert len(json.dumps(entry)) < 4096
 
 
-def test_the_number_of_workers_is_bounded() -> None:
-    full: dict[str, Any] = {"workers": {f"w{index}": {} for index in range(status.MAX_WORKERS)}}
-    assert status.fold(full, report(worker="one-more")) is None
-    assert status.fold(full, report(worker="w0")) is not None
-
-
 @settings(deadline=None)
 @given(known=JSON, one=JSON)
 @example(known=[], one={"ofANewerOne": {"x": None}})

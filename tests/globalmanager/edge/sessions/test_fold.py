@@ -9,17 +9,20 @@ from common import wire
 from common.errors import EdgeAIError, Overloaded, Unavailable
 from common.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import (
+    Event,
     Kind,
     Object,
     ObjectRef,
     Plan,
+    ReportRefused,
     ResourceType,
     Schema,
     Served,
+    Severity,
     WorkerReport,
     ref_of,
 )
-from globalmanager.edge.sessions.fold import PatchOf, StatusFold
+from globalmanager.edge.sessions.fold import TELL_EVERY_S, PatchOf, StatusFold
 from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry
 from tests.globalmanager.edge.world import A, key, uid
 
@@ -47,6 +50,10 @@ class Gone(EdgeAIError):
     pass
 
 
+class TooBig(EdgeAIError):
+    pass
+
+
 class Cluster:
     """One object, and an API that may refuse."""
 
@@ -55,8 +62,15 @@ class Cluster:
         self.object: Object = {"metadata": metadata, "status": status or {}}
         self.error = error
         self.written: list[tuple[ObjectRef, Uid, Mapping[str, Any]]] = []
+        self.events: list[Event] = []
+        self.now = 1000.0
         self.fold = StatusFold(
-            find=self.find, update=self.update, is_gone=lambda error: isinstance(error, Gone)
+            find=self.find,
+            update=self.update,
+            is_gone=lambda error: isinstance(error, Gone),
+            is_too_large=lambda error: isinstance(error, TooBig),
+            record=lambda _about, event: self.events.append(event),
+            clock=lambda: self.now,
         )
 
     def find(self, asked: TaskKey) -> Served | None:
@@ -106,3 +120,16 @@ ERRORS: dict[str, tuple[EdgeAIError, Outcome]] = {
 @pytest.mark.parametrize(("error", "outcome"), ERRORS.values(), ids=ERRORS.keys())
 async def test_an_error_of_the_write_is_an_outcome(error: EdgeAIError, outcome: Outcome) -> None:
     assert await Cluster(error=error).fold(key(), uid(), REPORT) == outcome
+
+
+@pytest.mark.parametrize("error", [TooBig("no room"), ReportRefused("no room")])
+async def test_a_report_without_room_is_refused_and_told_now_and_then(error: EdgeAIError) -> None:
+    cluster = Cluster(error=error)
+    for _ in range(3):
+        assert await cluster.fold(key(), uid(), REPORT) == Refused("no room")
+    (event,) = cluster.events
+    assert (event.reason, event.severity) == ("ReportRefused", Severity.WARNING)
+    assert "worker w on node node-0" in event.message
+    cluster.now += TELL_EVERY_S
+    assert await cluster.fold(key(), uid(), REPORT) == Refused("no room")
+    assert len(cluster.events) == 2

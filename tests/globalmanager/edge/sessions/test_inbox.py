@@ -368,3 +368,20 @@ async def test_nothing_new_is_done_without_a_write() -> None:
         assert sender.acks == [(1, ""), (2, "")]
         assert len(o.statuses.writes) == 1
         assert o.count("done") == 2
+
+
+async def test_an_object_whose_writes_hang_leaves_writers_to_other_objects() -> None:
+    workers = tuple(f"w{number}" for number in range(100))
+    async with office(InboxLimits()) as o:
+        o.desired.assign(key(0), {A: assignment(0, version=2, workers=workers)})
+        released = o.statuses.hanging[uid(0)] = asyncio.Event()
+        stuck, sender = Sender(), Sender(B)
+        for number, worker in enumerate(workers):
+            o.inbox.offer(stuck, report(number + 1, worker))
+        await async_eventually("writes that hang", lambda: o.statuses.hung == 8)
+        o.desired.assign(key(1), {B: assignment(1, version=2, workers=WORKERS)})
+        o.inbox.offer(sender, report(1, n=1))
+        await async_eventually("the other object's ack", lambda: sender.acks == [(1, "")])
+        released.set()
+        await async_eventually("all acks", lambda: len(stuck.acks) == len(workers))
+    assert {refused for _, refused in stuck.acks} == {""}
