@@ -400,6 +400,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerName
     attempt: int
     body: ReportBody
+    group: str = ""
+    """API group of the worker's job."""
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from globalmanager.contract import (
     UpdateRule,
     ref_of,
 )
-from globalmanager.rules import objects
+from globalmanager.rules import objects, sedna
 from globalmanager.rules.objects import SPEC_HASH, is_being_deleted
 
 Stages = tuple[tuple[Action, ...], ...]
@@ -48,7 +48,10 @@ def deployment(
     """A Deployment with one replica, or with the number of replicas that the autoscaler sets."""
     selector = {"matchLabels": objects.selector(observed, role)}
     replicas = {} if autoscaled else {"replicas": 1}
-    spec = {**replicas, "selector": selector, "template": template}
+    metadata = template["metadata"]
+    labels = {**metadata["labels"], **sedna.labels(observed, role)}
+    labelled = {**template, "metadata": {**metadata, "labels": labels}}
+    spec = {**replicas, "selector": selector, "template": labelled}
     return objects.child(observed, DEPLOYMENTS, name=name, role=role, content={"spec": spec})
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from common.labels import LABEL_UID
 from globalmanager.contract import Create, Object, Observed, ResourceType
+from globalmanager.rules import sedna
 
 LABEL_KIND: Final = "edgeai.io/kind"
 LABEL_NAME: Final = "edgeai.io/name"
@@ -69,7 +70,7 @@ def child(
         content: all fields but identity and metadata: {"spec": …}, {"data": …}, {"rules": …}
         labels: labels in addition to the labels of every child
     """
-    marks = {**job_labels(observed, role), **(labels or {})}
+    marks = {**job_labels(observed, role), **sedna.labels(observed, role), **(labels or {})}
     # Earlier releases hashed only labels and spec. The hash stays the same, so an upgrade of the
     # GlobalManager replaces no child.
     hashed = content["spec"] if content.keys() == {"spec"} else content

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+import msgspec
 import yaml
 
 from common.ids import NodeName, WorkerName
@@ -198,7 +199,8 @@ class World:
         return next((entry for entry in known if entry["type"] == type_), {})
 
     def receive(self, report: WorkerReport) -> Mapping[str, Any] | None:
-        patch = self.kind.fold(self.status, report)
+        taken = msgspec.structs.replace(report, group=self.type.group)
+        patch = self.kind.fold(self.status, taken)
         self.object = {**self.object, "status": merged(self.status, patch or {})}
         return patch
 

@@ -95,6 +95,7 @@ def fold(world: World, report: Mapping[str, Any]) -> Json:
         worker=WorkerName(report["worker"]),
         attempt=report["attempt"],
         body=msgspec.convert(report["body"], ReportBody),
+        group=world.job["apiVersion"].partition("/")[0],
     )
     return _kind_of(world.job).fold(world.status, taken)
 

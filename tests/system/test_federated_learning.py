@@ -270,8 +270,8 @@ def test_a_deletion_while_the_manager_is_down_leaves_nothing(
 
 def test_an_invalid_edit_is_told_and_leaves_the_workers_alone(job: Federation) -> None:
     before = job.marks()
-    (first, _) = job.training(nodeName="edge1")
-    job.edit(trainingWorkers=[first, first])
+    first, second = job.training()
+    job.edit(trainingWorkers=[first, {**second, "nodeName": "no node"}])
     job.wait_for("phase", "Invalid")
     assert "spec.trainingWorkers[1].nodeName" in job.condition("Accepted")["message"]
     assert job.marks() == before

@@ -23,7 +23,7 @@ import msgspec
 from common import wire
 from common.backoff import Backoff
 from common.errors import ProtocolError
-from common.ids import NodeName, TaskKey, Uid, WorkerName
+from common.ids import NodeName, TaskKey, Uid, WorkerName, parse_task_key
 from common.logs import get_logger
 from common.session import WINDOW
 from common.tasks import TaskGroup
@@ -205,6 +205,7 @@ class Inbox:
             worker=report.worker,
             attempt=report.attempt,
             body=body,
+            group=parse_task_key(binding.key).group,
         )
         self._put(
             WorkerKey(report.uid, report.worker),

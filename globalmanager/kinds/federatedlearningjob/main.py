@@ -26,7 +26,7 @@ from globalmanager.kinds.federatedlearningjob.types import (
     FederatedLearningJobSpec,
     Phase,
 )
-from globalmanager.rules import children, faults, lifecycle, references, status
+from globalmanager.rules import children, faults, lifecycle, references, sedna, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import Timers, own_pods
@@ -81,7 +81,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         now,
         findings=[*findings, outcome.training],
         end=outcome.end,
-        phase=str(outcome.phase if spec or outcome.end else Phase.INVALID),
+        phase=sedna.phase(observed, outcome.phase if spec or outcome.end else Phase.INVALID),
         nodes=downstream.nodes(observed),
         fields=_fields(observed, spec, outcome, now),
         stages=tuple(stage for stage in (*stages, told) if stage),

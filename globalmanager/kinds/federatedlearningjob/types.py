@@ -95,10 +95,10 @@ class Phase(enum.StrEnum):
     """The state of the job in one word, for display. Programs read the conditions."""
 
     PENDING = "Pending"  # waits for an object that the spec names, or workers are starting
-    TRAINING = "Training"
+    TRAINING = "Training"  # Running in group sedna.io
     SUCCEEDED = "Succeeded"  # final
     FAILED = "Failed"  # final
-    INVALID = "Invalid"  # this generation of the spec is not accepted
+    INVALID = "Invalid"  # this generation of the spec is not accepted; Failed in group sedna.io
 
 
 class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -73,5 +73,5 @@ def numbers(observed: Observed) -> dict[str, Any]:
     return {
         "active": sum(faults.is_active(pod) for pod in observed.pods),
         "failed": sum(faults.phase_of(pod) == "Failed" for pod in observed.pods),
-        **totals.of(status.of(observed)),
+        **totals.of(status.of(observed), observed.type.group),
     }

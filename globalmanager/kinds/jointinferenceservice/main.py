@@ -15,7 +15,7 @@ from globalmanager.kinds.jointinferenceservice.types import (
     JointInferenceServiceSpec,
     Phase,
 )
-from globalmanager.rules import children, lifecycle, references, status
+from globalmanager.rules import children, lifecycle, references, sedna, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Finding, Truth
@@ -51,12 +51,16 @@ def _conclude(
     """The plan with the computed status. `findings` are the conditions Accepted and
     ResolvedRefs.
     """
-    running, phase = _refused(observed, *_running(observed, findings))
+    running, ours = _refused(observed, *_running(observed, findings))
+    accepted = findings[0]
+    is_accepted = accepted.truth is Truth.TRUE
+    phase = sedna.phase(observed, ours if is_accepted else Phase.INVALID)
+    failed = sedna.failed(observed, phase, because=running if is_accepted else accepted)
     return lifecycle.conclude(
         observed,
         now,
-        findings=[*findings, running],
-        phase=str(phase if findings[0].truth is Truth.TRUE else Phase.INVALID),
+        findings=[*findings, running, *failed],
+        phase=phase,
         nodes=downstream.nodes(observed),
         fields=health.numbers(observed),
         stages=stages,

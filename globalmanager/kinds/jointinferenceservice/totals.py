@@ -5,17 +5,21 @@ plan.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from globalmanager.rules import sedna
 from globalmanager.rules import status as rules
 
 _COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 
 
-def of(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields `uploadCount` and `metrics`, computed from .status.workers."""
-    return {"uploadCount": rules.total(status, "uploaded"), "metrics": _metrics(status)}
+def of(status: Mapping[str, Any], group: str) -> dict[str, Any]:
+    """The fields `uploadCount` and `metrics`, computed from .status.workers.
+
+    Args: group: API group of the job. Sedna's group has Sedna's metrics, too
+    """
+    return {"uploadCount": rules.total(status, "uploaded"), "metrics": _metrics(status, group)}
 
 
-def _metrics(status: Mapping[str, Any]) -> list[dict[str, str]]:
+def _metrics(status: Mapping[str, Any], group: str) -> list[dict[str, str]]:
     if not rules.workers(status):
         return []
     counts = {name: rules.total(status, name) for name in _COUNTS}
@@ -23,5 +27,6 @@ def _metrics(status: Mapping[str, Any]) -> list[dict[str, str]]:
     values = {
         **{name: str(count) for name, count in counts.items()},
         "uploadCloudRatio": f"{ratio:.4f}",
+        **sedna.metrics(group, counts),
     }
     return [{"key": key, "value": value} for key, value in values.items()]

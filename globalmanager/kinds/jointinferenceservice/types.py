@@ -11,6 +11,9 @@ Running        True: both Deployments are available. False: Waiting, Starting, o
                pod's status gives (CrashLoopBackOff, Unschedulable, …). Never final.
 EdgeConnected  True: the LocalControllers of the edge workers' nodes have a session. False:
                NoContact. Absent while no edge worker has a node.
+
+In group sedna.io there is the condition Failed, too, which users of Sedna know. The condition is
+True while the phase is Failed, and absent otherwise.
 """
 
 import enum
@@ -89,7 +92,7 @@ class Phase(enum.StrEnum):
     PENDING = "Pending"  # waits for an object that the spec names, or workers are starting
     RUNNING = "Running"  # both workers are available
     FAILED = "Failed"  # a worker's pod cannot run; Kubernetes tries again for ever
-    INVALID = "Invalid"  # this generation of the spec is not accepted
+    INVALID = "Invalid"  # this generation of the spec is not accepted; Failed in group sedna.io
 
 
 class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -108,7 +111,8 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Number of samples that all edge workers together have sent to the cloud."""
     metrics: list[Metric] = []
     """Totals over all edge workers: seen, hard, uploaded, answeredByCloud, fallbacks, and
-    uploadCloudRatio, which is uploaded / seen with four decimals."""
+    uploadCloudRatio, which is uploaded / seen with four decimals. In group sedna.io the ratio has
+    all digits, and Sedna's inferenceNumber (seen) and hardExampleNumber (hard) follow."""
     workers: dict[str, dict[str, Any]] = {}
     """Worker -> last report of each edge worker. The edge side writes this field."""
 

@@ -22,5 +22,5 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     workers = {**rules.workers(status), report.worker: entry}
     return {
         **rules.entry_patch(status, report.worker, entry),
-        **totals.of({"workers": workers}),
+        **totals.of({"workers": workers}, report.group),
     }
