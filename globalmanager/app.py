@@ -50,6 +50,7 @@ from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer
+from globalmanager.rules.pod_security import Level
 from globalmanager.settings import Settings
 
 VERSION: Final = "0.1.0"
@@ -112,6 +113,7 @@ class Manager:
                 groups=settings.groups,
                 reconcilers=settings.workers,
                 stale_after_s=settings.stale_after_s,
+                pod_security_default=Level(settings.pod_security_default),
                 informer=InformerSettings(watch_s=settings.watch_s),
             ),
             metrics=metrics,

@@ -58,6 +58,7 @@ class ResourceType(msgspec.Struct, frozen=True):
 
 
 NODES = ResourceType("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 PODS = ResourceType("", "v1", "pods", "Pod")
 SERVICES = ResourceType("", "v1", "services", "Service")
 SECRETS = ResourceType("", "v1", "secrets", "Secret")

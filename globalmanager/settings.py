@@ -108,6 +108,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     storage_initializer_image: Annotated[
         str, Setting("image of the init container that fetches s3 and http models")
     ] = "kubeedge/sedna-storage-initializer:v0.3.0"
+    pod_security_default: Annotated[
+        Literal["privileged", "baseline", "restricted"],
+        Setting(
+            "Pod Security Standard of the workers in a namespace without the label "
+            "pod-security.kubernetes.io/enforce"
+        ),
+    ] = "privileged"
     worker_api_port: Annotated[
         int, Setting("port of the LocalController's worker API on each node")
     ] = 9100

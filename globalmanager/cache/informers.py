@@ -14,7 +14,7 @@ from common.tasks import TaskGroup
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Store
-from globalmanager.contract import POD_CONTROLLERS, Object, ResourceType
+from globalmanager.contract import NAMESPACES, POD_CONTROLLERS, Object, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.objects import Unreadable
 
@@ -102,8 +102,9 @@ class Informers:
             scope.type,
             # `Followed` says what the stores of others' children take
             label=MANAGED if scope.label_selector == MANAGED else ALL,
-            # A cluster has many ReplicaSets, and plans read only their owner references.
-            metadata_only=scope.type in POD_CONTROLLERS.values(),
+            # A cluster has many ReplicaSets, and plans read only their owner references. Of
+            # Namespaces the engine reads the labels.
+            metadata_only=scope.type in (*POD_CONTROLLERS.values(), NAMESPACES),
         )
         store.subscribe(lambda old, new: self._on_change(scope, old, new))
         informer = Informer(

@@ -37,6 +37,7 @@ from globalmanager.contract import (
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.owners import Owners
+from globalmanager.engine.pod_admission import PodForbidden
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.kube.errors import (
     AlreadyExists,
@@ -67,6 +68,8 @@ _REMEDIES: Final = {
 class NameConflict(EdgeAIError):
     """An object of another owner has the name of the child to create."""
 
+    reason: Final = "NameConflict"
+
     def __init__(self, ref: ObjectRef, owner: str) -> None:
         self.ref, self.owner = ref, owner
         super().__init__(
@@ -84,8 +87,8 @@ class StillTerminating(EdgeAIError):
 def refusal_of(error: EdgeAIError) -> Refusal | None:
     """The refusal that the job's status shows to the user; None when a retry may succeed."""
     match error:
-        case NameConflict():
-            return Refusal("NameConflict", str(error))
+        case NameConflict() | PodForbidden():
+            return Refusal(error.reason, str(error))
         case StillTerminating():
             return Refusal(WAITING, str(error))
         case Forbidden() if error.remedy:
@@ -105,6 +108,8 @@ class Applier:
         live: writes the children of the jobs
         owners: knows the jobs for which the engine may create children
         drift: says when the engine may restore a child that somebody else changed
+        admit: called with (job, action) before a child is created or replaced. To refuse the child
+            it raises PodForbidden
         reason_of: (job, what was done, type of the object) -> reason of the Event about it
         on_action: called with (job, what was done, object) after each successful action
         on_status: called with (job, .status after the write) after each write of a job's .status
@@ -118,11 +123,13 @@ class Applier:
         status: StatusWriter,
         recorder: Recorder,
         *,
+        admit: Callable[[Observed, Create | Replace], None] = lambda *_: None,
         reason_of: Callable[[Observed, str, ResourceType], str] = lambda _job, what, _type: what,
         on_action: Callable[[Observed, str, ObjectRef], None] = lambda *_: None,
         on_status: Callable[[Observed, Mapping[str, Any]], None] = lambda *_: None,
     ) -> None:
         self._live = live
+        self._admit = admit
         self._reason_of = reason_of
         self._on_action = on_action
         self._on_status = on_status
@@ -138,8 +145,9 @@ class Applier:
         events.
 
         Returns: seconds after which the engine must plan the job again although nothing changed
-        Raises: ApiError, Overloaded, NameConflict, StillTerminating: the caller must plan the job
-        again. Conflict and NotFound are also possible when the job was deleted meanwhile
+        Raises: ApiError, Unavailable, NameConflict, StillTerminating, PodForbidden: the caller must
+        plan the job again. Conflict and NotFound are also possible when the job was deleted
+        meanwhile
         """
         terminating = "deletionTimestamp" in observed.object["metadata"]
         timers = Timers().add(plan.requeue_after_s)
@@ -201,8 +209,10 @@ class Applier:
     async def _apply_action(self, observed: Observed, action: Action) -> None:
         match action:
             case Create():
+                self._admit(observed, action)
                 await self._create(observed, action)
             case Replace():
+                self._admit(observed, action)
                 await self._replace(observed, action)
             case Delete():
                 await self._delete(observed, action)

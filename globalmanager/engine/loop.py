@@ -27,6 +27,7 @@ from globalmanager.cache.informers import ALL, MANAGED, Informers, Scope
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store, controller_of
 from globalmanager.contract import (
+    NAMESPACES,
     NODES,
     POD_CONTROLLERS,
     PODS,
@@ -51,6 +52,7 @@ from globalmanager.engine.job_metrics import has_just_failed
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
+from globalmanager.engine.pod_admission import PodAdmission, concerns_pods
 from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.reconcilers import Reconcilers
@@ -62,6 +64,7 @@ from globalmanager.kube.errors import TooLarge
 from globalmanager.kube.objects import Unreadable
 from globalmanager.kube.rate import Share
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
+from globalmanager.rules.pod_security import Level
 
 STARTING: Final = "starting"
 
@@ -76,6 +79,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     reconcilers: int = 16
     """Number of resources that are reconciled at the same time. Each of them has at most one stage
     of actions under way."""
+    pod_security_default: Level = Level.PRIVILEGED
+    """The Pod Security Standard of namespaces that name none by their label."""
     rest_s: float = 0.2
     """Shortest pause between two plans of one resource, in seconds. The writes of a plan, the
     reactions of controllers and the reports of an edge change a resource many times within a short
@@ -120,6 +125,7 @@ class Engine:
         self._kinds = served_types(needed, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
         self._parked: set[ObjectRef] = set()  # jobs that wait for an informer
+        self._relabelled: set[ObjectRef] = set()  # jobs whose namespace has got another level
         self._informers = Informers(
             client,
             namespace=self._settings.namespace,
@@ -166,12 +172,18 @@ class Engine:
         """Writes .status by merge patch to exactly one uid. On any replica, it writes the reports
         of edges."""
         self._owners = Owners(Live(leading, self._informers.all_of), now)
+        self._admission = PodAdmission(
+            self._informers.all_of(NAMESPACES).get,
+            self._settings.pod_security_default,
+            is_absent=lambda: self._informers.get(NAMESPACES).absent,
+        )
         self._applier = Applier(
             Live(leading, self._written_to),
             self._owners,
             Drift(time.monotonic),
             self.status_writer.through(leading_status),
             self.recorder,
+            admit=self._admission.check,
             reason_of=lambda job, what, type_: self._kinds[job.type].event_reason(what, type_),
             on_action=self._count_action,
             on_status=self._count_outcomes,
@@ -317,9 +329,13 @@ class Engine:
             for scaler in kind.scalers:
                 self._informers.get(scaler)
         self._informers.get(NODES)
+        self._informers.get(NAMESPACES)
 
     def _changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
+            return
+        if scope.type == NAMESPACES:
+            self._namespace_changed(old, new)
             return
         self._tell_owners(scope, old, new)
         self._count_change(scope, old, new)
@@ -329,6 +345,18 @@ class Engine:
                 self._assigner.changed(ref)
         for ref in concerned:
             self._queue.add(ref)
+
+    def _namespace_changed(self, old: Object | None, new: Object | None) -> None:
+        """Queue the jobs of a namespace that asks for another Pod Security Standard."""
+        changed = new or old
+        if changed is None or not concerns_pods(old, new):
+            return
+        for type_ in self._kinds:
+            for object_ in self._store(type_).list(str(changed["metadata"]["name"])):
+                ref = ref_of(type_, object_)
+                if old is not None:
+                    self._relabelled.add(ref)
+                self._queue.add(ref)
 
     def _tell_owners(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.label_selector == ALL:
@@ -402,6 +430,7 @@ class Engine:
         if observed is None:
             self._executions.forget(ref)
             self._parked.discard(ref)
+            self._relabelled.discard(ref)
             return None
         if observed.absent:  # plan again when the server serves these types
             self._parked.add(ref)
@@ -425,6 +454,7 @@ class Engine:
     async def _carry_out(self, kind: Kind, observed: Observed, plan: Plan) -> float | None:
         """Returns: as `_reconcile`. Raises: EdgeAIError"""
         try:
+            self._warn_of_level(observed)
             requeue_after_s = await self._applier.apply(observed, plan)
         except EdgeAIError as error:
             if self.by_uid(observed.uid) is None:
@@ -442,6 +472,14 @@ class Engine:
             "the spec smaller; workers that exist go on"
         )
         self.recorder.record(observed.object, Event(Severity.WARNING, "TooLarge", message))
+
+    def _warn_of_level(self, observed: Observed) -> None:
+        """Record an Event about running pods that the new level of their namespace would refuse."""
+        if observed.ref in self._relabelled:
+            event = self._admission.warning(observed)
+            self._relabelled.discard(observed.ref)
+            if event is not None:
+                self.recorder.record(observed.object, event)
 
     def _tell_set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
         """Record an Event about an object that is set aside. A follower records no Event, because
@@ -488,10 +526,10 @@ class Engine:
         return all(informer.settled for informer in (*owned, *followed, *scalers))
 
     def _can_plan(self, ref: ObjectRef) -> bool:
-        """Whether the stores of all types that the resource refers to are complete. The referred
-        objects themselves may be missing.
+        """Whether the stores of all types that the resource refers to are complete, and the store
+        of the namespaces. The referred objects themselves may be missing.
         """
-        types = {reference.type for reference in self._observer.references(ref)}
+        types = {NAMESPACES, *(each.type for each in self._observer.references(ref))}
         return all(self._informers.get(type_).settled for type_ in types)
 
     def _written_to(self, type_: ResourceType) -> Store | Followed:

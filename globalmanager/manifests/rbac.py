@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from globalmanager.contract import NODES, PODS, SECRETS, Kind, ResourceType, UpdateRule
+from globalmanager.contract import NAMESPACES, NODES, PODS, SECRETS, Kind, ResourceType, UpdateRule
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
@@ -32,7 +32,7 @@ _KEPT: Final = ("get", "list", "watch", "create", "update", "delete")
 def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
     """The rights in every namespace, because every namespace may have job resources."""
     kinds = tuple(kinds)
-    updates: dict[ResourceType, set[UpdateRule]] = {NODES: set()}
+    updates: dict[ResourceType, set[UpdateRule]] = {NAMESPACES: set(), NODES: set()}
     for kind in kinds:
         for type_ in kind.watched:
             updates.setdefault(type_, set())

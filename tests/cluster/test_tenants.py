@@ -11,6 +11,7 @@ from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models, model, service
 from tests.cluster.test_federated_learning import dataset
 from tests.globalmanager.kinds.samples import federated_learning_spec
+from tests.globalmanager.kinds.training import tf_spec
 from tests.waiting import eventually
 
 SPY: Final = "edge1"
@@ -142,6 +143,43 @@ def test_a_forged_pod_ends_no_federated_learning_job(
     status = client.get(path_of(job))["status"]
     assert (status["phase"], status["failed"]) == ("Pending", 0)
     assert "forged" not in json.dumps(status)
+
+
+def test_a_privileged_container_is_refused_by_field_where_the_server_enforces_nothing(
+    client: Client, manager: GlobalManager, namespace: str
+) -> None:
+    """Kubernetes 1.20 knows the label, and does nothing with it."""
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    client.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
+    job = client.create(training_job(namespace))
+
+    def is_told() -> Object:
+        conditions = client.get(path_of(job)).get("status", {}).get("conditions", [])
+        found: list[Object] = [each for each in conditions if each["type"] == "Stalled"]
+        assert found, f"conditions: {conditions}"
+        return found[0]
+
+    told = eventually("the condition Stalled", is_told)
+    assert told["reason"] == "ViolatesBaseline"
+    field = "spec.containers[0].securityContext.privileged must not be true"
+    assert f"spec.tfReplicaSpecs.Worker.template.{field}" in told["message"]
+    assert pods_of(client, namespace) == {}
+
+    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    client.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
+    wait_for_pods(client, namespace, 1)
+
+
+def training_job(namespace: str) -> Object:
+    spec = tf_spec(Worker=1)
+    (container,) = spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container["securityContext"] = {"privileged": True}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "mnist", "namespace": namespace},
+        "spec": spec,
+    }
 
 
 def federation(namespace: str) -> Object:

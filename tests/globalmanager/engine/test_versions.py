@@ -43,8 +43,8 @@ async def test_only_the_stored_version_is_listed_and_watched(
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with run_manager(path, kinds=[KIND]) as manager:
         await async_eventually(
-            "len(scripted.paths('watch')) == 4 and manager.edge.desired",
-            lambda: len(scripted.paths("watch")) == 4 and manager.edge.desired,
+            "len(scripted.paths('watch')) == 5 and manager.edge.desired",
+            lambda: len(scripted.paths("watch")) == 5 and manager.edge.desired,
         )
         watched = [each.path for each in scripted.paths("watch")]
         assert [path for path in watched if path.endswith("/gadgets")] == [GADGETS.path()]

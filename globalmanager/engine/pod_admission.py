@@ -1,0 +1,158 @@
+"""Refuses pods that the Pod Security Standard of their namespace forbids.
+
+apply calls `check` before the engine creates or replaces a child. The label of the namespace names
+the level, also on API servers that do not enforce the label themselves. A pod that runs already is
+never touched. The message names the fields of the job from which the pod is made.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from common.errors import EdgeAIError, Unavailable
+from globalmanager.contract import (
+    NAMESPACES,
+    PODS,
+    Create,
+    Event,
+    Object,
+    ObjectRef,
+    Observed,
+    Replace,
+    Severity,
+    ref_of,
+)
+from globalmanager.rules.pod_security import ENFORCE, Level, Violation, level_of, violations
+from globalmanager.rules.status import mapping
+
+_MAX_NAMED: Final = 4  # fields in one message
+_MAX_DEPTH: Final = 8  # of a pod template in the spec of a job
+
+
+class PodForbidden(EdgeAIError):
+    """The Pod Security Standard forbids a child of a job. `reason` fits a condition."""
+
+    def __init__(self, level: Level, message: str) -> None:
+        self.reason = f"Violates{level.capitalize()}"
+        super().__init__(message)
+
+
+class NamespaceUnknown(Unavailable):
+    """The watch has not delivered the job's namespace yet, so its level is not known."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"namespace {namespace} is not in the cache yet; trying again")
+
+
+class PodAdmission:
+    """Judges pods by the level of their namespace.
+
+    Args:
+        find: the Namespace from the cache; None when the cache does not have it
+        default: level of namespaces without the label
+        is_absent: whether the API server serves no Namespaces. Then every namespace has the default
+    """
+
+    def __init__(
+        self,
+        find: Callable[[ObjectRef], Object | None],
+        default: Level,
+        *,
+        is_absent: Callable[[], bool],
+    ) -> None:
+        self._find = find
+        self._default = default
+        self._is_absent = is_absent
+
+    def check(self, observed: Observed, action: Create | Replace) -> None:
+        """Raises: PodForbidden, NamespaceUnknown"""
+        template = _template_of(action.object, is_pod=action.type == PODS)
+        if template is None:
+            return
+        level = self._level(observed.ref.namespace)
+        found = violations(level, template)
+        if found:
+            ref = ref_of(action.type, action.object)
+            raise PodForbidden(level, _message(observed, level, {ref: found}))
+
+    def warning(self, observed: Observed) -> Event | None:
+        """An event about pods of the job that run, and that the level of the namespace would refuse
+        today. None when there are none. Raises: NamespaceUnknown
+        """
+        level = self._level(observed.ref.namespace)
+        found = {
+            ref: wrong
+            for ref, child in observed.children.items()
+            if (template := _template_of(child, is_pod=ref.type == PODS)) is not None
+            and (wrong := violations(level, template))
+        }
+        if not found:
+            return None
+        message = f"{_message(observed, level, found)}. The pods that run are left as they are"
+        return Event(Severity.WARNING, f"Violates{level.capitalize()}", message)
+
+    def _level(self, namespace: str) -> Level:
+        found = self._find(ObjectRef(NAMESPACES, "", namespace))
+        if found is not None:
+            return level_of(found["metadata"].get("labels"), self._default)
+        if self._is_absent():
+            return self._default
+        raise NamespaceUnknown(namespace)
+
+
+def concerns_pods(old: Object | None, new: Object | None) -> bool:
+    """Whether a change of a Namespace may change which of its pods are allowed."""
+    labels = (mapping(mapping(each).get("metadata")).get("labels") for each in (old, new))
+    before, after = (mapping(each).get(ENFORCE) for each in labels)
+    return old is None or new is None or before != after
+
+
+def _template_of(object_: Object, *, is_pod: bool) -> Mapping[str, Any] | None:
+    """The pod template of a child; None when the child makes no pods."""
+    if is_pod:
+        return object_
+    template = mapping(mapping(object_.get("spec")).get("template"))
+    return template if "spec" in template else None
+
+
+def _message(
+    observed: Observed, level: Level, found: Mapping[ObjectRef, Sequence[Violation]]
+) -> str:
+    """The forbidden fields of the job's own templates, then those that edgeai adds."""
+    given = [
+        (each.owner, f"{path}.{each}")
+        for path, template in _templates_in(observed.object.get("spec"), "spec")
+        for each in violations(level, template)
+    ]
+    owners = {owner for owner, _ in given}
+    texts = dict.fromkeys(text for _, text in given)
+    for ref, wrong in found.items():
+        for each in wrong:
+            if each.owner not in owners:
+                texts[f"{ref.type.kind} {ref.name}: {each}{_origin(each)}"] = None
+    named = "; ".join([*texts][:_MAX_NAMED])
+    more = f"; and {len(texts) - _MAX_NAMED} more" if len(texts) > _MAX_NAMED else ""
+    remedy = f"correct the template, or ask who sets the label {ENFORCE} of the namespace"
+    where = f"the Pod Security Standard {level} of namespace {observed.ref.namespace} forbids"
+    return f"{where}: {named}{more}; {remedy}"
+
+
+def _origin(violation: Violation) -> str:
+    """Where a field comes from that no template of the job has."""
+    if violation.owner.startswith("spec.volumes[edgeai-"):
+        return " (for a Model, a Dataset or a scriptDir on the node: use an s3 or http URL)"
+    return ""
+
+
+def _templates_in(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Object]]:
+    """(path, template) of each pod template in the spec of a job."""
+    if depth > _MAX_DEPTH:
+        return
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _templates_in(each, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if key == "template" and isinstance(each, dict) and "spec" in each:
+                yield f"{path}.template", each
+            else:
+                yield from _templates_in(each, f"{path}.{key}", depth + 1)
