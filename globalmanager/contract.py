@@ -355,6 +355,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     requeue_after_s: float | None = None
     """Seconds after which the engine plans the job again although nothing changed, for example
     because a grace period ends. None: only a change causes a new plan."""
+    is_decision: bool = False
+    """Whether `status` only writes down a decision, and the next plan has the actions that rest on
+    the decision. Then the engine plans the job again without the pause between two plans."""
 
     @property
     def actions(self) -> tuple[Action, ...]:

@@ -416,7 +416,10 @@ class Engine:
     # ---- from keys to actions -------------------------------------------------------------------
 
     async def _reconcile(self, ref: ObjectRef) -> float | None:
-        """Plan and apply one job. Returns: seconds after which the job must be planned again"""
+        """Plan and apply one job.
+
+        Returns: seconds after which the job must be planned again; 0 for at once, without a rest
+        """
         kind = self._kinds[ref.type]
         # An object that was readable once keeps its workers and its assignments. The engine makes
         # no new child for the object, because the object may be terminating and Kubernetes would
@@ -463,7 +466,7 @@ class Engine:
                 await self._tell_refusal(kind, observed, error)
             raise
         self._executions.want(observed, plan.executions)
-        return requeue_after_s
+        return 0.0 if plan.is_decision else requeue_after_s
 
     def _tell_full(self, observed: Observed, error: TooLarge) -> None:
         """Record an Event about a job whose .status the API cannot store."""

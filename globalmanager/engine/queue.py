@@ -42,6 +42,7 @@ class WorkQueue(Generic[K]):
         self._ready: deque[K] = deque()
         self._dirty: set[K] = set()  # keys that need work; a superset of _ready
         self._active: set[K] = set()  # keys that a worker has, and keys that rest
+        self._restless: set[K] = set()  # keys that had no rest after their last work
         self._delayed: dict[K, asyncio.TimerHandle] = {}
         self._backoffs: dict[K, Backoff] = {}
         self._wake = asyncio.Event()
@@ -102,10 +103,19 @@ class WorkQueue(Generic[K]):
         self._active.add(key)
         return key
 
-    def done(self, key: K) -> None:
+    def done(self, key: K, *, goes_on: bool = False) -> None:
         """Note that the worker has finished with the key. If the key was added meanwhile, or is
         added during its rest, the queue gives the key out again after the rest.
+
+        Args:
+            goes_on: whether the key needs no rest now. After work without a rest the key rests in
+                any case, so a key that always goes on keeps no worker busy
         """
+        if goes_on and key not in self._restless:
+            self._restless.add(key)
+            self._rested(key)
+            return
+        self._restless.discard(key)
         if self._rest_s:
             asyncio.get_running_loop().call_later(self._rest_s, self._rested, key)
         else:

@@ -6,6 +6,7 @@ does not affect other keys.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from common import logs
 from common.errors import EdgeAIError, Unavailable
@@ -17,11 +18,20 @@ from globalmanager.kube.errors import Conflict, NotLeading
 log = logs.get_logger(__name__)
 
 
+class _Outcome(NamedTuple):
+    result: str
+    """The label for the metrics."""
+    retry_after_s: float | None = None
+    """The shortest time until the next try, in seconds. None means that no next try is needed."""
+    goes_on: bool = False
+    """Whether the key must be reconciled again without a rest."""
+
+
 class Reconcilers:
     """
     Args:
         reconcile: plans and applies one key; returns the seconds after which the key must be
-            reconciled again, or None. Raises: EdgeAIError
+            reconciled again, 0 for at once and without a rest, or None. Raises: EdgeAIError
         kind_of: the kind of a type of job resources, for metrics
     """
 
@@ -47,11 +57,12 @@ class Reconcilers:
                 ref = await self._queue.get()
             except QueueClosed:
                 return
+            goes_on = False
             try:
                 await self._wait_for_turn()
-                await self._process(ref)
+                goes_on = await self._process(ref)
             finally:
-                self._queue.done(ref)
+                self._queue.done(ref, goes_on=goes_on)
 
     async def _wait_for_turn(self) -> None:
         """Wait so that each turn of the event loop computes one plan only. Without this wait, all
@@ -61,37 +72,42 @@ class Reconcilers:
         async with self._turn:
             await asyncio.sleep(0)
 
-    async def _process(self, ref: ObjectRef) -> None:
-        """Reconcile one key. After a failure, queue the key again."""
+    async def _process(self, ref: ObjectRef) -> bool:
+        """Reconcile one key. After a failure, queue the key again.
+
+        Returns: whether the key must be reconciled again without a rest
+        """
         kind = self._kind_of(ref.type)
         with logs.bind(task=task_key(ref)), self._metrics.duration.labels(kind).time():
-            result, retry_after_s = await self._outcome(ref)
-        self._metrics.reconciles.labels(kind, result).inc()
-        if retry_after_s is not None:
+            outcome = await self._outcome(ref)
+        self._metrics.reconciles.labels(kind, outcome.result).inc()
+        if outcome.retry_after_s is not None:
             self._metrics.retries.labels(kind).inc()
-            self._queue.retry(ref, at_least_s=retry_after_s)
+            self._queue.retry(ref, at_least_s=outcome.retry_after_s)
+        return outcome.goes_on
 
-    async def _outcome(self, ref: ObjectRef) -> tuple[str, float | None]:
-        """Returns the label for the metrics, and the shortest time until the next try, in seconds.
-        None means that no next try is needed."""
+    async def _outcome(self, ref: ObjectRef) -> _Outcome:
         try:
             requeue_after_s = await self._reconcile(ref)
         except Conflict:
-            return "conflict", 0.0  # another client wrote; the store will soon show the change
+            # Another client wrote. The store will soon show the change.
+            return _Outcome("conflict", 0.0)
         except NotLeading:
-            return "deposed", None  # the leader plans; a new reign of this replica queues every job
+            # The leader plans. A new reign of this replica queues every job.
+            return _Outcome("deposed")
         except EdgeAIError as error:
             self._log_refusal(ref, error)
             retry_after_s = getattr(error, "retry_after_s", 0.0)
-            return "unavailable" if isinstance(error, Unavailable) else "refused", retry_after_s
+            result = "unavailable" if isinstance(error, Unavailable) else "refused"
+            return _Outcome(result, retry_after_s)
         except Exception:
             log.exception("reconciling failed, trying again")
-            return "bug", 0.0
+            return _Outcome("bug", 0.0)
         self._queue.forget(ref)
         self._refused.pop(ref, None)
         if requeue_after_s is not None:
             self._queue.add_after(ref, requeue_after_s)
-        return "ok", None
+        return _Outcome("ok", goes_on=requeue_after_s == 0)
 
     def _log_refusal(self, ref: ObjectRef, error: EdgeAIError) -> None:
         """Log one line for an outage, and one line for each new refusal, but not one line for each

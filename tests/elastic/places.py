@@ -177,13 +177,13 @@ class Containers:
         ]
 
 
-def kill_container(cluster: Cluster, pod: str) -> None:
-    """End all processes of the pod's container with SIGKILL."""
+def kill_container(cluster: Cluster, pod: str) -> float:
+    """End all processes of the pod's container with SIGKILL. Returns: when, as time.time()"""
     held = cluster.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}")
     container = held["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
     find = f"grep --files-with-matches {container} /proc/[0-9]*/cgroup | cut -d/ -f3"
     machine = cluster.nodes[held["spec"]["nodeName"]].machine
-    machine.run("sh", "-c", f"kill -9 $({find})")
+    return float(machine.run("sh", "-c", f"kill -9 $({find}) && date +%s.%N"))
 
 
 def _container(job: Object, role: str) -> Object:

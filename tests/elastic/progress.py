@@ -1,7 +1,8 @@
-"""What the example's Horovod script has told, from the output of horovodrun."""
+"""What the example's Horovod script has told, from the output of horovodrun, and figures."""
 
 import json
 import re
+import statistics
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -32,3 +33,10 @@ def check_steps(told: list[Event]) -> None:
         step = event["step"]
         assert before - COMMIT_EVERY < step <= before + 1, f"step {step} after step {before}"
         before = step
+
+
+def shown(what: str, found_s: list[float]) -> float:
+    """Print the figures. Returns: the median"""
+    median = statistics.median(found_s)
+    print(f"{what}: median {median:.2f} s, largest {max(found_s):.2f} s, of {len(found_s)}")
+    return median

@@ -1,7 +1,6 @@
 """How fast a TrainingJob changes on genuine kubelets. Prints the figures of docs/performance.md."""
 
 import json
-import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
 from tests.cluster.manager import GlobalManager
 from tests.elastic.places import NAMESPACE, kill_container
+from tests.elastic.progress import shown
 from tests.waiting import eventually
 
 CHANGES: Final = 12
@@ -136,13 +136,6 @@ def wait_for_list(cluster: Cluster, job: str, *names: str) -> float:
     return eventually(f"{names} in the launcher's list", check, timeout_s=300, poll_s=0.2)
 
 
-def shown(what: str, found_s: list[float]) -> float:
-    """Print the figures. Returns: the median"""
-    median = statistics.median(found_s)
-    print(f"{what}: median {median:.2f} s, largest {max(found_s):.2f} s, of {len(found_s)}")
-    return median
-
-
 def test_the_launcher_sees_a_new_worker_soon_after_a_scale_out(
     cluster: Cluster, manager: GlobalManager
 ) -> None:
@@ -168,8 +161,7 @@ def test_a_killed_worker_is_replaced_at_once(cluster: Cluster, manager: GlobalMa
         with launched(cluster, name), Pods(cluster) as pods:
             for index in range(1, 1 + KILLS):
                 victim, replacement = worker(name, index), worker(name, index + 1)
-                killed = time.time()
-                kill_container(cluster, victim)
+                killed = kill_container(cluster, victim)
                 pods.wait_until_ready(replacement)
                 from_death_s.append(pods.created[replacement] - killed)
                 from_report_s.append(pods.created[replacement] - pods.failed[victim])

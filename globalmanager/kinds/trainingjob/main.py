@@ -177,7 +177,10 @@ def _living(job: Present) -> Plan:
     if not lives:
         return written
     return msgspec.structs.replace(
-        written, stages=(*scaled.stages, *written.stages), executions=scaled.executions
+        written,
+        stages=(*scaled.stages, *written.stages),
+        executions=scaled.executions,
+        is_decision=not acts,
     )
 
 

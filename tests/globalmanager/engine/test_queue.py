@@ -173,6 +173,18 @@ async def test_a_key_that_is_added_during_its_rest_comes_out_after_it() -> None:
     assert now() == pytest.approx(0.2)
 
 
+async def test_a_key_that_goes_on_does_not_rest_but_rests_the_next_time() -> None:
+    queue: WorkQueue[str] = WorkQueue(rest_s=0.2)
+    given_out = []
+    queue.add("a")
+    for _ in range(5):
+        key = await queue.get()
+        given_out.append(now())
+        queue.add(key)
+        queue.done(key, goes_on=True)
+    assert given_out == pytest.approx([0, 0, 0.2, 0.2, 0.4])
+
+
 async def test_a_closed_queue_gives_nothing_out_after_a_rest() -> None:
     queue: WorkQueue[str] = WorkQueue(rest_s=0.2)
     queue.add("a")

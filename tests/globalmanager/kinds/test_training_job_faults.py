@@ -600,3 +600,13 @@ def test_a_launcher_of_the_operator_that_fails_is_started_again_once() -> None:
     world.pods_become("Failed", LAUNCHER).settle(at(100))
     assert world.status["restartCount"] == 3
     assert world.child("Pod", LAUNCHER)["metadata"]["annotations"]["edgeai.io/attempt"] == "3"
+
+
+def test_the_plan_that_only_writes_a_new_worker_down_is_followed_at_once() -> None:
+    world = running(example(worker={"restartPolicy": "OnFailure"}))
+    assert not world.plan().is_decision
+    world.pods_become("Failed", worker(1), **EVICTED)
+    plan = world.plan()
+    assert plan.is_decision
+    assert not plan.stages
+    assert not world.settle().plan().is_decision
