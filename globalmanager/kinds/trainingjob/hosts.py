@@ -7,6 +7,8 @@ the last changes stand in annotations of the ConfigMap.
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from common.times import rfc3339
 from globalmanager.contract import Create, Object, ObjectRef, Observed
 from globalmanager.kinds.trainingjob import files
@@ -23,6 +25,7 @@ NUDGE: Final = "edgeai.io/host-list"
 ConfigMap again at once (docs/decisions/0021)."""
 _CAME: Final = "edgeai.io/hosts-came"
 _WENT: Final = "edgeai.io/hosts-went"
+_FORMER: Final = "edgeai.io/hosts-former"
 
 
 def listed(observed: Observed) -> HostList:
@@ -35,9 +38,21 @@ def listed(observed: Observed) -> HostList:
     marks = mapping(config["metadata"].get("annotations"))
     return HostList(
         hosts=_workers(job.name, files.hosts_in(config.get("data"))),
+        former=_workers(job.name, str(marks.get(_FORMER, "")).split(",")),
         came=status.parse_time(marks.get(_CAME)),
         went=status.parse_time(marks.get(_WENT)),
     )
+
+
+def remembering(new: HostList, listed: HostList, target: Iterable[str]) -> HostList:
+    """The new list, which remembers the wanted hosts that left the list. It changes only together
+    with the hosts.
+    """
+    if new.hosts == listed.hosts:
+        return msgspec.structs.replace(new, former=listed.former)
+    had, has = listed.had, frozenset(new.hosts)
+    former = tuple(name for name in target if name in had and name not in has)
+    return msgspec.structs.replace(new, former=former)
 
 
 def _workers(job: str, names: Iterable[Any]) -> tuple[str, ...]:
@@ -54,6 +69,7 @@ def config(observed: Observed, spec: TrainingJob, hosts: HostList) -> Create:
     times = {_CAME: hosts.came, _WENT: hosts.went}
     marks = {key: rfc3339(time, "milliseconds") for key, time in times.items() if time is not None}
     metadata: Object = made.object["metadata"]
+    marks[_FORMER] = ",".join(hosts.former)
     annotated = {**metadata, "annotations": {**metadata["annotations"], **marks}}
     return Create(CONFIG_MAPS, {**made.object, "metadata": annotated})
 

@@ -116,7 +116,7 @@ def _living(job: Present) -> Plan:
     listed = HostList() if is_new else hosts.listed(observed)
     known = scaling.known_size(observed, job.spec)
     held = scalers.held(observed)
-    replaced = replacement.of(job, known, listed.hosts, held=held)
+    replaced = replacement.of(job, known, listed.had, held=held)
     launcher = present.launcher_of(job)
     view = View(
         observed,
@@ -127,6 +127,7 @@ def _living(job: Present) -> Plan:
         listed=listed.hosts,
         launcher=present.launcher_pod(observed) if launcher is Launcher.RUNNING else None,
         pods=workers.present(observed),
+        known_index=known.next_index,
     )
     scaled = scalers.of(view, may_begin=job.state in _MAY_SCALE)
     situation = _situation(job, scaled, replaced)
@@ -141,6 +142,7 @@ def _living(job: Present) -> Plan:
         has_launcher=present.launcher_pod(observed) is not None,
         now=job.now,
     )
+    host_list = hosts.remembering(following.list, listed, scaled.size.target)
     lives = state not in ENDS
     acts = lives and _is_written(job, scaled.size, restarts)
     stages, timers = (
@@ -148,15 +150,15 @@ def _living(job: Present) -> Plan:
             job,
             state,
             scaled.size,
-            following.list,
+            host_list,
             # A worker that the launcher had and that a scaler names is not made again.
-            missing={*replaced.missing, *held.intersection(listed.hosts), *scaled.leaving},
+            missing={*replaced.missing, *held.intersection(listed.had), *scaled.leaving},
             may_launch=situation.are_enough_ready,
         )
         if acts
         else ((), Timers())
     )
-    shown = following.list if acts else listed
+    shown = host_list if acts else listed
     fields = {
         "phase": str(state),
         "startTime": started,
@@ -325,8 +327,9 @@ def _suspended(job: Present) -> Plan:
         if job.conditions.is_true(state):
             job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
     job.conditions.set(State.SUSPENDED, message)
-    fields = {
+    fields: dict[str, Any] = {
         "phase": str(State.SUSPENDED),
+        "currentScaler": None,
         "currentWorkers": [],
         "replicaStatuses": present.numbers(job.observed),
     }
@@ -344,7 +347,9 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     policy = spec.clean_pods if spec is not None else _readable_policy(observed)
     deletions = changes.of_an_ended_job(observed, policy)
     told, events = scalers.refused(observed, now)
+    replicas, not_scaled = _not_scaled(observed, spec)
     fields: dict[str, Any] = {
+        "observedReplicas": replicas,
         "replicaStatuses": present.numbers(observed),
         "currentWorkers": [],
         "currentScaler": None,
@@ -352,8 +357,18 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     return Plan(
         stages=tuple(stage for stage in (told, deletions) if stage),
         status=status.replacing_subtree(observed, fields),
-        events=events,
+        events=(*events, *not_scaled),
     )
+
+
+def _not_scaled(observed: Observed, spec: TrainingJob | None) -> tuple[Any, tuple[Event, ...]]:
+    """(the number of workers in the spec that is dealt with, the event about an edit of it)"""
+    known = status.of(observed).get("observedReplicas")
+    if spec is None or type(known) is not int or known == spec.replicas:
+        return known, ()
+    text = f"{KIND} {observed.ref.name}"
+    message = f"{text} has ended and is not scaled to {spec.replicas} workers; create it anew"
+    return spec.replicas, (Event(Severity.WARNING, f"{KIND}NotScaled", message),)
 
 
 def _readable_policy(observed: Observed) -> CleanPods:

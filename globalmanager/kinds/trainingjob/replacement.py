@@ -11,6 +11,7 @@ from globalmanager.contract import Event, Object, Severity
 from globalmanager.kinds.trainingjob import present, workers
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.types import MAX_INDEX
 from globalmanager.rules import faults
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import Timers, left_s
@@ -47,7 +48,7 @@ def of(
     """The size after all replacements that are due.
 
     Args:
-        listed: the list of hosts that the launcher has
+        listed: the hosts that the launcher has or had
         held: workers of which a scaler takes care
     """
     pods = workers.present(job.observed)
@@ -77,18 +78,18 @@ def of(
         timers = timers.add(wait_s)
     kept = size.without(name for name, _ in (*replaced, *dropped))
     new = kept.with_new_workers(job.observed.ref.name, len(replaced))
-    successors = [name for name in new.target if name not in kept.target]
+    successors = new.target[len(kept.target) :]
     events = [
         Event(Severity.WARNING, "WorkerReplaced", f"worker {name} {why}; {successor} replaces it")
         for (name, why), successor in zip(replaced, successors, strict=False)
     ]
-    events += [
-        Event(Severity.WARNING, "WorkerLost", f"worker {name} {why}; its policy replaces none")
-        for name, why in dropped
-    ]
+    no_index = f"no index up to {MAX_INDEX} is left; create the job anew"
+    left = [(name, f"{why}; {no_index}") for name, why in replaced[len(successors) :]]
+    left += [(name, f"{why}; its policy replaces none") for name, why in dropped]
+    events += [Event(Severity.WARNING, "WorkerLost", f"worker {name} {why}") for name, why in left]
     return Replacement(
         new,
-        {"replacedWorkers": number + len(replaced) or None},
+        {"replacedWorkers": number + len(successors) or None},
         tuple(events),
         timers,
         frozenset(spent),

@@ -17,7 +17,7 @@ from globalmanager.rules.objects import is_being_deleted
 _STUCK_S: Final = 30.0
 """A pod that is still there this long after its grace period holds up no further scaler."""
 _MAX_SHOWN: Final = 5
-_CHANGED: Final = "the spec was changed and is not accepted any more; nothing was deleted"
+_CHANGED: Final = "the spec was changed and is not accepted any more"
 
 
 def step(view: View, current: Current) -> Step:
@@ -34,29 +34,35 @@ def _begun(view: View, current: Current) -> Step:
     """The choice of the workers, or the refusal."""
     size, scaler = view.size, current.scaler
     if scaler is None:
-        return Step(size, ScalerState.FAILED, _CHANGED)
-    number, total = scaler.count, len(size.target)
+        return Step(size, ScalerState.FAILED, f"{_CHANGED}; nothing was deleted")
     unknown = [name for name in scaler.names if name not in size.target]
-    least = max(view.spec.min_replicas or 1, 1)
-    problem = ""
     if unknown:
         problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.text}"
-    elif number >= total:
-        problem = f"{view.text} has {total} workers, so {number} cannot go"
-    elif total - number < least:
-        problem = f"{view.text} would have {total - number} workers, below minReplicas, {least}"
+    else:
+        problem = _beyond_limits(view, scaler.count)
     if problem:
         return Step(size, ScalerState.FAILED, f"{problem}; nothing was deleted")
-    names = scaler.names or size.target[total - number :]
+    names = scaler.names or size.target[-scaler.count :]
     text = f"removes {_shown(names)} from {view.text}"
     return Step(size, ScalerState.SCALING, text, {"toDeletePods": list(names)})
+
+
+def _beyond_limits(view: View, number: int) -> str:
+    """Why so many workers cannot go; "" when they can."""
+    total = len(view.size.target)
+    if number >= total:
+        return f"{view.text} has {total} workers, so {number} cannot go"
+    if total - number < view.least:
+        return f"{view.text} would have {total - number} workers, below minReplicas, {view.least}"
+    return ""
 
 
 def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """The workers are still wanted by the job: the launcher must let go of them first."""
     size, leaving = view.size, frozenset(names)
-    if current.scaler is None:
-        return Step(size, ScalerState.FAILED, _CHANGED)
+    problem = _overtaken(view, current, names)
+    if problem:
+        return Step(size, ScalerState.FAILED, f"{problem}; nothing was deleted")
     if current.script.text and not current.has_run_script:
         return _run_script(view, current, names)
     if leaving & frozenset(view.listed):
@@ -69,6 +75,19 @@ def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
         text = f"the list of hosts has {_shown(names)} no more"
         return Step(size, ScalerState.SCRIPT_EXECUTED, text, leaving=leaving)
     return _idle(view, current, names)
+
+
+def _overtaken(view: View, current: Current, names: tuple[str, ...]) -> str:
+    """Why the choice holds no longer: the spec or the limits were changed, or anybody wrote the
+    status. "" when the choice holds.
+    """
+    scaler = current.scaler
+    if scaler is None:
+        return _CHANGED
+    asked_for = frozenset(scaler.names or names)
+    if asked_for != frozenset(names) or len(names) != scaler.count:
+        return "status.toDeletePods has other workers than spec.toDelete asks for"
+    return _beyond_limits(view, len(asked_for.intersection(view.size.target)))
 
 
 def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:

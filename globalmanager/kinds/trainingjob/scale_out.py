@@ -5,18 +5,19 @@ Called by `scalers`. The order makes each step safe against a restart of the Glo
 ScaleOut that gives up takes its workers out of `targetWorkers` before it says that it has failed.
 """
 
+from collections.abc import Sequence
 from typing import Final
-
-import msgspec
 
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
-from globalmanager.rules import lifecycle
+from globalmanager.rules import faults, lifecycle, status
 from globalmanager.rules.elastic.words import WORKER, ScalerState
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.replication import index_of
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training.conditions import STALLED
 from globalmanager.rules.training.forms import MAX_REPLICAS
 
 _MADE_AGAIN_AFTER_S: Final = 5.0
@@ -30,17 +31,17 @@ def step(view: View, current: Current) -> Step:
     names = current.names(view.observed.ref.name)
     if not (current.has_begun and names):
         return _begun(view, current)
-    size, target = view.size, frozenset(view.size.target)
-    if size.next_index <= _index(view, names[-1]):  # the job does not know of the new workers yet
-        if current.left_s(view.now) <= 0 or current.scaler is None:
-            return Step(size, ScalerState.FAILED, _late(current, names))
-        return Step(_with(view, names), withheld=frozenset(names))
-    if not target.issuperset(names):
+    if view.known_index <= _index(view, names[-1]):
+        return _taken(view, current, names)
+    if not frozenset(view.size.target).issuperset(names):
         return _given_up(view, current, names)
     problem = _problem(view, current, names)
-    if problem:
-        return Step(size.without(names), message=problem)
-    return _placed(view, current, names)
+    if not problem:
+        return _placed(view, current, names)
+    smaller = _smaller(view, names)
+    if smaller != view.size:
+        return Step(smaller, message=problem)
+    return Step(view.size, ScalerState.FAILED, f"{problem}; {view.text} keeps its workers")
 
 
 def _begun(view: View, current: Current) -> Step:
@@ -66,6 +67,30 @@ def _begun(view: View, current: Current) -> Step:
     names = bigger.target[len(size.target) :]
     text = f"adds {number} workers to {view.text}: {', '.join(names[:3])}{', …' * (number > 3)}"
     return Step(size, ScalerState.SCALING, text, {"addPods": list(names)})
+
+
+def _taken(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The job does not know the new workers yet. The choice is made anew when it is not the next
+    one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
+    status.
+    """
+    size = view.size
+    if current.left_s(view.now) <= 0 or current.scaler is None:
+        return Step(size, ScalerState.FAILED, _late(view, current, names))
+    chosen = _begun(view, current)
+    if chosen.fields.get("addPods") != list(names):
+        return chosen
+    return Step(
+        size.with_new_workers(view.observed.ref.name, len(names)), withheld=frozenset(names)
+    )
+
+
+def _smaller(view: View, names: tuple[str, ...]) -> Size:
+    """The size without the new workers. A worker that the launcher has is no new one, and the least
+    number of workers stays, whatever the status of the ScaleOut says.
+    """
+    smaller = view.size.without(name for name in names if name not in view.listed)
+    return smaller if len(smaller.target) >= view.least else view.size
 
 
 def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
@@ -97,7 +122,7 @@ def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
         return _CHANGED
     late = [name for name in names if name not in view.ready]
     if late and current.left_s(view.now) <= 0:
-        return _late(current, late)
+        return _late(view, current, late)
     if current.hopeless_in_s(view.now) <= 0:
         return "the launcher did not take the new workers in time"
     if current.script.text and not current.has_run_script and not late:
@@ -107,25 +132,27 @@ def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
 
 def _given_up(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """The new workers are no longer wanted: the ScaleOut has failed once their pods are gone."""
-    known = current.object.get("status") or {}
-    left = [name for name in names if name in view.pods and not is_being_deleted(view.pods[name])]
-    size = view.size.without(names)
-    if left or size != view.size:
-        return Step(size)
+    known, target = mapping(current.object.get("status")), frozenset(view.size.target)
+    gone = (view.pods[name] for name in names if name in view.pods and name not in target)
+    smaller = _smaller(view, names)
+    if smaller != view.size or any(not is_being_deleted(pod) for pod in gone):
+        return Step(smaller)
     text = f"{known.get('message') or 'gave up'}; the new workers were deleted"
-    return Step(size, ScalerState.FAILED, text)
+    return Step(view.size, ScalerState.FAILED, text)
 
 
-def _late(current: Current, names: tuple[str, ...] | list[str]) -> str:
+def _late(view: View, current: Current, names: Sequence[str]) -> str:
+    """Which workers do not run in time, and why: in the words of the scheduler, of the kubelet, or
+    of the API server that made no pod.
+    """
     limit = current.script.timeout_s
-    return f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
-
-
-def _with(view: View, names: tuple[str, ...]) -> Size:
-    size = view.size
-    target = sorted({*size.target, *names}, key=lambda name: _index(view, name))
-    end = max(size.next_index, _index(view, names[-1]) + 1)
-    return msgspec.structs.replace(size, target=tuple(target), next_index=end)
+    text = f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
+    fault = faults.first_fault(view.pods[name] for name in names if name in view.pods)
+    if fault is not None:
+        return f"{text}: {fault.message}"
+    stalled = status.condition(view.observed, STALLED)
+    has_no_pod = any(name not in view.pods for name in names)
+    return f"{text}: {stalled['message']}" if stalled.get("message") and has_no_pod else text
 
 
 def _index(view: View, name: str) -> int:

@@ -19,9 +19,12 @@ from globalmanager.contract import (
     Create,
     Event,
     Execution,
+    Object,
+    ObjectRef,
     Observed,
     PatchStatus,
     ResourceType,
+    ref_of,
 )
 from globalmanager.kinds.trainingjob import scale_in, scale_out
 from globalmanager.kinds.trainingjob.scaling import Size
@@ -30,13 +33,17 @@ from globalmanager.rules import children, objects, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic import scaler_status, scalers
 from globalmanager.rules.elastic.scaler_status import has_ended, state_of
-from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS, ScalerState
+from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS, SCALER_ENDS, ScalerState
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import MAX_MESSAGE_CHARS
+from globalmanager.rules.training.conditions import STALLED
 
 SCALERS: Final = {SCALE_OUTS: scalers.job_of, SCALE_INS: scalers.job_of}
 """Types of the scalers, for the Kind."""
 _STEPS: Final = {"ScaleOut": scale_out.step, "ScaleIn": scale_in.step}
+_NAME_CONFLICT: Final = "NameConflict"
+"""Reason of the engine's refusal when an object of another owner has the name."""
 _MAX_TOLD: Final = 50
 """Scalers that one plan adopts, or tells that they are accepted or refused. They cause the next
 plan."""
@@ -46,8 +53,8 @@ class Scaling(NamedTuple):
     """What the scalers make of the job now."""
 
     size: Size
-    current: Current | None = None
-    """The scaler that is being executed."""
+    is_active: bool = False
+    """Whether a scaler is being executed after this plan."""
     leaving: frozenset[str] = frozenset()
     """Workers that the list of hosts must not have any more."""
     withheld: frozenset[str] = frozenset()
@@ -60,11 +67,6 @@ class Scaling(NamedTuple):
     events: tuple[Event, ...] = ()
     executions: Mapping[str, Execution] = {}
     timers: Timers = Timers()
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a scaler is being executed."""
-        return self.current is not None and self.current.has_begun
 
 
 def adoptions(observed: Observed) -> tuple[Adopt, ...]:
@@ -107,7 +109,12 @@ def of(view: View, *, may_begin: bool) -> Scaling:
         )
         current = next(ready, None)
     step = Step(view.size) if current is None else _STEPS[current.kind](view, current)
-    label = "" if current is None or step.state in _ENDS else current.label
+    is_active = (
+        current is not None
+        and (current.has_begun or step.state is ScalerState.SCALING)
+        and step.state not in SCALER_ENDS
+    )
+    label = current.label if current is not None and is_active else ""
     size = msgspec.structs.replace(step.size, current_scaler=label)
     told, events = _told(view, current, step)
     made, replicas = _from_replicas(view, waiting)
@@ -115,7 +122,7 @@ def of(view: View, *, may_begin: bool) -> Scaling:
     stages = (adoptions(view.observed), (*accepted, *told), made)
     return Scaling(
         size,
-        current,
+        is_active,
         step.leaving,
         step.withheld,
         (*(stage for stage in stages if stage), *((step.deletions,) if step.deletions else ())),
@@ -124,9 +131,6 @@ def of(view: View, *, may_begin: bool) -> Scaling:
         step.executions,
         step.timers,
     )
-
-
-_ENDS: Final = (ScalerState.SUCCEEDED, ScalerState.FAILED)
 
 
 def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tuple[Event, ...]]:
@@ -177,9 +181,10 @@ def _told(
     if current is None or not (step.state or step.message):
         return (), ()
     if step.state is None:
-        known = (current.object.get("status") or {}).get("message")
-        fields: dict[str, Any] = {"message": step.message}
-        return ((_patch(current, fields),) if known != step.message else ()), ()
+        text = step.message[:MAX_MESSAGE_CHARS]
+        known = status.mapping(current.object.get("status")).get("message")
+        fields: dict[str, Any] = {"message": text}
+        return ((_patch(current, fields),) if known != text else ()), ()
     states = [step.state]
     if step.state is ScalerState.SUCCEEDED and not current.has_run_script:
         states = [ScalerState.SCRIPT_EXECUTED, step.state]  # the launcher has the new list
@@ -215,11 +220,13 @@ def _from_replicas(view: View, waiting: list[Current]) -> tuple[tuple[Create, ..
     if adoptions(view.observed):
         return (), known  # the number counts the scalers that were adopted
     missing = wanted - _expected(view, waiting)
-    if missing > 0:
-        return (_scaler(view, SCALE_OUTS, {"toAdd": {"count": missing}}),), wanted
-    if missing < 0:
-        return (_scaler(view, SCALE_INS, {"toDelete": {"count": -missing}}),), wanted
-    return (), wanted
+    if missing == 0:
+        return (), wanted
+    type_ = SCALE_OUTS if missing > 0 else SCALE_INS
+    content = {"toAdd": {"count": missing}} if missing > 0 else {"toDelete": {"count": -missing}}
+    made = _scaler(view, type_, content)
+    # A plan about a refusal is not carried out, so the number still waits for its scaler.
+    return (made,) if made is not None else (), known if view.observed.refusal else wanted
 
 
 def _expected(view: View, waiting: list[Current]) -> int:
@@ -235,8 +242,37 @@ def _expected(view: View, waiting: list[Current]) -> int:
     return number
 
 
-def _scaler(view: View, type_: ResourceType, content: Mapping[str, Any]) -> Create:
+def _scaler(view: View, type_: ResourceType, content: Mapping[str, Any]) -> Create | None:
+    """The scaler that an edit makes; None when it exists and only the status was not written. A
+    scaler of the user that has the name is passed over, because the name can be guessed.
+    """
     job = view.observed
     spec = {"selector": {"name": job.ref.name}, **content}
     name = f"{job.ref.name}-scale-{job.generation}"
-    return objects.child(job, type_, name=name, role="scaler", content={"spec": spec})
+    number = 1
+    while True:
+        numbered = name if number == 1 else f"{name}-{number}"
+        made = objects.child(job, type_, name=numbered, role="scaler", content={"spec": spec})
+        ref = ref_of(type_, made.object)
+        existing = job.scalers.get(ref)
+        if existing is not None and _is_ours(job, existing, made.object):
+            return None
+        if existing is None and not _was_refused(job, ref):
+            return made
+        number += 1
+
+
+def _is_ours(job: Observed, existing: Object, made: Object) -> bool:
+    """Whether the job made the existing scaler, and for the same change."""
+    marks = status.mapping(existing["metadata"].get("annotations"))
+    is_same = marks.get(objects.SPEC_HASH) == made["metadata"]["annotations"][objects.SPEC_HASH]
+    return is_same and children.is_adopted(job, existing)
+
+
+def _was_refused(job: Observed, ref: ObjectRef) -> bool:
+    """Whether the API has refused a scaler of this name, because a scaler of another job has it. In
+    the plan of the refusal itself the name stays the same.
+    """
+    stalled = status.condition(job, STALLED)
+    is_conflict = job.refusal is None and stalled.get("reason") == _NAME_CONFLICT
+    return is_conflict and str(stalled.get("message")).startswith(f"{ref} ")

@@ -28,10 +28,13 @@ from globalmanager.rules.elastic.scalers import Scaler, Script
 from globalmanager.rules.elastic.words import WORKER, ScalerState
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.replication import index_of
+from globalmanager.rules.specs import shown
 from globalmanager.rules.status import mapping
 
 _GIVE_UP_S: Final = 60.0
 """After its two timeouts (start and script) a scaler that cannot go on ends this much later."""
+_MAX_LINE_CHARS: Final = 400
+"""Of a script's output in a message."""
 
 
 class View(NamedTuple):
@@ -49,6 +52,13 @@ class View(NamedTuple):
     """The launcher's pod while it runs."""
     pods: Mapping[str, Object]
     """The workers' pods: name -> pod."""
+    known_index: int
+    """The index of the next new worker, as the status has it."""
+
+    @property
+    def least(self) -> int:
+        """So many workers must stay."""
+        return max(self.spec.min_replicas or 1, 1)
 
     @property
     def text(self) -> str:
@@ -158,8 +168,9 @@ def run_script(view: View, current: Current, workers: Collection[str]) -> Script
 
 
 def _problem(result: Result, script: Script) -> str:
+    name = shown(script.text)
     if result.fault is not None:
-        return f"the script {script.text} could not run in the launcher: {result.message}"
-    ended = f"the script {script.text} ended in the launcher with exit code {result.exit_code}"
+        return f"the script {name} could not run in the launcher: {result.message}"
+    ended = f"the script {name} ended in the launcher with exit code {result.exit_code}"
     lines = result.output.strip().splitlines()
-    return f"{ended}: {lines[-1]}" if lines else ended
+    return f"{ended}: {lines[-1][:_MAX_LINE_CHARS]}" if lines else ended

@@ -29,8 +29,15 @@ class HostList(msgspec.Struct, frozen=True, kw_only=True):
     """A list of hosts, and when hosts came and went last (UTC)."""
 
     hosts: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
+    """Hosts that the job wants and that the list had once. Horovod may never use them again."""
     came: datetime | None = None
     went: datetime | None = None
+
+    @property
+    def had(self) -> frozenset[str]:
+        """The hosts that the launcher has or had."""
+        return frozenset((*self.hosts, *self.former))
 
     @property
     def read_by(self) -> datetime | None:

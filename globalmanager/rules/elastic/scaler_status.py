@@ -23,6 +23,10 @@ from globalmanager.rules.training.forms import JobCondition
 _STATES: Final = tuple(ScalerState)  # a status can hold anything, also what has no hash
 
 
+_BEFORE: Final = {state: _STATES[:number] for number, state in enumerate(_STATES)}
+"""State -> the states whose conditions stay when a scaler enters the state."""
+
+
 class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The status of one scaler."""
 
@@ -78,7 +82,7 @@ def reached(
         "lastUpdateTime": at,
         "lastTransitionTime": at,
     }
-    kept = [dict(each) for each in _entries(scaler) if each.get("type") != state]
+    kept = [dict(each) for each in _entries(scaler) if each.get("type") in _BEFORE[state]]
     fields: dict[str, Any] = {"phase": str(state), "message": text, "conditions": [*kept, entry]}
     if state is ScalerState.SCALING:
         fields["startTime"] = at

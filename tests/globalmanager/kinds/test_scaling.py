@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import Create, Delete, Fault, Severity
+from globalmanager.contract import Create, Delete, Fault, Refusal, Severity
 from globalmanager.kinds.trainingjob import KIND
-from tests.globalmanager.builders import World, at
+from tests.globalmanager.builders import World, at, merged
 from tests.globalmanager.kinds.elastic import (
     JOB,
     LAUNCHER,
@@ -88,6 +88,50 @@ def test_workers_that_do_not_start_in_time_are_deleted_and_the_scale_out_fails()
     assert f"{worker(3)} did not run within 5 s" in world.state("out")["message"]
     assert world.status["phase"] == "Running"
     assert world.hosts() == workers(0, 1)
+
+
+NO_ROOM: dict[str, Any] = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available: 3 Insufficient cpu.",
+        }
+    ]
+}
+
+
+def test_a_scale_out_that_is_late_says_why_its_pods_did_not_run() -> None:
+    world = training().scale_out(2, timeout=5).settle().pods_become("Running", worker(2))
+    world.pods_become("Pending", worker(3), **NO_ROOM).settle(at(4))
+    told = []
+    for _ in range(5):
+        plan = world.plan(at(5))
+        told += [event.message for event in plan.events if event.reason == "ScaleOutFailed"]
+        world.apply(plan)
+    assert world.history("out")[-1] == "ScaleFailed"
+    for text in (world.state("out")["message"], world.state("out")["conditions"][-1]["message"]):
+        assert f"{worker(3)} did not run within 5 s" in text
+        assert "0/3 nodes are available: 3 Insufficient cpu." in text
+        assert "the new workers were deleted" in text
+    assert len(told) == 2
+    assert all("3 Insufficient cpu." in text for text in told)
+
+
+def test_a_scale_out_whose_pods_the_api_refuses_says_why() -> None:
+    world = training().scale_out(1, timeout=5)
+    while worker(2) not in world.status["targetWorkers"]:
+        world.apply(world.plan())
+    world.refusal = Refusal("Forbidden", "pods are forbidden: exceeded quota")
+    world.apply(world.plan(at(1)), actions=0)
+    stalled = world.plan(at(1)).status
+    assert stalled is not None
+    world.object["status"] = merged(world.status, stalled)
+    world.refusal = None
+    world.settle(at(5))
+    assert world.history("out")[-1] == "ScaleFailed"
+    assert "exceeded quota" in world.state("out")["message"]
 
 
 def test_the_timeout_is_60_s_where_none_is_given() -> None:
@@ -274,6 +318,24 @@ def test_a_script_that_fails_fails_the_scaler(result: dict[str, Any], problem: s
     assert world.settle(at(600)).workers() == [0, 1]
 
 
+@pytest.mark.parametrize("apply", ["out", "in"])
+def test_a_long_script_and_a_long_line_make_no_long_message(apply: str) -> None:
+    world, script = training(), f"/s.sh {'a' * 16_000}"
+    if apply == "out":
+        world.scale_out(1, script=script).settle().pods_become("Running").settle()
+    else:
+        world.scale_in(worker(1), script=script).settle()
+    while world.state(apply)["phase"] != "ScaleFailed":
+        plan = world.end(exit_code=3, output="b" * 4096).plan()
+        for event in plan.events:
+            assert len(event.message) <= 1024
+        world.apply(plan)
+        assert len(world.state(apply)["message"]) <= 1024
+    assert "'/s.sh aaa" in world.state(apply)["message"]
+    assert "ended in the launcher with exit code 3: bbb" in world.state(apply)["message"]
+    assert len(world.state(apply)["message"]) < 700
+
+
 def test_a_restarted_global_manager_runs_a_script_again() -> None:
     world = training().scale_out(1, **SCRIPT).settle().pods_become("Running").settle()
     world.crash().settle()
@@ -373,6 +435,37 @@ def test_a_scale_in_that_is_deleted_leaves_a_consistent_job(steps: int) -> None:
     assert world.status["phase"] == "Running"
 
 
+@pytest.mark.parametrize("gap", ["a plan in between", "at once", "afterwards"])
+def test_a_worker_that_a_deleted_scale_in_took_from_the_list_gets_a_new_index(gap: str) -> None:
+    """Horovod never uses a host again on which its process was ended."""
+    world = training(example(worker={"replicas": 3})).scale_in(worker(1)).settle()
+    assert world.hosts() == workers(0, 2)
+    if gap == "afterwards":
+        world.drop("in").settle(at(1)).gone("Pod", worker(1))
+    else:
+        world.gone("Pod", worker(1))
+        if gap == "a plan in between":
+            world.settle(at(1))
+        world.drop("in")
+    for second in range(2, 60, 4):
+        world.settle(at(second))
+        assert 1 not in world.workers()
+        world.pods_become("Running")
+    assert world.workers() == [0, 2, 3]
+    assert world.hosts() == workers(0, 2, 3)
+    assert world.status["targetWorkers"] == workers(0, 2, 3)
+
+
+def test_a_worker_that_a_failed_scale_in_took_from_the_list_gets_a_new_index() -> None:
+    world = training(example(worker={"replicas": 3})).scale_in(worker(1)).settle()
+    world.change(example(worker={"replicas": 3, "minReplicas": 3})["spec"])
+    world.gone("Pod", worker(1))
+    for second in range(2, 60, 4):
+        world.settle(at(second)).pods_become("Running")
+    assert world.state("in")["phase"] == "ScaleFailed"
+    assert world.workers() == [0, 2, 3]
+
+
 @pytest.mark.parametrize("end", ["Succeeded", "Failed"])
 def test_a_job_that_ends_fails_its_scalers(end: str) -> None:
     world = training().scale_out(1, "first").scale_in(count=1, name="second").settle()
@@ -382,6 +475,29 @@ def test_a_job_that_ends_fails_its_scalers(end: str) -> None:
         assert "has ended" in world.state(name)["message"]
     world.scale_out(1, "later").settle()
     assert world.state("later")["phase"] == "ScaleFailed"
+
+
+@pytest.mark.parametrize("apply", ["out", "in"])
+def test_the_phase_is_scaling_as_long_as_the_scaler_says_that_it_scales(apply: str) -> None:
+    world = training()
+    world.scale_out(1) if apply == "out" else world.scale_in(worker(1))
+    seen = []
+    for step in range(30):
+        world.apply(world.plan(at(step)))
+        phase = world.state(apply).get("phase")
+        is_scaling = phase in ("Scaling", "ScriptExecuted")
+        seen.append(phase)
+        assert (world.status["phase"] == "Scaling") == is_scaling, phase
+        assert (world.status.get("currentScaler") is not None) == is_scaling, phase
+        world.pods_become("Running").end(exit_code=0)
+    assert seen[-1] == "ScaleSucceeded"
+
+
+def test_a_suspended_job_names_no_current_scaler() -> None:
+    world = training().scale_out(1).settle()
+    assert world.status["currentScaler"] == "ScaleOut:default/out"
+    world.object["metadata"]["annotations"] = {"job-supervisor.kube-ai.io/job-suspended": "true"}
+    assert "currentScaler" not in world.settle().status
 
 
 def test_a_job_that_is_suspended_while_scaling_resumes_with_the_size_before() -> None:
@@ -490,6 +606,70 @@ def test_a_job_that_would_start_beyond_its_limits_fails() -> None:
     world = ElasticWorld(example(worker={"replicas": 50})).settle()
     assert world.status["phase"] == "Failed"
     assert "maxReplicas" in world.condition("Failed")["message"]
+
+
+def has_scalers(world: ElasticWorld, *names: str) -> bool:
+    return sorted(ref.name for ref in world.scalers) == sorted(names)
+
+
+def test_a_scaler_of_the_user_with_the_name_of_a_kubectl_scale_swallows_none() -> None:
+    """The names can be guessed."""
+    name = f"{JOB}-scale-2"
+    world = training().scale_out(1, name)
+    world.settle().pods_become("Running").settle()
+    assert world.state(name)["phase"] == "ScaleSucceeded"
+    scaled(world, 6).settle().pods_become("Running").settle()
+    assert world.scaler(f"{name}-2")["spec"]["toAdd"] == {"count": 3}
+    assert len(world.workers()) == 6
+    assert has_scalers(world, name, f"{name}-2")
+
+
+def test_a_scaler_of_the_user_that_waits_under_this_name_is_counted() -> None:
+    name = f"{JOB}-scale-2"
+    world = training().scale_out(1, "first", age=9).scale_out(1, name)
+    scaled(world, 6)
+    for _ in range(4):
+        world.settle().pods_become("Running")
+    assert world.settle().workers() == [0, 1, 2, 3, 4, 5]
+    assert has_scalers(world, "first", name, f"{name}-2")
+
+
+def test_a_kubectl_scale_that_a_restart_repeats_makes_no_second_scaler() -> None:
+    world = scaled(training(), 50)
+    known = world.status["observedReplicas"]
+    world.settle()
+    assert world.state(f"{JOB}-scale-2")["phase"] == "ScaleFailed"
+    world.object["status"]["observedReplicas"] = known  # the write of the status was lost
+    assert has_scalers(world.settle(), f"{JOB}-scale-2")
+
+
+def test_a_scaler_of_another_job_under_this_name_delays_a_kubectl_scale_by_one_plan() -> None:
+    world = scaled(training(), 4)
+    name = f"{JOB}-scale-2"
+    (create,) = [one for one in world.plan().actions if isinstance(one, Create)]
+    assert create.object["metadata"]["name"] == name
+    taken = f"scaleouts.kai.alibabacloud.com default/{name} exists already and belongs to nobody"
+    world.refusal = Refusal("NameConflict", taken)
+    refused = world.plan()
+    assert refused.status is not None
+    world.object["status"] = merged(world.status, refused.status)
+    assert world.condition("Stalled")["reason"] == "NameConflict"
+    world.refusal = None
+    world.settle()
+    assert world.scaler(f"{name}-2")["spec"]["toAdd"] == {"count": 2}
+    world.pods_become("Running").settle()
+    assert world.workers() == [0, 1, 2, 3]
+    assert "Stalled" not in [one["type"] for one in world.status["conditions"]]
+
+
+def test_a_kubectl_scale_of_a_job_that_has_ended_is_told() -> None:
+    world = training().pods_become("Succeeded", LAUNCHER).settle()
+    plan = scaled(world, 4).plan()
+    (event,) = plan.events
+    assert (event.severity, event.reason) == (Severity.WARNING, "TrainingJobNotScaled")
+    assert "has ended" in event.message
+    assert world.apply(plan).plan().events == ()
+    assert world.scalers == {}
 
 
 def test_another_edit_makes_no_scaler() -> None:

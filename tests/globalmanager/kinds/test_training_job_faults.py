@@ -476,6 +476,24 @@ def test_a_pod_that_does_not_start_stalls_the_job(
     assert "Stalled" not in conditions(world.pods_become("Running").settle(at(61)))
 
 
+# ---- indices ------------------------------------------------------------------------------------
+
+
+def test_the_end_of_the_indices_is_told() -> None:
+    world = running(example(worker={"replicas": 3}))
+    world.object["status"]["nextWorkerIndex"] = 9999
+    world.pods_become("Failed", worker(0), worker(1), **EVICTED)
+    plan = world.plan()
+    told = {event.reason: event.message for event in plan.events}
+    assert worker(9999) in told["WorkerReplaced"]
+    assert f"worker {worker(1)}" in told["WorkerLost"]
+    assert "no index up to 9999 is left; create the job anew" in told["WorkerLost"]
+    world.apply(plan).settle().settle(at(60)).settle(at(80))
+    assert world.status["targetWorkers"] == [worker(2), worker(9999)]
+    assert world.status["replacedWorkers"] == 1
+    assert world.plan(at(80)).events == ()
+
+
 # ---- what the API refuses -----------------------------------------------------------------------
 
 
