@@ -2,7 +2,8 @@
 
 BigModelService and AggregationServer extend the server with their routes. Each connection has its
 own thread (http.server of the standard library). Each wait for a request, and each wait for space
-to send, has a deadline.
+to send, has a deadline. When all connections are in use, a new client takes the place of an idle
+one (see workersdk.connections).
 """
 
 import http.server
@@ -17,6 +18,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from workersdk.connections import Connections, Stage
 from workersdk.deadline import Deadline, DeadlineSocket
 from workersdk.environment import Address
 
@@ -32,7 +34,8 @@ BUSY: Final = (
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 64
-    """further connections get 503; each connection needs a thread and the bytes of one request"""
+    """a further connection takes the place of an idle one, or gets 503; each connection needs a
+    thread and the bytes of one request"""
     max_request_bytes: int = 16 * 1024 * 1024
     """a longer body gets 413"""
     read_timeout_s: float = 10.0
@@ -40,7 +43,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_timeout_s: float = 10.0
     """limit for sending one whole answer"""
     idle_timeout_s: float = 60.0
-    """limit of the pause between two requests of one connection"""
+    """limit of the pause between two requests of one connection; the limit from the connection to
+    its first request is read_timeout_s"""
     authentication_timeout_s: float = 5.0
     """limit from the connection to its first authenticated request, if clients need a secret"""
     grace_s: float = 5.0
@@ -68,9 +72,8 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         if ":" in address.host:
             self.address_family = socket.AF_INET6
         self.limits = limits
-        self._slots = threading.BoundedSemaphore(limits.max_connections)
-        self._change = threading.Condition()  # guards the fields below
-        self._is_busy: dict[DeadlineSocket, bool] = {}  # by connection: a request is in progress
+        self._change = threading.Condition()  # guards the connections
+        self._connections = Connections[DeadlineSocket](limit=limits.max_connections)
         self.is_stopping = False
         super().__init__((address.host, address.port), handler)
 
@@ -93,16 +96,15 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.shutdown()
         self.server_close()
         with self._change:
-            for connection, is_busy in self._is_busy.items():
-                if not is_busy:
-                    end_reading(connection)
+            for connection in self._connections.idle():
+                end(connection, socket.SHUT_RD)
             return self._change.wait_for(
-                lambda: not any(self._is_busy.values()), timeout=self.limits.grace_s
+                lambda: not self._connections.is_any_busy(), timeout=self.limits.grace_s
             )
 
-    def set_busy(self, connection: DeadlineSocket, is_busy: bool) -> None:
+    def set_stage(self, connection: DeadlineSocket, stage: Stage) -> None:
         with self._change:
-            self._is_busy[connection] = is_busy
+            self._connections.set_stage(connection, stage)
             self._change.notify_all()
 
     # ---- called by socketserver ----
@@ -112,24 +114,29 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return DeadlineSocket(fileno=accepted.detach()), address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
-            self._reject(request)
+        with self._change:
+            removed = self._connections.add(request, str(client_address[0]))
+        if removed is not None and removed is request:
+            self._reject(removed)
             return
+        if removed is not None:
+            end(removed, socket.SHUT_RDWR)  # its thread wakes and closes it
         try:
             super().process_request(request, client_address)
-        except BaseException:  # no thread was started, so release the slot
-            self._slots.release()
+        except BaseException:  # no thread was started, so the connection ends here
+            self._remove(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            self.set_busy(request, False)
             super().process_request_thread(request, client_address)
         finally:
-            with self._change:
-                self._is_busy.pop(request, None)
-                self._change.notify_all()
-            self._slots.release()
+            self._remove(request)
+
+    def _remove(self, connection: DeadlineSocket) -> None:
+        with self._change:
+            self._connections.remove(connection)
+            self._change.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.warning("connection ended by a fault", exc_info=True)
@@ -153,6 +160,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
     """
 
     is_authenticated = True
+    _has_asked = False  # whether a request has ended on this connection
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edgeai", ""
     server: BoundedServer
@@ -169,7 +177,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         if self.server.is_stopping or not self._wait_for_request():
             return
-        self.server.set_busy(self.connection, True)
+        self.server.set_stage(self.connection, Stage.READING)
         try:
             if self.is_authenticated:
                 self.connection.deadline = Deadline(self.server.limits.read_timeout_s)
@@ -177,7 +185,14 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
         finally:
-            self.server.set_busy(self.connection, False)
+            self._has_asked = True
+            self.server.set_stage(self.connection, Stage.IDLE)
+
+    def parse_request(self) -> bool:
+        is_parsed = super().parse_request()
+        if is_parsed and "Content-Length" not in self.headers:
+            self.server.set_stage(self.connection, Stage.ANSWERING)
+        return is_parsed
 
     def _wait_for_request(self) -> bool:
         self.connection.deadline = Deadline(self._head_timeout_s())
@@ -194,7 +209,9 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
 
     def _head_timeout_s(self) -> float:
         limits = self.server.limits
-        return limits.idle_timeout_s if self.is_authenticated else limits.authentication_timeout_s
+        if not self.is_authenticated:
+            return limits.authentication_timeout_s
+        return limits.idle_timeout_s if self._has_asked else limits.read_timeout_s
 
     def read_request_body(self) -> bytes:
         """Raises: RequestRefused, OSError (TimeoutError: the client is too slow)"""
@@ -209,6 +226,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             raise ConnectionError("the request's body was cut short")
+        self.server.set_stage(self.connection, Stage.ANSWERING)
         return body
 
     def refuse(self, refusal: RequestRefused) -> None:
@@ -248,9 +266,9 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
         log.debug("http: " + format, *args)
 
 
-def end_reading(connection: socket.socket) -> None:
-    """Wake the thread that waits for a request on `connection`."""
+def end(connection: socket.socket, how: int) -> None:
+    """Wake the thread that waits for `connection`. Args: how: socket.SHUT_RD or SHUT_RDWR"""
     try:
-        connection.shutdown(socket.SHUT_RD)
+        connection.shutdown(how)
     except OSError:
         log.debug("connection ended by itself")

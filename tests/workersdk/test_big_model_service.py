@@ -102,13 +102,6 @@ def wait_until_ready(service: BigModelService) -> None:
     eventually("a model that is loaded", lambda: ask(service, "GET", "/healthz")[0] == 200)
 
 
-def is_served(connection: socket.socket) -> bool:
-    with contextlib.suppress(ConnectionError):
-        connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
-        return connection.recv(65536).startswith(b"HTTP/1.1 200")
-    return False
-
-
 def read_until_closed(connection: socket.socket) -> bytes:
     data = b""
     with contextlib.suppress(ConnectionResetError):
@@ -217,21 +210,50 @@ def test_slow_sender_is_cut_off(drip: bytes) -> None:
 
 def test_idle_connection_is_closed() -> None:
     with serving(Model(), idle_timeout_s=0.1) as service, connected(service) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert read_until_closed(connection).startswith(b"HTTP/1.1 ")
+
+
+def test_connections_beyond_the_limit_are_turned_away_until_one_is_answered() -> None:
+    model = Model()
+    with serving(model, max_connections=1) as service:
+        wait_until_ready(service)
+        model.gate.clear()
+        with connected(service) as first:
+            first.sendall(PREDICT)
+            model.entered.acquire()
+            with connected(service) as second:
+                assert read_until_closed(second).startswith(b"HTTP/1.1 503")
+            model.gate.set()
+            assert first.recv(65536).startswith(b"HTTP/1.1 200")
+            wait_until_ready(service)
+
+
+PREDICT = f"POST /v1/predict HTTP/1.1\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+HOLDERS = {
+    "idle, of the same address": (LOOPBACK, b""),
+    "idle, of another address": ("127.0.0.2", b""),
+    "slow, of another address": ("127.0.0.2", PREDICT[:-1]),
+}
+
+
+@pytest.mark.parametrize("case", HOLDERS)
+def test_connections_that_do_not_ask_keep_nobody_out(case: str) -> None:
+    address, sent = HOLDERS[case]
+    with serving(Model(), read_timeout_s=PATIENCE_S) as service, contextlib.ExitStack() as held:
+        wait_until_ready(service)
+        for _ in range(ServerLimits().max_connections):
+            connection = socket.create_connection(service.address, source_address=(address, 0))
+            held.enter_context(connection).sendall(sent)
+        client = CloudClient(service.address, timeout_s=PATIENCE_S)
+        for _ in range(3):
+            assert [answer.reason for answer in client.ask(peers.samples(1))] == [Reason.HARD]
+        client.close()
+
+
+def test_the_first_request_must_come_within_the_time_of_reading() -> None:
+    with serving(Model(), read_timeout_s=0.1) as service, connected(service) as connection:
         assert read_until_closed(connection) == b""
-
-
-def test_connections_beyond_the_limit_are_turned_away_until_one_ends() -> None:
-    with serving(Model(), max_connections=2) as service:
-        wait_until_ready(service)
-        with contextlib.ExitStack() as held:
-            for which in ("first", "second"):
-                eventually(
-                    f"an answer on the {which} connection",
-                    lambda: is_served(held.enter_context(connected(service))),
-                )
-            with connected(service) as third:
-                assert read_until_closed(third).startswith(b"HTTP/1.1 503")
-        wait_until_ready(service)
 
 
 def test_garbage_and_resets_leave_the_service_alive() -> None:
