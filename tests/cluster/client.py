@@ -6,7 +6,7 @@ It holds no state, so it works again as soon as a restarted API server does.
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -43,6 +43,17 @@ class Client:
         items: list[Object] = self.get(path)["items"]
         return items
 
+    def watch(self, path: str, *, since: str, timeout_s: int) -> Iterator[Object]:
+        """The events of a collection after the resourceVersion `since`, as they come."""
+        query = f"?watch=true&resourceVersion={since}&timeoutSeconds={timeout_s}"
+        connection = self._connection()
+        try:
+            connection.request("GET", path + query, headers=self._headers())
+            for line in connection.getresponse():
+                yield json.loads(line)
+        finally:
+            connection.close()
+
     def create(self, object_: Object, *, dry_run: bool = False) -> Object:
         query = "?dryRun=All" if dry_run else ""
         return self.request("POST", collection_of(object_) + query, object_)
@@ -66,11 +77,7 @@ class Client:
         content_type: str = "application/json",
     ) -> Object:
         """Raises: ApiError with the API server's own words; OSError when it is away"""
-        headers = {
-            "Authorization": f"Bearer {self._token}",
-            "Accept": "application/json",
-            "Content-Type": content_type,
-        }
+        headers = {**self._headers(), "Content-Type": content_type}
         data = None if body is None else json.dumps(body)
         status, answer = self._exchange(method, path, data, headers)
         if status >= http.client.BAD_REQUEST:
@@ -85,6 +92,12 @@ class Client:
             return False
         return status == http.client.OK
 
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self._address, timeout=DEADLINE_S, context=self._context)
+
     def _exchange(
         self, method: str, path: str, data: str | None, headers: Mapping[str, str]
     ) -> tuple[int, Object]:
@@ -98,9 +111,7 @@ class Client:
     def _text(
         self, method: str, path: str, data: str | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(
-            self._address, timeout=DEADLINE_S, context=self._context
-        )
+        connection = self._connection()
         try:
             connection.request(method, path, body=data, headers=dict(headers))
             response = connection.getresponse()

@@ -21,9 +21,10 @@ KILLS: Final = 3
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SEEN_LIMIT_S: Final = 5.0
 """Median of the time until the launcher sees a new worker, without the start of its pod."""
+KUBELET_S: Final = 1.0
+"""The kubelet looks once in this time for containers that have ended (plegRelistPeriod)."""
 REPLACED_LIMIT_S: Final = 1.0
 """Median of the time from the report of a worker's death to the creation of another worker."""
-_POLL_S: Final = 0.05
 
 # Says each new content of the list of hosts with the time on this machine's clock.
 _READER: Final = """
@@ -73,7 +74,7 @@ def _object(kind: str, name: str, spec: Any) -> Object:
 
 
 class Pods:
-    """Notes when each pod of the job is there, is ready, and has failed, by looking often."""
+    """Notes when each pod of the job is there, is ready, and has failed, by a watch."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -95,17 +96,23 @@ class Pods:
         eventually(f"the readiness of {name}", lambda: name in self.ready, timeout_s=300)
 
     def _run(self) -> None:
-        while not self._stopping.wait(_POLL_S):
-            pods = self._cluster.client.list(PODS)
-            now = time.time()
-            for pod in pods:
-                name = pod["metadata"]["name"]
-                self.created.setdefault(name, now)
-                if pod["status"].get("phase") == "Failed":
-                    self.failed.setdefault(name, now)
-                conditions = pod["status"].get("conditions", ())
-                if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
-                    self.ready.setdefault(name, now)
+        listed = self._cluster.client.get(PODS)
+        for pod in listed["items"]:
+            self._note(pod)
+        since = listed["metadata"]["resourceVersion"]
+        while not self._stopping.is_set():
+            for event in self._cluster.client.watch(PODS, since=since, timeout_s=1):
+                self._note(event["object"])
+                since = event["object"]["metadata"]["resourceVersion"]
+
+    def _note(self, pod: Object) -> None:
+        now, name, status = time.time(), pod["metadata"]["name"], pod["status"]
+        self.created.setdefault(name, now)
+        if status.get("phase") == "Failed":
+            self.failed.setdefault(name, now)
+        conditions = status.get("conditions", ())
+        if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+            self.ready.setdefault(name, now)
 
 
 @contextmanager
@@ -155,16 +162,20 @@ def test_the_launcher_sees_a_new_worker_soon_after_a_scale_out(
 
 
 def test_a_killed_worker_is_replaced_at_once(cluster: Cluster, manager: GlobalManager) -> None:
-    from_report_s, from_death_s = [], []
+    from_report_s: list[float] = []
+    from_death_s: list[float] = []
     for number in range(CHANGES // KILLS):
         name = f"kills-{number}"
         with launched(cluster, name), Pods(cluster) as pods:
             for index in range(1, 1 + KILLS):
                 victim, replacement = worker(name, index), worker(name, index + 1)
+                # The kubelet has just looked, and would always need the whole second.
+                time.sleep(len(from_death_s) / CHANGES)
                 killed = kill_container(cluster, victim)
                 pods.wait_until_ready(replacement)
                 from_death_s.append(pods.created[replacement] - killed)
                 from_report_s.append(pods.created[replacement] - pods.failed[victim])
-    shown("from a worker's death to its replacement", from_death_s)
-    median = shown("from the kubelet's report of the death to the replacement", from_report_s)
-    assert median <= REPLACED_LIMIT_S
+    from_report = shown("from the kubelet's report of the death to the new pod", from_report_s)
+    from_death = shown("from a worker's death to the new pod", from_death_s)
+    assert from_report <= REPLACED_LIMIT_S
+    assert from_death <= REPLACED_LIMIT_S + KUBELET_S
