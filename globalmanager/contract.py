@@ -20,7 +20,7 @@ from common.wire import AssignmentBody, ReportBody, WorkerGrant
 Object = dict[str, Any]  # a Kubernetes object as the API holds it; never changed in place
 
 
-class ResourceType(msgspec.Struct, frozen=True):
+class ResourceType(msgspec.Struct, frozen=True, cache_hash=True):
     """One version of a resource: group, version, plural ("deployments") and kind ("Deployment").
 
     `str()` of a ResourceType has the plural and the group, for example "deployments.apps". It
@@ -73,7 +73,7 @@ POD_CONTROLLERS: Final[Mapping[ResourceType, ResourceType]] = {DEPLOYMENTS: REPL
 pods have this second object as controller."""
 
 
-class ObjectRef(msgspec.Struct, frozen=True, order=False):
+class ObjectRef(msgspec.Struct, frozen=True, order=False, cache_hash=True):
     """Names one object of the API. The namespace of a cluster-scoped object is ""."""
 
     type: ResourceType

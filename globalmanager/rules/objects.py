@@ -135,11 +135,13 @@ def differences(
 
 
 def _differences(wanted: Any, known: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if wanted == known:  # most children are as the job wants them, and this comparison is fast
+        return
     if isinstance(wanted, Mapping) and isinstance(known, Mapping):
         for key, value in wanted.items():
             yield from _differences(value, known.get(key), f"{path}.{key}")
     elif isinstance(wanted, list) and isinstance(known, list) and len(wanted) == len(known):
         for index, (one, other) in enumerate(zip(wanted, known, strict=True)):
             yield from _differences(one, other, f"{path}[{index}]")
-    elif wanted != known and (wanted or known):
+    elif wanted or known:
         yield path, known

@@ -1,7 +1,7 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory]
-        [edge-memory] [churn] [training]
+        [edge-memory] [elastic] [churn] [training]
 
 Without a name, all but `churn` and `training`, which take 18 and about 10 minutes.
 
@@ -17,6 +17,7 @@ from tests.bench import (
     churn,
     cluster,
     edge_memory,
+    elastic,
     federated,
     local,
     manager_memory,
@@ -32,10 +33,19 @@ SECTIONS = {
     "worker-http": worker_http.measure,
     "manager-memory": manager_memory.measure,
     "edge-memory": edge_memory.measure,
+    "elastic": elastic.measure,
     "churn": churn.measure,
     "training": training.measure,
 }
-USUAL = ("local", "cluster", "federated", "worker-http", "manager-memory", "edge-memory")
+USUAL = (
+    "local",
+    "cluster",
+    "federated",
+    "worker-http",
+    "manager-memory",
+    "edge-memory",
+    "elastic",
+)
 
 
 def figures_of(section: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from globalmanager.contract import (
     Observed,
     ref_of,
 )
-from globalmanager.kinds.trainingjob import hosts, launcher, present, scalers, workers
+from globalmanager.kinds.trainingjob import hosts, launcher, present, workers
 from globalmanager.kinds.trainingjob.launcher import OWNS
 from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.scaling import Size
@@ -45,6 +45,7 @@ def of_a_living_job(
     *,
     missing: Collection[str],
     may_launch: bool,
+    added_by: Mapping[str, str],
 ) -> tuple[Stages, Timers]:
     """The changes towards the wanted workers and the launcher, and the wait until a further change.
 
@@ -54,18 +55,19 @@ def of_a_living_job(
         host_list: the list of hosts that the launcher gets
         missing: workers whose pod is not there, but may be on its way
         may_launch: whether enough workers are ready for a launcher
+        added_by: new worker -> the ScaleOut that adds the worker
     """
     observed, spec = job.observed, job.spec
     pod = present.launcher_pod(observed)
     nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, spec.slots)}
-    desired = [*_workers(job, size, missing)]
+    desired = [*_workers(job, size, missing, added_by)]
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
     settled.add(present.launcher_ref(observed))
     if workers.has_own_secret(spec):
         settled.add(_secret_ref(observed))
     if state not in BEFORE_LAUNCHER:
         desired.append(hosts.config(observed, spec, host_list))
-        desired += launcher.account(observed, spec, workers.present(observed))
+        desired += launcher.account(observed, spec, job.pods)
         if pod is None and may_launch and not present.is_launcher_missing(job):
             desired.append(launcher.pod(observed, spec, job.restarts, nudge))
     made = {ref_of(each.type, each.object) for each in desired}
@@ -80,15 +82,16 @@ def of_a_living_job(
     return stages, Timers().add(wait_s)
 
 
-def _workers(job: Present, size: Size, missing: Collection[str]) -> Iterator[Create]:
+def _workers(
+    job: Present, size: Size, missing: Collection[str], added_by: Mapping[str, str]
+) -> Iterator[Create]:
     """The key, the Services of all workers, and the pods of the new workers."""
     observed, spec = job.observed, job.spec
     if workers.has_own_secret(spec) and _secret_ref(observed) not in observed.children:
         yield workers.ssh_secret(observed)
     yield from workers.services(observed, size.target)
-    known = {*workers.present(observed), *missing}
+    known = {*job.pods, *missing}
     new = [name for name in size.target if name not in known]
-    added_by = scalers.added_by(observed) if new else {}
     for name in new[:_MAX_NEW_WORKERS]:
         yield workers.pod(observed, spec, name, added_by.get(name, ""))
 

@@ -7,7 +7,7 @@ with the same decisions. Source of the order of the steps: AliyunContainerServic
 pkg/controllers/trainingjob_controller.go.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -69,7 +69,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if fault is not None:
         return _invalid(observed, fault, conditions, now)
     restarts = present.restarts_of(observed)
-    job = Present(observed, observed.spec, now, state, conditions, restarts)
+    pods = workers.present(observed)
+    job = Present(observed, observed.spec, now, state, conditions, restarts, pods)
     return _suspended(job) if _is_suspended(job) else _living(job)
 
 
@@ -115,7 +116,8 @@ def _living(job: Present) -> Plan:
     is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
     listed = HostList() if is_new else hosts.listed(observed)
     known = scaling.known_size(observed, job.spec)
-    held = scalers.held(observed)
+    waiting = scalers.unfinished(observed)
+    held = scalers.held(observed, waiting)
     replaced = replacement.of(job, known, listed.had, held=held)
     launcher = present.launcher_of(job)
     view = View(
@@ -123,22 +125,23 @@ def _living(job: Present) -> Plan:
         job.spec,
         job.now,
         replaced.size,
-        ready=present.ready_workers(observed, replaced.size),
+        ready=present.ready_workers(job.pods),
         listed=listed.hosts,
         launcher=present.launcher_pod(observed) if launcher is Launcher.RUNNING else None,
-        pods=workers.present(observed),
+        pods=job.pods,
         known_index=known.next_index,
     )
-    scaled = scalers.of(view, may_begin=job.state in _MAY_SCALE)
-    situation = _situation(job, scaled, replaced)
+    scaled = scalers.of(view, waiting, may_begin=job.state in _MAY_SCALE)
+    situation = _situation(job, scaled, replaced, view.ready)
     state, restarts = job.state, job.restarts
     for state in path(job.state, situation):
         restarts += state is State.RESTARTING
         _enter(job, state, situation, replaced)
+    unwanted = replaced.spent | scaled.leaving
     following = next_list(
         listed,
-        wanted=[name for name in scaled.size.target if name not in replaced.spent | scaled.leaving],
-        ready=[name for name in view.ready if name not in scaled.withheld],
+        wanted=[name for name in scaled.size.target if name not in unwanted],
+        ready=view.ready - scaled.withheld,
         has_launcher=present.launcher_pod(observed) is not None,
         now=job.now,
     )
@@ -154,6 +157,7 @@ def _living(job: Present) -> Plan:
             # A worker that the launcher had and that a scaler names is not made again.
             missing={*replaced.missing, *held.intersection(listed.had), *scaled.leaving},
             may_launch=situation.are_enough_ready,
+            added_by=scaled.added_by,
         )
         if acts
         else ((), Timers())
@@ -168,7 +172,7 @@ def _living(job: Present) -> Plan:
         **replaced.fields,
         **scaled.fields,
         "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(shown.hosts),
-        "replicaStatuses": present.numbers(observed),
+        "replicaStatuses": present.numbers(observed, job.pods),
     }
     stalled = _stall(job, scaled.size, replaced.missing) if lives else Timers()
     waits = (*replaced.timers.waits_s, *scaled.timers.waits_s, *stalled.waits_s)
@@ -219,14 +223,16 @@ def _is_written(job: Present, size: Size, restarts: int) -> bool:
     return told.get("targetWorkers") == list(size.target) and restarts == job.restarts
 
 
-def _situation(job: Present, scaled: Scaling, replaced: Replacement) -> Situation:
-    pods, size = workers.present(job.observed), scaled.size
+def _situation(
+    job: Present, scaled: Scaling, replaced: Replacement, ready: Collection[str]
+) -> Situation:
+    pods, size = job.pods, scaled.size
     enough = present.enough(job.spec, size)
     return Situation(
         are_workers_created=all(
             name in pods and not is_being_deleted(pods[name]) for name in size.target
         ),
-        are_enough_ready=len(present.ready_workers(job.observed, size)) >= enough,
+        are_enough_ready=sum(name in ready for name in size.target) >= enough,
         cannot_start=len(size.target) - len(replaced.spent) < enough,
         launcher=present.launcher_of(job),
         may_restart=job.restarts < job.spec.restarts,
@@ -273,8 +279,8 @@ def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
         fault = faults.first_fault([pod]) if pod is not None else None
         cause = f" {fault.message}" if fault is not None else ""
         return f"its launcher failed.{limit}{cause}"
-    pods = workers.present(job.observed)
-    fault = faults.first_fault(pods[name] for name in sorted(replaced.spent) if name in pods)
+    ended = (job.pods[name] for name in sorted(replaced.spent) if name in job.pods)
+    fault = faults.first_fault(ended)
     cause = f" {fault.message}" if fault is not None else ""
     needed = present.enough(job.spec, replaced.size)
     return f"{len(replaced.spent)} workers ended, and the launcher needs {needed}.{cause}"
@@ -299,7 +305,7 @@ def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
         message = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
         job.conditions.stall(INVALID_SPEC, message)
         return Timers()
-    pods = workers.present(job.observed)
+    pods = job.pods
     launcher = present.launcher_pod(job.observed)
     looked_at = [stalls.of_pod(pods[name], job.now) for name in size.target if name in pods]
     if launcher is not None:
@@ -331,7 +337,7 @@ def _suspended(job: Present) -> Plan:
         "phase": str(State.SUSPENDED),
         "currentScaler": None,
         "currentWorkers": [],
-        "replicaStatuses": present.numbers(job.observed),
+        "replicaStatuses": present.numbers(job.observed, job.pods),
     }
     deletions = of_a_suspended_job(job.observed)
     # The state is written before the first deletion, else a restarted GlobalManager would take the
@@ -350,7 +356,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     replicas, not_scaled = _not_scaled(observed, spec)
     fields: dict[str, Any] = {
         "observedReplicas": replicas,
-        "replicaStatuses": present.numbers(observed),
+        "replicaStatuses": present.numbers(observed, workers.present(observed)),
         "currentWorkers": [],
         "currentScaler": None,
     }

@@ -52,6 +52,8 @@ class Present(NamedTuple):
     conditions: Conditions
     restarts: int
     """How often the launcher was started again."""
+    pods: Mapping[str, Object]
+    """The workers' pods: name -> pod."""
 
     @property
     def text(self) -> str:
@@ -123,10 +125,9 @@ def missing_left_s(job: Present, reason: str) -> float:
 # ---- the workers --------------------------------------------------------------------------------
 
 
-def ready_workers(observed: Observed, size: Size) -> list[str]:
-    """The wanted workers on which the launcher can start processes."""
-    pods = workers.present(observed)
-    return [name for name in size.target if name in pods and is_ready(pods[name])]
+def ready_workers(pods: Mapping[str, Object]) -> frozenset[str]:
+    """The workers on which the launcher can start processes."""
+    return frozenset(name for name, pod in pods.items() if is_ready(pod))
 
 
 def is_ready(pod: Object) -> bool:
@@ -146,19 +147,19 @@ def enough(spec: TrainingJob, size: Size) -> int:
 # ---- the status ---------------------------------------------------------------------------------
 
 
-def numbers(observed: Observed) -> dict[str, Any]:
-    """The field replicaStatuses."""
+def numbers(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
+    """The field replicaStatuses. Args: pods: the workers' pods"""
     launcher = launcher_pod(observed)
     found = {
         ("Launcher", LAUNCHER): [launcher] if launcher is not None else [],
-        ("Worker", WORKER): list(workers.present(observed).values()),
+        ("Worker", WORKER): list(pods.values()),
     }
     entries = {}
-    for (type_, role), pods in found.items():
+    for (type_, role), listed in found.items():
         counts = {
-            "active": sum(phase_of(pod) == "Running" and faults.is_active(pod) for pod in pods),
-            "succeeded": sum(phase_of(pod) == "Succeeded" for pod in pods),
-            "failed": sum(phase_of(pod) == "Failed" for pod in pods),
+            "active": sum(phase_of(pod) == "Running" and faults.is_active(pod) for pod in listed),
+            "succeeded": sum(phase_of(pod) == "Succeeded" for pod in listed),
+            "failed": sum(phase_of(pod) == "Failed" for pod in listed),
         }
         labels = workers.labels(observed.ref.name, role)
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from globalmanager.contract import Event, Object, Severity
-from globalmanager.kinds.trainingjob import present, workers
+from globalmanager.kinds.trainingjob import present
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
@@ -51,7 +51,7 @@ def of(
         listed: the hosts that the launcher has or had
         held: workers of which a scaler takes care
     """
-    pods = workers.present(job.observed)
+    pods = job.pods
     replaced: list[tuple[str, str]] = []
     dropped: list[tuple[str, str]] = []
     spent: list[str] = []

@@ -5,7 +5,7 @@ on before any other one, whatever its age. An edit of `replicas` in the job's ow
 `kubectl scale`, becomes a scaler too, so all changes of the size go one way.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -67,6 +67,8 @@ class Scaling(NamedTuple):
     events: tuple[Event, ...] = ()
     executions: Mapping[str, Execution] = {}
     timers: Timers = Timers()
+    added_by: Mapping[str, str] = {}
+    """New worker -> the ScaleOut that is being executed and adds the worker."""
 
 
 def adoptions(observed: Observed) -> tuple[Adopt, ...]:
@@ -76,30 +78,23 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
 
 def queued(observed: Observed, now: datetime) -> Stages:
     """What the scalers of a suspended job are told, which wait until the job runs again."""
-    told = tuple(_accepted(observed, _unfinished(observed), now))
+    told = tuple(_accepted(observed, unfinished(observed), now))
     return tuple(stage for stage in (adoptions(observed), told) if stage)
 
 
-def held(observed: Observed) -> frozenset[str]:
+def held(observed: Observed, waiting: Sequence[Current]) -> frozenset[str]:
     """The workers of which the current scaler takes care: no other worker replaces them."""
-    begun = next((each for each in _unfinished(observed) if each.has_begun), None)
+    begun = next((each for each in waiting if each.has_begun), None)
     return frozenset() if begun is None else frozenset(begun.names(observed.ref.name))
 
 
-def added_by(observed: Observed) -> dict[str, str]:
-    """New worker -> the ScaleOut that is being executed and adds the worker."""
-    begun = next((each for each in _unfinished(observed) if each.has_begun), None)
-    if begun is None or begun.kind != "ScaleOut":
-        return {}
-    return dict.fromkeys(begun.names(observed.ref.name), begun.ref.name)
-
-
-def of(view: View, *, may_begin: bool) -> Scaling:
+def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
     """The next step of the job's scalers.
 
-    Args: may_begin: whether the job is in a state in which a scaler can begin
+    Args:
+        waiting: the unfinished scalers
+        may_begin: whether the job is in a state in which a scaler can begin
     """
-    waiting = _unfinished(view.observed)
     current = next((each for each in waiting if each.has_begun), None)
     if current is None and may_begin:
         ready = (
@@ -130,7 +125,14 @@ def of(view: View, *, may_begin: bool) -> Scaling:
         events,
         step.executions,
         step.timers,
+        _added_by(view, current),
     )
+
+
+def _added_by(view: View, current: Current | None) -> Mapping[str, str]:
+    if current is None or not current.has_begun or current.kind != "ScaleOut":
+        return {}
+    return dict.fromkeys(current.names(view.observed.ref.name), current.ref.name)
 
 
 def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tuple[Event, ...]]:
@@ -138,7 +140,7 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     text = f"TrainingJob {observed.ref.name} has ended"
     actions: list[Action] = [*adoptions(observed)]
     events: list[Event] = []
-    mine = (each for each in _unfinished(observed) if each.scaler is not None or each.has_begun)
+    mine = (each for each in unfinished(observed) if each.scaler is not None or each.has_begun)
     for each in islice(mine, _MAX_TOLD):
         fields = scaler_status.reached(each.object, each.kind, ScalerState.FAILED, text, now)
         actions.append(_patch(each, fields))
@@ -146,7 +148,7 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     return tuple(actions), tuple(events)
 
 
-def _unfinished(observed: Observed) -> list[Current]:
+def unfinished(observed: Observed) -> list[Current]:
     """The adopted scalers that have not ended, the oldest first. A wrong spec of a scaler that has
     not begun concerns only the scaler's own kind.
     """
@@ -162,7 +164,9 @@ def _unfinished(observed: Observed) -> list[Current]:
 # ---- what scalers are told ----------------------------------------------------------------------
 
 
-def _accepted(observed: Observed, waiting: list[Current], now: datetime) -> Iterator[PatchStatus]:
+def _accepted(
+    observed: Observed, waiting: Sequence[Current], now: datetime
+) -> Iterator[PatchStatus]:
     """The first condition of new scalers."""
     text = (
         f"waits until TrainingJob {observed.ref.name} is Running and has executed the scalers that "
@@ -211,7 +215,7 @@ def _events(current: Current, state: ScalerState, message: str) -> tuple[Event, 
 # ---- kubectl scale ------------------------------------------------------------------------------
 
 
-def _from_replicas(view: View, waiting: list[Current]) -> tuple[tuple[Create, ...], int]:
+def _from_replicas(view: View, waiting: Sequence[Current]) -> tuple[tuple[Create, ...], int]:
     """The scaler for an edit of `replicas`, and the number that the plan has dealt with."""
     wanted = view.spec.replicas
     known = status.of(view.observed).get("observedReplicas")
@@ -229,7 +233,7 @@ def _from_replicas(view: View, waiting: list[Current]) -> tuple[tuple[Create, ..
     return (made,) if made is not None else (), known if view.observed.refusal else wanted
 
 
-def _expected(view: View, waiting: list[Current]) -> int:
+def _expected(view: View, waiting: Sequence[Current]) -> int:
     """The number of workers after all unfinished scalers."""
     target = frozenset(view.size.target)
     number = len(target)

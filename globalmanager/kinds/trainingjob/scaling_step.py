@@ -44,7 +44,7 @@ class View(NamedTuple):
     spec: TrainingJob
     now: datetime
     size: Size
-    ready: Collection[str]
+    ready: frozenset[str]
     """The workers on which the launcher can start processes."""
     listed: Collection[str]
     """The list of hosts that the launcher has."""

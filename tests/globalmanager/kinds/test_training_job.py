@@ -1,9 +1,12 @@
 """plan of a TrainingJob: what is made in which order, and what the launcher is told."""
 
+import cProfile
 from typing import Any
 
 import pytest
 
+from globalmanager.kinds.trainingjob import KIND
+from tests.globalmanager.builders import NOW
 from tests.globalmanager.kinds.elastic import LAUNCHER, created, example, launched, running, worker
 
 
@@ -67,3 +70,18 @@ def test_a_secret_that_somebody_deleted_comes_back_with_the_same_key() -> None:
     before = secret_of(world)["id_rsa.pub"]
     after = secret_of(world.gone("Secret", "elastic-training").settle())
     assert after["id_rsa.pub"] == before
+
+
+def calls_of_a_plan(workers: int) -> int:
+    """The calls of functions in the plan of a job that has settled."""
+    job = example(worker={"replicas": workers, "maxReplicas": 1000})
+    world = created(job).pods_become("Running").settle().pods_become("Running").settle()
+    observed, profile = world.observed(), cProfile.Profile()
+    profile.runcall(KIND.plan, observed, NOW)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_the_work_of_a_plan_grows_with_the_number_of_workers_and_not_faster() -> None:
+    few, many = calls_of_a_plan(20), calls_of_a_plan(80)
+    assert many < 4.5 * few
+    assert (many - few) / 60 < 300, "calls for one worker; half of what they once were"

@@ -1,0 +1,33 @@
+"""Processor time of plans of TrainingJobs that have settled. No server takes part."""
+
+import statistics
+import time
+from typing import Any, Final
+
+from globalmanager.kinds.trainingjob import KIND
+from tests.globalmanager.builders import NOW
+from tests.globalmanager.kinds.elastic import ElasticWorld, example
+
+WORKERS: Final = (10, 100, 1000)
+_ROUNDS: Final = 25
+
+
+def settled(workers: int) -> ElasticWorld:
+    """A job whose workers and launcher run."""
+    world = ElasticWorld(example(worker={"replicas": workers, "maxReplicas": 1000})).settle()
+    return world.pods_become("Running").settle().pods_become("Running").settle()
+
+
+def measure() -> dict[str, Any]:
+    """Number of workers -> milliseconds of processor time of one plan: median and least."""
+    return {f"plan_ms_of_{workers}_workers": _plan_ms(workers) for workers in WORKERS}
+
+
+def _plan_ms(workers: int) -> dict[str, float]:
+    observed = settled(workers).observed()
+    times = []
+    for _ in range(_ROUNDS):
+        began = time.process_time()
+        KIND.plan(observed, NOW)
+        times.append(1000 * (time.process_time() - began))
+    return {"median": round(statistics.median(times), 1), "least": round(min(times), 1)}
