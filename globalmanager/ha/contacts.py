@@ -5,16 +5,17 @@ replicas. The engine, presence and REST read contacts. Contacts calls its subscr
 change. This module does no I/O. All calls come from the event loop's thread.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from common.ids import NodeName
 from globalmanager.contract import Contact
 from globalmanager.ha.claims import NO_CLAIMS, Claim, Claims
+from globalmanager.ha.clock import Clock, elapsed
 
 NodeListener = Callable[[NodeName], None]
 ClaimListener = Callable[[NodeName, Claim], None]
@@ -22,6 +23,45 @@ ClaimListener = Callable[[NodeName, Claim], None]
 
 def _ignore(*_news: object) -> None:
     """A listener that does nothing."""
+
+
+_STEP_S: Final = 1.0  # a smaller difference of the two clocks is not a changed wall clock
+
+
+class _Change(NamedTuple):
+    """The moment when a node got or lost contact, on both clocks."""
+
+    connected: bool
+    since: datetime
+    elapsed_s: float
+
+
+class _ContactsByNode(Mapping[NodeName, Contact]):
+    """The contacts as they are at the moment of the question.
+
+    How long a contact lasts is counted on the monotonic clock. When somebody sets the wall clock,
+    `since` moves with it. Otherwise a clock that is set back would give a dead node more time.
+    """
+
+    def __init__(
+        self, changes: Mapping[NodeName, _Change], clock: Clock, utcnow: Callable[[], datetime]
+    ) -> None:
+        self._changes = changes
+        self._clock = clock
+        self._utcnow = utcnow
+
+    def __getitem__(self, node: NodeName) -> Contact:
+        change = self._changes[node]
+        since = self._utcnow() - timedelta(seconds=self._clock() - change.elapsed_s)
+        # The same value for each question, unless somebody has set the wall clock.
+        is_step = abs((since - change.since).total_seconds()) > _STEP_S
+        return Contact(change.connected, since if is_step else change.since)
+
+    def __iter__(self) -> Iterator[NodeName]:
+        return iter(self._changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)
 
 
 class _Subscriber(NamedTuple):
@@ -36,16 +76,22 @@ class Contacts:
 
     Args:
         utcnow: UTC
+        clock: seconds, monotonic
     """
 
-    def __init__(self, utcnow: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = elapsed,
+    ) -> None:
         self._utcnow = utcnow
+        self._clock = clock
         self._own_claims: dict[NodeName, Claim] = {}
         self._own_clashes: dict[NodeName, int] = {}  # also for nodes that have no claim now
         self._claims_of_others: dict[str, Claims] = {}  # each other live replica -> its claims
         # (other replica, node) -> number of clashes that the subscribers know about
         self._told_clashes: dict[tuple[str, NodeName], int] = {}
-        self._contacts: dict[NodeName, Contact] = {}
+        self._changes: dict[NodeName, _Change] = {}  # the last change of each node's contact
         self._subscribers: list[_Subscriber] = []
 
     def subscribe(
@@ -72,7 +118,7 @@ class Contacts:
         """The contact of every node that ever had a session at any replica. The mapping is
         read-only and shows later changes.
         """
-        return MappingProxyType(self._contacts)
+        return _ContactsByNode(self._changes, self._clock, self._utcnow)
 
     @property
     def own_claims(self) -> Claims:
@@ -102,13 +148,13 @@ class Contacts:
             clashes=self._own_clashes.get(node, 0),
         )
         self._own_claims_changed()
-        self._settle([node], since=self._utcnow())
+        self._settle([node])
 
     def release(self, node: NodeName) -> None:
         """Remove the claim of `node`, because its session here has ended."""
         del self._own_claims[node]
         self._own_claims_changed()
-        self._settle([node], since=self._utcnow())
+        self._settle([node])
 
     def clash(self, node: NodeName) -> None:
         """Count that this replica saw two LocalControllers use the name of `node` once more."""
@@ -122,17 +168,17 @@ class Contacts:
 
     # ---- the other replicas ----
 
-    def put_other(self, replica: str, claims: Claims, *, since: datetime | None = None) -> None:
+    def put_other(self, replica: str, claims: Claims, *, ago_s: float = 0.0) -> None:
         """Replace all claims of another replica. A dead replica has no claims.
 
-        Args: since: the time when the nodes got or lost their sessions; None: now
+        Args: ago_s: seconds since the nodes got or lost their sessions
         """
         before = self._claims_of_others.get(replica, NO_CLAIMS)
         self._claims_of_others[replica] = claims
         nodes = before.keys() | claims.keys()
         changed = sorted(node for node in nodes if before.get(node) != claims.get(node))
         self._tell_newer_claims(claims, changed)
-        self._settle(changed, since=since or self._utcnow())
+        self._settle(changed, ago_s=ago_s)
         self._tell_clashes(replica, claims, changed)
 
     def drop_other(self, replica: str) -> None:
@@ -144,16 +190,17 @@ class Contacts:
 
     # ---- calls of the subscribers ----
 
-    def _settle(self, nodes: Iterable[NodeName], *, since: datetime) -> None:
+    def _settle(self, nodes: Iterable[NodeName], *, ago_s: float = 0.0) -> None:
         """Compute the contacts of `nodes` again, and tell the subscribers of each change."""
         for node in nodes:
             connected = node in self._own_claims or self.elsewhere(node) is not None
-            before = self._contacts.get(node)
+            before = self._changes.get(node)
             was_connected = before is not None and before.connected
             if connected == was_connected:
                 # no change of contact; this includes a session that has moved to another replica
                 continue
-            self._contacts[node] = Contact(connected, since)
+            since = self._utcnow() - timedelta(seconds=ago_s)
+            self._changes[node] = _Change(connected, since, self._clock() - ago_s)
             for subscriber in self._subscribers:
                 subscriber.contact(node)
 

@@ -20,11 +20,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from common import logs
+from common import logs, times
 from common.errors import EdgeAIError
 from common.times import micro_time
 from globalmanager.contract import Object, ObjectRef, ResourceType
-from globalmanager.ha.fence import Clock, Fence, elapsed
+from globalmanager.ha.clock import Clock, elapsed
+from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
 
@@ -184,13 +185,13 @@ class Elector:
         try:
             lease = lease or await self._client.get(self._ref)
         except NotFound:
-            await self._create()
+            await self._take(await self._create(), is_renewal=False)
             return
         self._see(lease)
         if self.leads and self.holder != str(self._identity):
             self._end_reign("another replica took the Lease")
         if self.leads or self._is_free():
-            await self._take(lease)
+            await self._take(lease, is_renewal=self.leads)
 
     def _see(self, lease: Object) -> None:
         spec = lease.get("spec") or {}
@@ -206,27 +207,28 @@ class Elector:
         duration_s = float(self._seen.get("leaseDurationSeconds") or self._timing.duration_s)
         return self._clock() >= self._seen_at + duration_s
 
-    async def _create(self) -> None:
-        # An administrator may have deleted the Lease, but edges know its epoch. The new epoch must
-        # be greater. The minutes since 1970 are greater, because there is on average less than one
-        # election a minute.
-        epoch = max(self.epoch + 1, int(self._now().timestamp()) // 60)
+    async def _create(self) -> Object:
+        """Create the Lease without a holder. Its first holder learns from it the time of the API
+        server.
+        """
         metadata = {
             "name": self._ref.name,
             "namespace": self._ref.namespace,
             "labels": {REPLICA_LABEL: "leader"},
         }
-        asked_at = self._clock()
-        lease = {"metadata": metadata, "spec": self._spec({}, epoch)}
-        self._reign(await self._client.create(LEASES, lease), asked_at)
+        lease = {"metadata": metadata, "spec": {"leaseTransitions": self.epoch}}
+        return await self._client.create(LEASES, lease)
 
-    async def _take(self, lease: Object) -> None:
+    async def _take(self, lease: Object, *, is_renewal: bool) -> None:
         """Write this replica as holder into the Lease.
 
         Raises: Conflict when another client wrote the Lease after `lease` was read
         """
         spec = lease.get("spec") or {}
-        epoch = _epoch_of(spec) if self.leads else max(self.epoch, _epoch_of(spec)) + 1
+        epoch = _epoch_of(spec)
+        if not is_renewal:
+            was_held = "renewTime" in spec
+            epoch = 1 + max(self.epoch, epoch, 0 if was_held else _first_epoch(lease))
         labels = {**(lease["metadata"].get("labels") or {}), REPLICA_LABEL: "leader"}
         changed = {
             **lease,
@@ -311,3 +313,15 @@ class Elector:
 
 def _epoch_of(spec: Object) -> int:
     return int(spec.get("leaseTransitions") or 0)
+
+
+def _first_epoch(lease: Object) -> int:
+    """The minutes from 1970 to the creation of the Lease, by the clock of the API server.
+
+    An administrator may have deleted an earlier Lease, but edges know its epoch, and the epochs of
+    the new Lease must be greater. The minutes are greater, because there is on average less than
+    one election a minute. The clock of this replica may be wrong by years. Its minutes would lock
+    out every later Lease.
+    """
+    created = times.parse(lease["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z")
+    return int(created.timestamp()) // 60

@@ -7,21 +7,11 @@ closed.
 
 import asyncio
 import math
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
+from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.kube.guard import Shut
-
-Clock = Callable[[], float]
-# CLOCK_BOOTTIME goes on while the machine sleeps. Only Linux has this clock.
-_CLOCK_ID: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def elapsed() -> float:
-    """Seconds of a clock that nobody can adjust and that goes on while the machine sleeps."""
-    return time.clock_gettime(_CLOCK_ID)
 
 
 class Fence:

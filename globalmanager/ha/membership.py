@@ -6,9 +6,10 @@ the Leases and passes changes on to elector and presence.
 
 from typing import Final
 
+from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
-from globalmanager.ha.fence import Clock, Fence, elapsed
+from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import Presence
 from globalmanager.ha.roster import Roster
 from globalmanager.kube.client import KubeClient

@@ -8,7 +8,6 @@ also deletes the Leases of dead replicas. The roster writes nothing else.
 import asyncio
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from common import logs
@@ -20,9 +19,9 @@ from globalmanager.cache.store import Listener, Store
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha import claims
 from globalmanager.ha.claims import NO_CLAIMS, Claims
+from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
-from globalmanager.ha.fence import Clock, elapsed
 from globalmanager.ha.heartbeat import Heartbeat
 from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS
 from globalmanager.kube.client import KubeClient
@@ -66,7 +65,6 @@ class Roster:
         on_leader_lease: called with the spec of the leader's Lease after each change
         on_own_deleted: called when somebody deleted the Lease or ConfigMap of this replica
         clock: seconds, monotonic
-        utcnow: UTC
     """
 
     def __init__(
@@ -81,7 +79,6 @@ class Roster:
         on_leader_lease: Callable[[Object], None],
         on_own_deleted: Callable[[], None],
         clock: Clock = elapsed,
-        utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._leading_client = leading_client
         self._me = me
@@ -90,7 +87,6 @@ class Roster:
         self._on_leader_lease = on_leader_lease
         self._on_own_deleted = on_own_deleted
         self._clock = clock
-        self._utcnow = utcnow
         self._heartbeat = Heartbeat(
             lambda: client.redial(deadline_s=_REDIAL_DEADLINE_S),
             silence_s=_SILENCE * duration_s,
@@ -221,8 +217,7 @@ class Roster:
                 continue
             other.is_alive = False
             log.warning("replica is silent", replica=name, sessions=len(other.claims))
-            since = self._utcnow() - timedelta(seconds=silent_s)
-            self._contacts.put_other(name, NO_CLAIMS, since=since)
+            self._contacts.put_other(name, NO_CLAIMS, ago_s=silent_s)
             if other.lease is None:  # there is no Lease whose deletion would remove the entry
                 self._forget(name)
 

@@ -15,10 +15,21 @@ OTHER = "other"
 
 
 class Clock:
-    now = START
+    """A wall clock, and the monotonic clock beside it. `set_back` changes the wall clock alone."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self._ahead = timedelta(0)
 
     def __call__(self) -> datetime:
         return self.now
+
+    def elapsed(self) -> float:
+        return (self.now + self._ahead - START).total_seconds()
+
+    def set_back(self, by: timedelta) -> None:
+        self.now -= by
+        self._ahead += by
 
 
 class World:
@@ -26,7 +37,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.contacts = Contacts(utcnow=self.clock)
+        self.contacts = Contacts(utcnow=self.clock, clock=self.clock.elapsed)
         self.news: list[tuple[str, NodeName]] = []
         self.own_changes = 0
         self.contacts.subscribe(
@@ -97,8 +108,21 @@ def test_the_newest_claim_of_the_others_is_the_one_elsewhere(world: World) -> No
 def test_contacts_of_a_silent_replica_end_when_it_was_last_heard(world: World) -> None:
     world.contacts.put_other(OTHER, {A: claim()})
     last_heard = START - timedelta(seconds=9)
-    world.contacts.put_other(OTHER, NO_CLAIMS, since=last_heard)
+    world.contacts.put_other(OTHER, NO_CLAIMS, ago_s=9)
     assert world.contacts.by_node() == {A: Contact(False, last_heard)}
+
+
+def test_a_wall_clock_that_is_set_changes_no_age(world: World) -> None:
+    world.contacts.claim(A, ledger="ledger")
+    world.contacts.release(A)
+    contacts = world.contacts.by_node()
+    world.clock.now += timedelta(seconds=50)
+    assert contacts[A] == Contact(False, START)
+    for by in (timedelta(hours=1), timedelta(days=-1)):
+        world.clock.set_back(by)
+        assert world.clock.now - contacts[A].since == timedelta(seconds=50)
+    world.clock.set_back(timedelta(days=1) - timedelta(hours=1, milliseconds=300))
+    assert contacts[A] == Contact(False, START), "an unsteady clock makes no new value"
 
 
 def test_news_is_of_changed_claims_only(world: World) -> None:

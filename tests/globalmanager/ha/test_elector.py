@@ -21,7 +21,8 @@ ME: Final = Identity("pod-1", "aaaa")
 OTHER: Final = "pod-2_bbbb"
 TIMING: Final = LeaseTiming(duration_s=15, renew_deadline_s=10, retry_s=2)
 NOW: Final = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
-FIRST_EPOCH: Final = int(NOW.timestamp()) // 60
+CREATED: Final = "2026-03-04T05:06:09Z"  # by the clock of the API server
+FIRST_EPOCH: Final = int(NOW.timestamp()) // 60 + 1
 
 
 class LeaseApi:
@@ -29,6 +30,7 @@ class LeaseApi:
 
     def __init__(self, scripted: ScriptedApi) -> None:
         self.lease: dict[str, Any] | None = None
+        self.created = ""
         self.fault: str = ""
         self.spent_s = 0.0  # by each request, on the test's clock
         self.clock = Clock()
@@ -49,7 +51,12 @@ class LeaseApi:
 
     def _store(self, spec: dict[str, Any]) -> None:
         self._version += 1
-        metadata = {"name": "edgeai-globalmanager", "namespace": "system"}
+        metadata = {
+            "name": "edgeai-globalmanager",
+            "namespace": "system",
+            "creationTimestamp": CREATED if self.lease is None else self.created,
+        }
+        self.created = metadata["creationTimestamp"]
         self.lease = {
             "metadata": {**metadata, "resourceVersion": str(self._version)},
             "spec": spec,
@@ -149,6 +156,33 @@ async def test_an_absent_lease_is_taken_with_an_epoch_above_any_there_was(
     assert api.spec["holderIdentity"] == "pod-1_aaaa"
     assert api.spec["leaseTransitions"] == me.elector.epoch == FIRST_EPOCH
     assert api.spec["renewTime"] == "2026-03-04T05:06:07.000000Z"
+
+
+@pytest.mark.parametrize("years", [-60, 10])
+async def test_the_first_epoch_follows_the_clock_of_the_api_server(
+    api: LeaseApi, me: Candidate, years: int
+) -> None:
+    me.wall = NOW.replace(year=NOW.year + years)
+    await me.elector.look()
+    assert (me.changes, api.spec["leaseTransitions"]) == ([True], FIRST_EPOCH)
+
+
+async def test_a_lease_that_was_created_and_not_taken_yet_is_taken_with_the_same_epoch(
+    api: LeaseApi, me: Candidate
+) -> None:
+    api._store({"leaseTransitions": 0})
+    await me.elector.look()
+    assert (me.changes, api.spec["leaseTransitions"]) == ([True], FIRST_EPOCH)
+
+
+async def test_an_administrator_may_raise_the_epoch(api: LeaseApi, me: Candidate) -> None:
+    """Edges that saw a greater epoch than the Lease has refuse every GlobalManager until then."""
+    await me.elector.look()
+    api._store({**api.spec, "leaseTransitions": 10 * FIRST_EPOCH})
+    for _ in range(3):
+        await me.elector.look()
+    assert (me.changes, me.elector.leads) == ([True], True)
+    assert me.elector.epoch == api.spec["leaseTransitions"] == 10 * FIRST_EPOCH
 
 
 FREE = {

@@ -8,8 +8,9 @@ from typing import Final
 import pytest
 
 from globalmanager.contract import PODS, ObjectRef
-from globalmanager.ha import fence as module
-from globalmanager.ha.fence import Fence, elapsed
+from globalmanager.ha import clock as module
+from globalmanager.ha.clock import elapsed
+from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotLeading
 from globalmanager.kube.guard import Shut

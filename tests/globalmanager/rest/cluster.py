@@ -93,7 +93,7 @@ class World:
     def __init__(self) -> None:
         self.cluster = Cluster()
         self.sessions = Sessions()
-        self.contacts = Contacts(utcnow=lambda: SINCE)
+        self.contacts = Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0)
         self.is_populated = True
         self.health = Health(True)
         registry = CollectorRegistry()
