@@ -6,6 +6,7 @@ replicas, or somebody changed a field that belongs to the job. Fields that the A
 autoscaler has filled in stay as they are.
 """
 
+import base64
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -14,6 +15,7 @@ from globalmanager.contract import (
     AUTOSCALERS,
     DEPLOYMENTS,
     PODS,
+    SECRETS,
     SERVICES,
     Action,
     Adopt,
@@ -45,13 +47,22 @@ _IDENTITY: Final = ("apiVersion", "kind", "metadata")
 def deployment(
     observed: Observed, *, name: str, role: str, template: Object, autoscaled: bool
 ) -> Create:
-    """A Deployment with one replica, or with the number of replicas that the autoscaler sets."""
+    """A Deployment with one replica, or with the number of replicas that the autoscaler sets.
+
+    The Deployment keeps no old ReplicaSets. Nobody needs them, because the GlobalManager puts an
+    earlier template back itself, and those of earlier releases have a worker secret in plain text.
+    """
     selector = {"matchLabels": objects.selector(observed, role)}
     replicas = {} if autoscaled else {"replicas": 1}
     metadata = template["metadata"]
     labels = {**metadata["labels"], **sedna.labels(observed, role)}
     labelled = {**template, "metadata": {**metadata, "labels": labels}}
-    spec = {**replicas, "selector": selector, "template": labelled}
+    spec = {
+        **replicas,
+        "revisionHistoryLimit": 0,
+        "selector": selector,
+        "template": labelled,
+    }
     return objects.child(observed, DEPLOYMENTS, name=name, role=role, content={"spec": spec})
 
 
@@ -93,6 +104,13 @@ def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create
     labels = {**given["labels"], **metadata["labels"]}
     named = {**metadata, "labels": labels, "annotations": annotations}
     return Create(PODS, {**create.object, "metadata": named})
+
+
+def secret(observed: Observed, *, name: str, role: str, values: Mapping[str, str]) -> Create:
+    """A Secret with these texts."""
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in values.items()}
+    content = {"type": "Opaque", "data": data}
+    return objects.child(observed, SECRETS, name=name, role=role, content=content)
 
 
 def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[str, Any]) -> Create:

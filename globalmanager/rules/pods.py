@@ -16,6 +16,8 @@ from globalmanager.rules import objects, storage
 
 EnvVar = dict[str, Any]
 
+WORKER_SECRET: Final = "WORKER_SECRET"
+
 _OMITTED_IF_EMPTY: Final = ("volumes", "initContainers", "nodeName", "tolerations")
 _NO_EXECUTE: Final = "NoExecute"
 # The LocalController has the same tolerations (deploy/base/localcontroller). An edge node is often
@@ -37,12 +39,23 @@ def field(name: str, path: str) -> EnvVar:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def worker_api(settings: WorkerSettings, secret: str) -> tuple[EnvVar, EnvVar]:
-    """HOST_IP and LC_SERVER, which is the URL of the worker API on the pod's node. LC_SERVER refers
-    to HOST_IP, so HOST_IP comes first.
+def from_secret(name: str, secret: str, key: str) -> EnvVar:
+    """Environment variable with the value of a key of a Secret."""
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def worker_api(settings: WorkerSettings, secret: str, key: str) -> tuple[EnvVar, EnvVar, EnvVar]:
+    """HOST_IP, WORKER_SECRET and LC_SERVER, which is the URL of the worker API on the pod's node.
+    LC_SERVER refers to the other two, so they come first.
+
+    Args: secret, key: name and key of the Secret that has the worker's secret
     """
-    base = f"http://$(HOST_IP):{settings.worker_api_port}/w/{secret}"
-    return field("HOST_IP", "status.hostIP"), literal("LC_SERVER", base)
+    base = f"http://$(HOST_IP):{settings.worker_api_port}/w/$({WORKER_SECRET})"
+    return (
+        field("HOST_IP", "status.hostIP"),
+        from_secret(WORKER_SECRET, secret, key),
+        literal("LC_SERVER", base),
+    )
 
 
 def build(

@@ -368,6 +368,7 @@ def made(namespace: str) -> tuple[str, ...]:
         f"/api/v1/namespaces/{namespace}/pods/federation-aggregation",
         f"/api/v1/namespaces/{namespace}/services/digits-cloud",
         f"/apis/apps/v1/namespaces/{namespace}/deployments/digits-deployment-edge",
+        f"/api/v1/namespaces/{namespace}/secrets/digits-edge",
     )
 
 

@@ -1,5 +1,6 @@
 """Two tenants on a real control plane: pods of one, made to look like those of the other's jobs."""
 
+import base64
 import json
 from typing import Any, Final
 
@@ -168,6 +169,36 @@ def test_a_privileged_container_is_refused_by_field_where_the_server_enforces_no
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     client.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
     wait_for_pods(client, namespace, 1)
+
+
+def test_what_a_viewer_can_read_has_no_worker_secret(
+    client: Client, manager: GlobalManager, namespace: str
+) -> None:
+    create_models(client, namespace)
+    client.create(dataset("data0", "edge0", namespace))
+    client.create(service(namespace))
+    client.create({**federation(namespace), "metadata": {"name": "fl", "namespace": namespace}})
+    wait_for_pods(client, namespace, 4)
+    stored = [
+        value
+        for name in ("digits-edge", "fl-federation")
+        for value in client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")["data"].values()
+    ]
+    secrets = {*stored, *(base64.b64decode(value).decode() for value in stored)}
+    assert len(secrets) == 6
+    view = client.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/view")
+    readable = {
+        (group, plural)
+        for rule in view["rules"]
+        if {"list", "*"} & {*rule["verbs"]}
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    assert ("", "secrets") not in readable
+    lists = ("api/v1", "pods"), ("apis/apps/v1", "deployments"), ("apis/apps/v1", "replicasets")
+    for root, plural in lists:
+        shown = json.dumps(client.list(f"/{root}/namespaces/{namespace}/{plural}"))
+        assert not [each for each in secrets if each in shown], plural
 
 
 def training_job(namespace: str) -> Object:

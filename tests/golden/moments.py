@@ -235,13 +235,16 @@ def _older(child: Object) -> Object:
 
 def _tampered(child: Object) -> Object:
     """Fields of ours have other values, but the hash of the desired object is still there."""
+    relabelled = {"metadata": {"labels": {"edgeai.io/role": "other"}}}
+    if child["kind"] == "Secret":
+        return patched(child, {"data": dict.fromkeys(child["data"], "dGFtcGVyZWQ="), **relabelled})
     spec = copy.deepcopy(child["spec"])
     if child["kind"] == "Service":
         spec["ports"][0]["port"] = 1
     if child["kind"] in ("Deployment", "Pod"):
         pod = spec["template"]["spec"] if child["kind"] == "Deployment" else spec
         pod["containers"][0]["image"] = "registry.test/tampered:1"
-    return patched(child, {"spec": spec, "metadata": {"labels": {"edgeai.io/role": "other"}}})
+    return patched(child, {"spec": spec, **relabelled})
 
 
 def _scaled(replicas: int) -> Callable[[Object], Object]:

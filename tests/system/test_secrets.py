@@ -13,37 +13,35 @@ from tests.system.digits import streaming
 
 
 def secrets_of(running: Environment) -> set[str]:
-    """Worker secrets from the pods' environment, node tokens and the key from the Secrets."""
-    pods = running.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
-    variables = [
-        variable
-        for pod in pods
-        for container in pod["spec"]["containers"]
-        for variable in container.get("env", ())
+    """Worker secrets, node tokens and the key, from the Secrets."""
+    stored = [
+        each
+        for namespace in (NAMESPACE, system.NAMESPACE)
+        for each in running.api.get(f"/api/v1/namespaces/{namespace}/secrets")["items"]
     ]
-    servers = [v["value"] for v in variables if v["name"] == "LC_SERVER"]
-    stored = running.api.get(f"/api/v1/namespaces/{system.NAMESPACE}/secrets")["items"]
     tokens = [
         secret["data"][field]
         for secret in stored
-        for field in ("token", "key")
+        for field in ("token", "key", "WORKER_SECRET")
         if field in secret["data"]
     ]
     plain = {base64.b64decode(token).decode(errors="replace") for token in tokens}
-    return {server.rpartition("/")[2] for server in servers} | set(tokens) | plain
+    return set(tokens) | plain
 
 
 def test_no_secret_is_shown(running: Environment, model_files: Path) -> None:
     with streaming(running, model_files) as stream:
         stream.wait_for_exact_counts(stream.result())
         secrets = secrets_of(running)
-        assert len(secrets) >= 4, "worker secret, two tokens, key"
+        assert len(secrets) >= 8, "worker secret, two tokens, key; each as text and in base64"
         shown = {
             str(path): path.read_text(errors="replace")
             for path in running.state_dir.rglob("*.log*")
             if path.is_file()
         }
         assert any("globalmanager" in path for path in shown), "no log was found"
+        for kind in ("/api/v1/pods", "/apis/apps/v1/deployments", "/apis/apps/v1/replicasets"):
+            shown[kind] = json.dumps(running.api.get(kind))
         shown["events"] = json.dumps(running.api.get("/api/v1/events"))
         shown["status"] = json.dumps(stream.status())
         for path in ("/api/v1/nodes", "/metrics", "/openapi.json"):

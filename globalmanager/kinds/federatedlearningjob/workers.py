@@ -1,4 +1,4 @@
-"""The children of a FederatedLearningJob: a Service, the aggregator's pod and the trainers' pods.
+"""The children of a FederatedLearningJob: a Secret, a Service and the pods of all workers.
 
 Called by `main` when the spec is accepted and every object that the spec names exists. Sedna's
 library and worker images expect these names and environment variables. edgeai adds JOB_SECRET and
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from common.ids import WorkerName
-from globalmanager.contract import PODS, SERVICES, Create, Observed, UpdateRule
+from globalmanager.contract import PODS, SECRETS, SERVICES, Create, Observed, UpdateRule
 from globalmanager.kinds.federatedlearningjob import types
 from globalmanager.kinds.federatedlearningjob.types import (
     AGGREGATION,
@@ -20,14 +20,18 @@ from globalmanager.kinds.federatedlearningjob.types import (
 )
 from globalmanager.rules import children, storage
 from globalmanager.rules import references as refs
-from globalmanager.rules.pods import EnvVar, field, literal, worker_api
+from globalmanager.rules.pods import EnvVar, field, from_secret, literal, worker_api
 from globalmanager.rules.replication import replica_name, replica_names
 from globalmanager.rules.secrets import worker_secret
 from globalmanager.rules.worker_form import WorkerPod, build
 
 PORT: Final = 7363
-OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.RECREATE}
-_JOB: Final = "job"  # role of the secret that all workers of the job share
+OWNS: Final = {
+    SECRETS: UpdateRule.REPLACE,
+    SERVICES: UpdateRule.REPLACE,
+    PODS: UpdateRule.RECREATE,
+}
+_JOB: Final = "job"  # role of the secret that all workers of the job share, and its key
 _STATE_VOLUME: Final = "edgeai-federation"
 _STATE_DIRECTORY: Final = "/var/lib/edgeai-federation"
 
@@ -40,6 +44,10 @@ def trainer_name(job: str, index: int) -> WorkerName:
     return replica_name(job, TRAIN, index)
 
 
+def secret_name(job: str) -> str:
+    return f"{job}-federation"
+
+
 def trainer_role(index: int) -> str:
     """The role from which edgeai derives a trainer's secret. Each trainer has a secret of its
     own.
@@ -48,13 +56,24 @@ def trainer_role(index: int) -> str:
 
 
 def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create, ...]:
-    """The children in the order of creation: the Service and the aggregator before the trainers."""
+    """The children in the order of creation: the Secret, the Service and the aggregator before the
+    trainers.
+    """
     name = observed.ref.name
     service = children.service(
         observed, name=aggregator_name(name), role=AGGREGATION, ports={"tcp": PORT}
     )
     trainers = (_trainer(observed, spec, index) for index in range(len(spec.training_workers)))
-    return (service, _aggregator(observed, spec), *trainers)
+    return (_secret(observed, spec), service, _aggregator(observed, spec), *trainers)
+
+
+def _secret(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
+    """The secrets of the job and of each trainer."""
+    roles = (_JOB, *map(trainer_role, range(len(spec.training_workers))))
+    key, uid = observed.settings.root_key, observed.uid
+    values = {role: worker_secret(key, uid, role) for role in roles}
+    name = secret_name(observed.ref.name)
+    return children.secret(observed, name=name, role=TRAIN, values=values)
 
 
 def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
@@ -103,7 +122,6 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
     dataset = refs.dataset_source(observed, given.dataset.name, env="TRAIN_DATASET_URL")
     result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
     sources = [dataset, msgspec.structs.replace(result, is_output=True)]
-    secret = worker_secret(observed.settings.root_key, observed.uid, trainer_role(index))
     worker = WorkerPod(
         role=TRAIN,
         form=_placed(observed, given),
@@ -113,7 +131,7 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
             literal("AGG_PORT", str(PORT)),
             literal("DATASET_NAME", given.dataset.name),
             literal("MODEL_NAME", spec.aggregation_worker.model.name),
-            *worker_api(observed.settings, secret),
+            *worker_api(observed.settings, secret_name(observed.ref.name), trainer_role(index)),
         ],
         data=storage.place([*sources, *_pretrained(observed, spec)], observed.settings),
         name=name,
@@ -137,13 +155,12 @@ def _common_env(
     observed: Observed, spec: FederatedLearningJobSpec, worker: WorkerName
 ) -> list[EnvVar]:
     ref = observed.ref
-    secret = worker_secret(observed.settings.root_key, observed.uid, _JOB)
     return [
         literal("NAMESPACE", ref.namespace),
         literal("JOB_NAME", ref.name),
         literal("WORKER_NAME", worker),
         literal("PARTICIPANTS_COUNT", str(len(spec.training_workers))),
-        literal("JOB_SECRET", secret),
+        from_secret("JOB_SECRET", secret_name(ref.name), _JOB),
         *_transmitter_env(spec),
     ]
 

@@ -1,4 +1,4 @@
-"""The children of a JointInferenceService: two Deployments, a Service and autoscalers.
+"""The children of a JointInferenceService: a Secret, a Service, two Deployments and autoscalers.
 
 Called by `main` when the spec is accepted and every object that the spec names exists. Sedna's
 library and worker images expect these names and environment variables.
@@ -10,7 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from common.ids import WorkerName
-from globalmanager.contract import AUTOSCALERS, DEPLOYMENTS, SERVICES, Create, Observed, UpdateRule
+from globalmanager.contract import (
+    AUTOSCALERS,
+    DEPLOYMENTS,
+    SECRETS,
+    SERVICES,
+    Create,
+    Observed,
+    UpdateRule,
+)
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.kinds.jointinferenceservice.types import (
@@ -22,7 +30,7 @@ from globalmanager.kinds.jointinferenceservice.types import (
     JointInferenceServiceSpec,
     workers,
 )
-from globalmanager.rules import children, storage
+from globalmanager.rules import children, pods, storage
 from globalmanager.rules import references as refs
 from globalmanager.rules.pods import EnvVar, field, literal, worker_api
 from globalmanager.rules.secrets import worker_secret
@@ -30,11 +38,12 @@ from globalmanager.rules.worker_form import WorkerPod, build, fixed_node, set_by
 
 PORT: Final = 5000
 OWNS: Final = {
+    SECRETS: UpdateRule.REPLACE,
     SERVICES: UpdateRule.REPLACE,
     DEPLOYMENTS: UpdateRule.REPLACE,
     AUTOSCALERS: UpdateRule.REPLACE,
 }
-_SET_BY_EDGEAI: Final = ("LC_SERVER", "WORKER_NAME")
+_SET_BY_EDGEAI: Final = ("LC_SERVER", "WORKER_NAME", pods.WORKER_SECRET)
 """Environment variables that edgeai sets. Without edgeai's values, the reports of an edge worker do
 not reach .status."""
 
@@ -48,6 +57,10 @@ def worker_name(service: str, role: str, node: str = "") -> WorkerName:
     node.
     """
     return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
+
+
+def secret_name(service: str) -> str:
+    return f"{service}-{EDGE}"
 
 
 def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
@@ -70,10 +83,14 @@ def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
 
 
 def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
-    """The children in the order of creation: the Service before the workers that call the
-    Service.
+    """The children in the order of creation: the Secret and the Service before the workers that
+    use them.
     """
     name = observed.ref.name
+    value = worker_secret(observed.settings.root_key, observed.uid, EDGE)
+    secret = children.secret(
+        observed, name=secret_name(name), role=EDGE, values={pods.WORKER_SECRET: value}
+    )
     service = children.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, ports={"tcp": PORT})
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
     edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec.edge_worker))
@@ -84,7 +101,7 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
         for role, worker in workers(spec)
         if worker.hpa and AUTOSCALERS not in observed.absent
     )
-    return (service, cloud, edge, *autoscalers)
+    return (secret, service, cloud, edge, *autoscalers)
 
 
 def _deployment(
@@ -123,14 +140,13 @@ def _cloud_env(observed: Observed) -> list[EnvVar]:
 
 def _edge_env(observed: Observed, form: EdgeWorker) -> list[EnvVar]:
     name, namespace = observed.ref.name, observed.ref.namespace
-    secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
     return [
         *_common_env(observed),
         *_worker_name_env(name, form),
         literal("BIG_MODEL_IP", f"{name}-{CLOUD}.{namespace}"),
         literal("BIG_MODEL_PORT", str(PORT)),
         *_mining_env(form.mining),
-        *worker_api(observed.settings, secret),
+        *worker_api(observed.settings, secret_name(name), pods.WORKER_SECRET),
     ]
 
 

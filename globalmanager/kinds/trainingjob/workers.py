@@ -4,11 +4,10 @@ Called by `main`. A worker does nothing by itself. The launcher starts the train
 workers, by ssh or by the `exec` of the Kubernetes API.
 """
 
-import base64
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from globalmanager.contract import PODS, SECRETS, SERVICES, Create, Object, Observed
+from globalmanager.contract import PODS, SERVICES, Create, Object, Observed
 from globalmanager.kinds.trainingjob import ssh_keys
 from globalmanager.kinds.trainingjob.types import AttachMode, TrainingJob
 from globalmanager.rules import children, objects, pods
@@ -58,9 +57,7 @@ def ssh_secret(observed: Observed) -> Create:
     """The Secret with the SSH key. Takes milliseconds."""
     job = observed.ref
     texts = ssh_keys.files(observed.settings.root_key, observed.uid, f"{job.namespace}/{job.name}")
-    data = {file: base64.b64encode(text.encode()).decode() for file, text in texts.items()}
-    content = {"type": "Opaque", "data": data}
-    return objects.child(observed, SECRETS, name=job.name, role="ssh", content=content)
+    return children.secret(observed, name=job.name, role="ssh", values=texts)
 
 
 def ssh_files(observed: Observed, spec: TrainingJob) -> Placement:

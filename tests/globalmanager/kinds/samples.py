@@ -1,8 +1,9 @@
 """Manifests as users of the joint inference proposal and of Sedna write them."""
 
+import base64
 from typing import Any
 
-from globalmanager.contract import ResourceType
+from globalmanager.contract import SECRETS, ResourceType
 from globalmanager.kinds.federatedlearningjob import KIND as FEDERATED
 from globalmanager.kinds.jointinferenceservice import KIND
 from tests.globalmanager.builders import World, from_yaml, job
@@ -146,6 +147,27 @@ def small_service(
     """A small service `digits` with all that it refers to."""
     world = World(KIND, job(name, joint_inference_spec() if given is None else given), type_)
     return world.model("small").model("big").nodes("edge0", "edge1")
+
+
+def value_of(variable: dict[str, Any]) -> str:
+    """The value of an environment variable, the path of its field, or "<key> of Secret <name>"."""
+    if "value" in variable:
+        return str(variable["value"])
+    source = variable["valueFrom"]
+    if "fieldRef" in source:
+        return str(source["fieldRef"]["fieldPath"])
+    reference = source["secretKeyRef"]
+    return f"{reference['key']} of Secret {reference['name']}"
+
+
+def secrets_of(world: World) -> dict[str, str]:
+    """Key -> text in the Secrets that the job made."""
+    return {
+        key: base64.b64decode(value).decode()
+        for ref, child in world.children.items()
+        if ref.type == SECRETS
+        for key, value in child["data"].items()
+    }
 
 
 # ---- federated learning -------------------------------------------------------------------------

@@ -11,7 +11,9 @@ from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.samples import (
     federated_job,
     federated_learning_spec,
+    secrets_of,
     sedna_federated_job,
+    value_of,
 )
 
 POD_NAMES = ["digits-aggregation", "digits-train-0", "digits-train-1"]
@@ -28,10 +30,7 @@ def pod_spec(world: World, name: str) -> Object:
 
 def env(world: World, name: str) -> dict[str, str]:
     (container,) = pod_spec(world, name)["containers"]
-    return {
-        item["name"]: item.get("value") or item["valueFrom"]["fieldRef"]["fieldPath"]
-        for item in container["env"]
-    }
+    return {item["name"]: value_of(item) for item in container["env"]}
 
 
 def planned_actions(world: World, now: datetime = NOW) -> list[str]:
@@ -55,6 +54,7 @@ def test_sednas_sample_becomes_a_service_and_three_pods() -> None:
         "Pod/surface-defect-detection-aggregation",
         "Pod/surface-defect-detection-train-0",
         "Pod/surface-defect-detection-train-1",
+        "Secret/surface-defect-detection-federation",
         "Service/surface-defect-detection-aggregation",
     ]
     assert pod_spec(world, "surface-defect-detection-train-1")["nodeName"] == "edge2"
@@ -66,7 +66,7 @@ def test_sednas_sample_becomes_a_service_and_three_pods() -> None:
 
 def test_the_environment_of_sednas_aggregator() -> None:
     given = env(sedna_federated_job().settle(), "surface-defect-detection-aggregation")
-    assert len(given.pop("JOB_SECRET")) == 64
+    assert given.pop("JOB_SECRET") == "job of Secret surface-defect-detection-federation"
     assert given == {
         "NAMESPACE": "default",
         "JOB_NAME": "surface-defect-detection",
@@ -95,7 +95,8 @@ def test_a_model_may_be_a_directory_of_the_root() -> None:
 def test_the_environment_of_sednas_trainer() -> None:
     world = sedna_federated_job().settle()
     given = env(world, "surface-defect-detection-train-0")
-    assert given.pop("LC_SERVER").startswith("http://$(HOST_IP):9100/w/")
+    assert given.pop("LC_SERVER") == "http://$(HOST_IP):9100/w/$(WORKER_SECRET)"
+    assert given.pop("WORKER_SECRET") == "train-0 of Secret surface-defect-detection-federation"
     assert (
         given.pop("JOB_SECRET") == env(world, "surface-defect-detection-aggregation")["JOB_SECRET"]
     )
@@ -119,8 +120,9 @@ def test_the_environment_of_sednas_trainer() -> None:
 
 def test_each_trainer_has_a_secret_of_its_own() -> None:
     world = federated_job().settle()
-    servers = {env(world, name)["LC_SERVER"] for name in POD_NAMES[1:]}
-    assert len(servers) == 2
+    named = [env(world, name)["WORKER_SECRET"].partition(" ")[0] for name in POD_NAMES[1:]]
+    stored = secrets_of(world)
+    assert len({stored[name] for name in named}) == 2
 
 
 def test_workers_that_exchange_weights_through_a_bucket_get_its_keys() -> None:
@@ -354,8 +356,4 @@ def test_two_jobs_have_different_secrets() -> None:
     one = federated_job().settle()
     other = World(KIND, job("other", federated_learning_spec(), uid="uid-2")).model("small")
     other.dataset("data0", "edge0").dataset("data1", "edge1").settle()
-    secrets = [
-        {env(world, name)["JOB_SECRET"] for name in pod_names(world)} for world in (one, other)
-    ]
-    assert [len(each) for each in secrets] == [1, 1]
-    assert secrets[0] != secrets[1]
+    assert secrets_of(one)["job"] != secrets_of(other)["job"]

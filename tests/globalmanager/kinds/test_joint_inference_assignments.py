@@ -6,7 +6,12 @@ from common.ids import NodeName
 from globalmanager.contract import Assignment
 from globalmanager.rules.secrets import secret_hash
 from tests.globalmanager.builders import World
-from tests.globalmanager.kinds.samples import joint_inference_spec, sedna_service, small_service
+from tests.globalmanager.kinds.samples import (
+    joint_inference_spec,
+    secrets_of,
+    sedna_service,
+    small_service,
+)
 
 EDGE0 = NodeName("edge0")
 
@@ -44,12 +49,8 @@ def test_the_edge_workers_node_gets_the_assignment() -> None:
 
 def test_the_grant_is_the_hash_of_the_secret_in_the_pod() -> None:
     world = small_service().settle()
-    (container,) = world.child("Deployment", "digits-deployment-edge")["spec"]["template"]["spec"][
-        "containers"
-    ]
-    server = next(item["value"] for item in container["env"] if item["name"] == "LC_SERVER")
     grant = assignments(world)[EDGE0].body.workers
-    hash_ = secret_hash(server.rpartition("/")[2])
+    hash_ = secret_hash(secrets_of(world)["WORKER_SECRET"])
     assert {name: entry.secret_hash for name, entry in grant.items()} == {
         "digits-edge": hash_,
         "digits-edge-edge0": hash_,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import AUTOSCALERS, Create, Object, Plan, Replace, ref_of
+from globalmanager.contract import AUTOSCALERS, DEPLOYMENTS, Create, Object, Plan, Replace, ref_of
 from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.samples import (
     joint_inference_spec,
@@ -14,6 +14,7 @@ from tests.globalmanager.kinds.samples import (
     proposal_service,
     sedna_service,
     small_service,
+    value_of,
     worker_spec,
 )
 
@@ -27,12 +28,9 @@ def pod_spec(world: World, role: str) -> Object:
 
 
 def env(world: World, role: str) -> list[tuple[str, str]]:
-    """(name, value or field path) in order."""
+    """(name, value as `value_of` gives it) in order."""
     (container,) = pod_spec(world, role)["containers"]
-    return [
-        (item["name"], item.get("value") or item["valueFrom"]["fieldRef"]["fieldPath"])
-        for item in container["env"]
-    ]
+    return [(item["name"], value_of(item)) for item in container["env"]]
 
 
 # ---- the two manifests --------------------------------------------------------------------------
@@ -43,6 +41,7 @@ def test_the_proposals_sample_becomes_two_deployments_and_a_service() -> None:
     assert world.names() == [
         "Deployment/helmet-detection-demo-deployment-cloud",
         "Deployment/helmet-detection-demo-deployment-edge",
+        "Secret/helmet-detection-demo-edge",
         "Service/helmet-detection-demo-cloud",
     ]
     edge = pod_spec(world, "edge")
@@ -54,8 +53,8 @@ def test_the_proposals_sample_becomes_two_deployments_and_a_service() -> None:
 
 def test_the_environment_of_the_proposals_edge_worker() -> None:
     names = dict(env(proposal_service().settle(), "edge"))
-    assert names["LC_SERVER"].startswith("http://$(HOST_IP):9100/w/")
-    del names["LC_SERVER"]
+    assert names.pop("LC_SERVER") == "http://$(HOST_IP):9100/w/$(WORKER_SECRET)"
+    assert names.pop("WORKER_SECRET") == "WORKER_SECRET of Secret helmet-detection-demo-edge"
     assert list(names.items()) == [
         ("NAMESPACE", "default"),
         ("SERVICE_NAME", "helmet-detection-demo"),
@@ -74,6 +73,7 @@ def test_the_environment_of_the_proposals_edge_worker() -> None:
 def test_the_host_ip_comes_before_the_variable_that_uses_it() -> None:
     names = [name for name, _ in env(proposal_service().settle(), "edge")]
     assert names.index("HOST_IP") < names.index("LC_SERVER")
+    assert names.index("WORKER_SECRET") < names.index("LC_SERVER")
 
 
 def test_a_sedna_manifest_becomes_the_same_objects_in_its_own_group() -> None:
@@ -82,6 +82,7 @@ def test_a_sedna_manifest_becomes_the_same_objects_in_its_own_group() -> None:
         "Deployment/bird-watch-deployment-cloud",
         "Deployment/bird-watch-deployment-edge",
         "HorizontalPodAutoscaler/hpa-bird-watch-deployment-cloud",
+        "Secret/bird-watch-edge",
         "Service/bird-watch-cloud",
     ]
     owner = world.child("Service", "bird-watch-cloud")["metadata"]["ownerReferences"][0]
@@ -162,7 +163,8 @@ def test_a_spec_without_mining_sets_no_mining_variables() -> None:
 
 def test_an_autoscaled_deployment_leaves_replicas_to_the_autoscaler() -> None:
     world = small_service(joint_inference_spec(cloud={"hpa": HPA}))
-    created = [action.object for action in world.plan().actions if isinstance(action, Create)]
+    made = world.plan().actions
+    created = [one.object for one in made if isinstance(one, Create) and one.type == DEPLOYMENTS]
     replicas = {child["metadata"]["name"]: child["spec"].get("replicas") for child in created}
     assert replicas["digits-deployment-cloud"] is None
     assert replicas["digits-deployment-edge"] == 1
@@ -225,7 +227,7 @@ def test_a_service_waits_for_a_missing_object_and_names_it(
     assert world.status["phase"] == "Pending"
     assert world.condition("Running")["reason"] == "Waiting"
     (world.nodes if kind == "Node" else world.model)(name)
-    assert len(world.settle().names()) == 3
+    assert len(world.settle().names()) == 4
 
 
 def test_one_message_names_all_missing_objects() -> None:
@@ -244,7 +246,7 @@ def test_a_service_waits_for_an_image_of_its_framework() -> None:
     assert "tensorflow:1.18" in resolved["message"]
     assert world.names() == []
     world.settings = images
-    assert len(world.settle().names()) == 3
+    assert len(world.settle().names()) == 4
 
 
 def test_a_service_waits_while_the_url_of_a_model_is_invalid() -> None:
@@ -358,7 +360,7 @@ def test_an_interrupted_plan_ends_in_the_state_of_a_complete_plan(old: Any, new:
         world.apply(world.plan(), actions=second).settle()
         assert world.names() == whole.names()
         for ref, child in whole.children.items():
-            assert world.children[ref]["spec"] == child["spec"]
+            assert world.children[ref].get("spec") == child.get("spec")
         assert world.status == {**whole.status}
 
 

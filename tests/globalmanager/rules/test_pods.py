@@ -75,9 +75,11 @@ def test_every_container_gets_environment_and_mounts() -> None:
 
 
 def test_the_worker_api_is_that_of_the_pods_own_host() -> None:
-    host_ip, server = pods.worker_api(SETTINGS, "5ec2e7")
+    host_ip, secret, server = pods.worker_api(SETTINGS, "digits-edge", "train-0")
     assert host_ip["valueFrom"] == {"fieldRef": {"fieldPath": "status.hostIP"}}
-    assert server == pods.literal("LC_SERVER", "http://$(HOST_IP):9100/w/5ec2e7")
+    assert server == pods.literal("LC_SERVER", "http://$(HOST_IP):9100/w/$(WORKER_SECRET)")
+    reference = {"name": "digits-edge", "key": "train-0"}
+    assert secret == {"name": "WORKER_SECRET", "valueFrom": {"secretKeyRef": reference}}
 
 
 # ---- the rest of the pod ------------------------------------------------------------------------
