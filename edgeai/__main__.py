@@ -28,6 +28,7 @@ app.add_typer(demo, name="demo")
 
 REFRESH_S = 1.0
 UNLIMITED_WIDTH = 10_000
+_REMEDY_OF_URL = "check --url, which is its HTTP port, and whether the GlobalManager runs"
 MAX_EDGES = 20  # each edge node is a process with timers
 
 
@@ -96,13 +97,19 @@ def show_status(
         str, typer.Option(help="the GlobalManager's REST; default: the local cluster's")
     ] = "",
 ) -> None:
-    """Show nodes, sessions, tasks and jobs, as the GlobalManager's REST tells them."""
-    rest_url = url or environment.connect(state_dir).rest_url()
+    """Show nodes, sessions, tasks, jobs and scalers, as the GlobalManager's REST tells them."""
+    running = None if url else environment.connect(state_dir)
+    rest_url = url if running is None else running.rest_url()
     console = Console()
     if not watch:
         if not sys.stdout.isatty():
             console.width = UNLIMITED_WIDTH  # a file or a pipe gets uncut lines
-        console.print(status.page(rest_url), crop=False)
+        try:
+            page = status.page(rest_url)
+        except status.RestUnavailable as error:
+            remedy = _REMEDY_OF_URL if running is None else running.remedy
+            raise EdgeAIError(f"{error}; {remedy}") from error
+        console.print(page, crop=False)
         return
     with Live(console=console, auto_refresh=False) as live:
         while True:

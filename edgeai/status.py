@@ -1,4 +1,4 @@
-"""The tables of `edgeai status`: nodes, sessions, tasks and jobs.
+"""The tables of `edgeai status`: nodes, sessions, tasks, jobs and scalers.
 
 The data is from the REST of the GlobalManager.
 """
@@ -29,6 +29,7 @@ JOB_PLURALS: Final = (
     "tfjobs",
     "trainingjobs",
 )
+SCALER_PLURALS: Final = ("scaleouts", "scaleins")
 TIMEOUT_S: Final = 5.0
 MAX_SHOWN: Final = 6  # largest number of counts that a job's row shows
 _REPLICA_STATES: Final = ("active", "succeeded", "failed")
@@ -42,12 +43,16 @@ _PHASE_STYLE: Final = {
     "Succeeded": "green",
     "Failed": "red",
     "Invalid": "red",
+    "ScaleSucceeded": "green",
+    "ScaleFailed": "red",
 }
 
 
 class RestUnavailable(EdgeAIError):
+    """Args: url: the base URL of the REST"""
+
     def __init__(self, url: str, problem: str) -> None:
-        super().__init__(f"GlobalManager at {url} does not answer: {problem}")
+        super().__init__(f"the GlobalManager does not answer at {url}: {problem}")
 
 
 def fetch(rest_url: str, path: str) -> list[Object]:
@@ -64,16 +69,21 @@ def fetch(rest_url: str, path: str) -> list[Object]:
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.NOT_FOUND:
             return []
-        raise RestUnavailable(url, str(error)) from error
+        raise RestUnavailable(rest_url, str(error)) from error
+    except urllib.error.URLError as error:
+        raise RestUnavailable(rest_url, str(error.reason)) from error
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        raise RestUnavailable(url, str(error)) from error
+        raise RestUnavailable(rest_url, str(error)) from error
 
 
 def page(rest_url: str) -> Group:
     """The whole page of `edgeai status`. Raises: RestUnavailable"""
     now = times.utc_now()
     jobs = [job for plural in JOB_PLURALS for job in fetch(rest_url, f"/api/v1/{plural}")]
-    return Group(nodes_table(fetch(rest_url, "/api/v1/nodes"), now), jobs_table(jobs, now))
+    scalers = [one for plural in SCALER_PLURALS for one in fetch(rest_url, f"/api/v1/{plural}")]
+    nodes = fetch(rest_url, "/api/v1/nodes")
+    tables = [nodes_table(nodes, now), jobs_table(jobs, now)]
+    return Group(*tables, *([scalers_table(scalers, now)] if scalers else []))
 
 
 def nodes_table(nodes: list[Object], now: datetime) -> Table:
@@ -122,6 +132,35 @@ def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
         _age(job["metadata"]["creationTimestamp"], now),
         Text(_trouble(status), style="yellow"),
     )
+
+
+def scalers_table(scalers: list[Object], now: datetime) -> Table:
+    """The ScaleOuts and ScaleIns, the oldest first, as their jobs execute them."""
+    ordered = sorted(scalers, key=lambda one: str(one["metadata"]["creationTimestamp"]))
+    headers = ("SCALER", "JOB", "WORKERS", "PHASE", "AGE", "")
+    return _table("scalers", headers, [_scaler_row(one, now) for one in ordered])
+
+
+def _scaler_row(scaler: Object, now: datetime) -> Row:
+    spec, status = scaler.get("spec") or {}, scaler.get("status") or {}
+    phase = str(status.get("phase") or "-")
+    message = "" if phase == "ScaleSucceeded" else str(status.get("message") or "")
+    return (
+        f"{_shown_name(scaler)} ({scaler['kind']})",
+        str((spec.get("selector") or {}).get("name") or "-"),
+        _change(spec),
+        Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
+        _age(scaler["metadata"]["creationTimestamp"], now),
+        Text(message, style="yellow"),
+    )
+
+
+def _change(spec: dict[str, Any]) -> str:
+    """How many workers come or go: "+2", "-1"."""
+    to_add, to_delete = spec.get("toAdd") or {}, spec.get("toDelete") or {}
+    names = to_delete.get("podNames")
+    number = to_add.get("count") or (len(names) if names else to_delete.get("count"))
+    return f"{'+' if to_add else '-'}{number}" if number else "-"
 
 
 class _UncutTable(Table):

@@ -2,17 +2,21 @@
 
 import io
 import re
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from edgeai.api import ApiUnreachable
-from edgeai.status import jobs_table, nodes_table
+from edgeai.api import Api, ApiUnreachable
+from edgeai.environment import Environment
+from edgeai.status import jobs_table, nodes_table, scalers_table
+from localcluster.process import ClusterProcess
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -131,6 +135,48 @@ def test_what_keeps_a_job_from_going_on_is_told_until_it_has_succeeded() -> None
     ended = job("a", "edgeai.io") | {"status": {"phase": "Succeeded", "conditions": conditions}}
     assert "no such image" in shown(waiting)
     assert "no such image" not in shown(ended)
+
+
+def scaler(name: str, kind: str, spec: dict[str, Any], **status: Any) -> dict[str, Any]:
+    made = job(name, "kai.alibabacloud.com") | {"kind": kind, "status": status}
+    return made | {"spec": {"selector": {"name": "elastic"}, **spec}}
+
+
+def test_scalers_are_shown_with_their_job_their_phase_and_why_they_failed() -> None:
+    failed = scaler("out", "ScaleOut", {"toAdd": {"count": 2}}, phase="ScaleFailed", message="full")
+    done = scaler("in", "ScaleIn", {"toDelete": {"count": 1}}, phase="ScaleSucceeded", message="ok")
+    names = {"toDelete": {"podNames": ["a", "b", "c"]}}
+    new = scaler("new", "ScaleIn", names, message="waits for TrainingJob elastic")
+    wrong = scaler("wrong", "ScaleOut", {"toAdd": None, "selector": None})
+    text = printed(scalers_table([failed, done, new, wrong], NOW), 200)
+    assert re.search(r"default/out \(ScaleOut\) +elastic +\+2 +ScaleFailed +24h +full", text)
+    assert re.search(r"default/in \(ScaleIn\) +elastic +-1 +ScaleSucceeded +24h *\n", text)
+    assert re.search(r"default/new \(ScaleIn\) +elastic +-3 +- +24h +waits for Training", text)
+    assert re.search(r"default/wrong \(ScaleOut\) +- +- +- +24h", text)
+
+
+def status_of(url: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "edgeai", "status", "--url", url]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_global_manager_that_is_down_is_named_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    done = status_of(url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"edgeai: the GlobalManager does not answer at {url}: [Errno 111] Connection refused; "
+        "check --url, which is its HTTP port, and whether the GlobalManager runs\n"
+    )
+
+
+def test_the_local_global_manager_that_is_down_is_looked_at_by_kubectl() -> None:
+    path = Path("/state/kubeconfig")
+    cluster = ClusterProcess(pid=1, api="", network="127.1", nodes={}, kubeconfig=path)
+    remedy = Environment(path.parent, cluster, Api("http://127.1.0.1:1", "t")).remedy
+    assert "kubectl --kubeconfig /state/kubeconfig --namespace edgeai-system get pods" in remedy
+    assert "edgeai down" in remedy
 
 
 def test_only_the_demo_loads_scikit_learn() -> None:

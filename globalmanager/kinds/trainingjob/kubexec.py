@@ -37,6 +37,11 @@ PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")  # the first one can clos
 STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255  # channels
 BINARY, CLOSING, PING, PONG = 0x2, 0x8, 0x9, 0xA  # opcodes
 FAILED = 255  # exit code, as ssh has it
+# A launcher that uses ssh has no token and, on the local cluster, no address of the API.
+REMEDY = (
+    "this pod has no access to the Kubernetes API; in the launcher of a TrainingJob set"
+    " spec.launcherAttachMode to kubexec"
+)
 TRIES = 6
 PAUSE_S = 1.0
 CONNECT_S = 30.0
@@ -86,7 +91,7 @@ class Api:
         self.host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
         self.port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not self.host:
-            raise Failure("KUBERNETES_SERVICE_HOST is not set: run this in a pod")
+            raise Failure(f"KUBERNETES_SERVICE_HOST is not set: {REMEDY}")
         self.token = _account_file("token")
         self.namespace = _account_file("namespace")
         self._ca = os.path.join(ACCOUNT, "ca.crt")
@@ -124,8 +129,7 @@ def _account_file(name: str) -> str:
         with open(path) as file:
             return file.read().strip()
     except OSError as error:
-        text = f"{path}: {error.strerror}; the pod needs the token of its ServiceAccount"
-        raise Failure(text) from error
+        raise Failure(f"{path}: {error.strerror}: {REMEDY}") from error
 
 
 def _is_loopback(host: str) -> bool:

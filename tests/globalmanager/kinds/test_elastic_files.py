@@ -3,6 +3,7 @@
 import ast
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -59,10 +60,12 @@ def add_program(launcher: Path, name: str) -> None:
     path.chmod(0o755)
 
 
-def kubexec(launcher: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def kubexec(
+    launcher: Path, *arguments: str, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [str(launcher / "kubexec.sh"), *arguments],
-        env={"PATH": os.fspath(launcher / "bin")},
+        env={"PATH": os.fspath(launcher / "bin"), **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -75,6 +78,23 @@ def test_kubexec_runs_its_program_with_python(launcher: Path) -> None:
     said = kubexec(launcher, "mnist-worker-0", " orted", "-mca", '"a b"').stdout.splitlines()
     program = str(launcher / "kubexec.py")
     assert said == ["python3", "-I", "-S", program, "mnist-worker-0", " orted", "-mca", '"a b"']
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ({}, "KUBERNETES_SERVICE_HOST is not set"),
+        ({"KUBERNETES_SERVICE_HOST": "127.0.0.1"}, "token: No such file"),
+    ],
+)
+def test_a_launcher_that_uses_ssh_is_told_how_to_use_kubexec(
+    launcher: Path, variables: dict[str, str], problem: str
+) -> None:
+    (launcher / "bin" / "python3").symlink_to(sys.executable)
+    done = kubexec(launcher, "mnist-worker-0", "true", **variables)
+    assert done.returncode == FAILED
+    assert problem in done.stderr
+    assert "set spec.launcherAttachMode to kubexec" in done.stderr
 
 
 def test_without_python_kubexec_runs_kubectl(launcher: Path) -> None:
