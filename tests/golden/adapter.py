@@ -135,6 +135,11 @@ def _observed(world: World) -> Observed:
         contacts=contacts,
         settings=SETTINGS,
         refusal=Refusal(**world.refusal) if world.refusal else None,
+        scalers={
+            ref: other
+            for ref, other in others.items()
+            if ref.type in kind.scalers and kind.scalers[ref.type](other) == job.ref.name
+        },
     )
 
 

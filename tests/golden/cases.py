@@ -1,7 +1,7 @@
 """The inputs: manifests as users write them, each file with a head that says what it is about.
 
     about:   one sentence
-    life:    full | short | spec: which moments, see `moments`; default: short
+    life:    full | short | spec | elastic: which moments, see `moments`; default: short
     absent:  ["Model/big"]  what is referred to and shall not exist; all else is there
     edit:    merge patch of the jobs' specs, for the moments after an edit; has a default
     reports: [{node, instance, worker, attempt, body}], folded one after the other; has a default

@@ -2,10 +2,11 @@
 
 `spec`: what is said of the spec alone. `short`: made, running, reporting, lost, edited, deleted.
 `full`: all that can become of its pods, its edges, its children and what it refers to.
+`elastic`: each plan of a TrainingJob that is scaled, loses a worker and its launcher, and ends.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -59,7 +60,9 @@ def life(case: Case, world: World) -> Iterator[Moment]:
     if case.life == "spec":
         return
     plan = adapter.plan(world)
-    if plan["actions"]:
+    if case.life == "elastic":
+        yield from _elastic(world)
+    elif plan["actions"]:
         yield from _of_workers(case, world)
     else:
         yield from _without_workers(case, world)
@@ -269,6 +272,51 @@ def _references(base: World) -> Iterator[Moment]:
     )
 
 
+# ---- a job that is scaled -----------------------------------------------------------------------
+
+
+def _elastic(world: World) -> Iterator[Moment]:
+    """Each plan after each change, until the plans rest."""
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "node was low on memory"}
+    failed = {"phase": "Failed", "containerStatuses": [_ended(1)]}
+    up = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    done = {"phase": "Succeeded"}
+    every = ("",)
+    events: tuple[tuple[str, dict[str, Json], tuple[str, ...]], ...] = (
+        ("its workers run", up, every),
+        ("its launcher runs", up, every),
+        ("the new workers run", up, every),
+        ("worker 0 is evicted", evicted, ("-worker-0",)),
+        ("all workers run", up, every),
+        ("its launcher fails", failed, ("-launcher",)),
+        ("its launcher runs again", up, every),
+        ("its launcher succeeds", done, ("-launcher",)),
+    )
+    world = yield from _until_rest("it is new", world)
+    for about, status, suffixes in events:  # the ends of the names of the pods
+        chosen = [pod["metadata"]["name"].endswith(suffixes) for pod in world.pods]
+        changed = world.pods_become(status, only=chosen.__getitem__)
+        world = yield from _until_rest(about, changed.later(20))
+
+
+def _ended(code: int) -> dict[str, Json]:
+    return {"name": "main", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
+
+
+def _until_rest(about: str, world: World) -> Generator[Moment, None, World]:
+    """Each plan until one changes nothing. The time passes that the plans wait for."""
+    for number in range(1, 30):
+        yield f"{about}, plan {number}", world
+        plan = adapter.plan(world)
+        if plan["actions"] or plan["status"] is not None:
+            world = world.carried_out(plan)
+        elif (wait_s := plan["requeueAfterSeconds"]) is not None and wait_s <= 30:
+            world = world.later(wait_s)
+        else:
+            return world
+    raise AssertionError(f"{identity(world.job)} does not come to rest")
+
+
 # ---- without workers ----------------------------------------------------------------------------
 
 
@@ -342,7 +390,7 @@ def _folded(base: World, reports: Sequence[Mapping[str, Any]]) -> World:
 
 def folds(case: Case, world: World) -> list[dict[str, Json]]:
     """Each report of the case, and what it changes."""
-    if case.life == "spec":
+    if case.life in ("spec", "elastic"):
         return []
     base = settled(world).later(5)
     base = settled(running(base))

@@ -151,6 +151,10 @@ class World:
                 return self._delete(named)
             case {"patchStatus": named}:
                 return self._patch_status(named)
+            case {"adopt": named}:
+                return self._adopt(named)
+            case {"annotate": named}:
+                return self._annotate(named)
         raise AssertionError(f"unknown action {action}")
 
     def _create(self, object_: Object) -> "World":
@@ -159,9 +163,10 @@ class World:
         if made["kind"] == "Deployment":
             spec.setdefault("replicas", 1)
         if made["kind"] == "Service":
+            address = spec.get("clusterIP", "10.0.0.9")  # "None" for a headless Service
             spec |= {
-                "clusterIP": "10.0.0.9",
-                "clusterIPs": ["10.0.0.9"],
+                "clusterIP": address,
+                "clusterIPs": [address],
                 "ipFamilies": ["IPv4"],
                 "ipFamilyPolicy": "SingleStack",
                 "type": "ClusterIP",
@@ -195,6 +200,24 @@ class World:
             return {**other, "status": merged(other.get("status"), given["status"])}
 
         return self.changed_others(told)
+
+    def _adopt(self, named: Mapping[str, str]) -> "World":
+        owner = {"uid": self.job["metadata"]["uid"], "controller": True}
+
+        def owned(other: Object) -> Object:
+            if other["metadata"].get("uid") != named["uid"]:
+                return other
+            return patched(other, {"metadata": {"ownerReferences": [owner]}})
+
+        return self.changed_others(owned)
+
+    def _annotate(self, given: Mapping[str, Json]) -> "World":
+        def annotated(child: Object) -> Object:
+            if child["metadata"]["uid"] != given["uid"]:
+                return child
+            return patched(child, {"metadata": {"annotations": given["annotations"]}})
+
+        return self.changed_children(given["kind"], annotated)
 
     # ---- controllers and kubelet ------------------------------------------------------------
 
