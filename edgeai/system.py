@@ -135,7 +135,7 @@ def _globalmanager(tuning: Tuning) -> Object:
         "args": [
             *("--kubeconfig", "/etc/edgeai/kubeconfig"),
             *("--edge-address", f"$(POD_IP):{EDGE_PORT}"),
-            *("--http-address", f"$(POD_IP):{HTTP_PORT}"),
+            *("--http-address", f"$(POD_IP):{HTTP_PORT}", "--http-auth", "none"),
             *("--edge-auth", "token"),
             *("--edge-token-file", "/etc/edgeai/edge-tokens", "--edge-plaintext", "allow"),
             *("--worker-api-port", str(WORKER_PORT)),

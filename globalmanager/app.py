@@ -22,7 +22,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from common.errors import SettingsError
-from common.settings import split_address
+from common.settings import is_loopback, split_address
 from common.tasks import TaskGroup
 from globalmanager.cache.health import Health
 from globalmanager.cache.informer import InformerSettings
@@ -48,6 +48,7 @@ from globalmanager.kube.errors import NotFound, TooLarge
 from globalmanager.kube.rootkey import get_root_key
 from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews
+from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer
 from globalmanager.rules.pod_security import Level
@@ -147,6 +148,7 @@ class Manager:
             timing=DriverTiming(session=settings.timing),
         )
         api = Api(
+            access=access_of(settings, client),
             cache=self._engine,
             sessions=sessions,
             contacts=contacts,
@@ -227,6 +229,21 @@ async def end(task: asyncio.Task[None]) -> None:
 
 
 # ---- each part's slice of the settings ----
+
+
+def access_of(settings: Settings, client: KubeClient) -> Access:
+    """Who may read the REST API. Raises: SettingsError"""
+    if settings.http_auth == "kubernetes":
+        # with a rate of its own, so that callers of REST take nothing from the engine
+        return KubernetesAccess(TokenReviews(client.apart(client_settings(settings))))
+    host, _ = split_address(settings.http_address, "setting httpAddress")
+    if not is_loopback(host):
+        raise SettingsError(
+            "setting httpAuth",
+            f"none is for a loopback address, not for {host}: everybody who reaches the port could "
+            "read all jobs. Use kubernetes",
+        )
+    return OpenAccess()
 
 
 def client_settings(settings: Settings) -> ClientSettings:

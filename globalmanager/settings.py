@@ -30,6 +30,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     http_address: Annotated[str, Setting("HOST:PORT of REST, health and metrics")] = (
         "127.0.0.1:9001"
     )
+    http_auth: Annotated[
+        Literal["kubernetes", "none"],
+        Setting(
+            "how a caller of REST proves who it is and what it may read: by a token and the rights "
+            "of the Kubernetes API; or not at all, which needs a loopback address"
+        ),
+    ] = "kubernetes"
     edge_auth: Annotated[
         Literal["token", "serviceaccount", "mtls"],
         Setting(

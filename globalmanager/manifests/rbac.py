@@ -17,7 +17,7 @@ from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
 from globalmanager.kube.rootkey import SECRET_NAME
-from globalmanager.kube.tokenreviews import TOKEN_REVIEWS
+from globalmanager.kube.tokenreviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 
 Rule = dict[str, Any]
 
@@ -48,6 +48,7 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
         *_distinct([*_rules_of_roles(kinds), *_exec_rules(kinds)]),
         _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
         _rule([TOKEN_REVIEWS], ("create",)),
+        _rule([ACCESS_REVIEWS], ("create",)),
     ]
 
 

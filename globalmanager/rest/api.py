@@ -1,7 +1,7 @@
 """The handlers of the REST API. They read caches and sessions, and change nothing.
 
-app builds the Api and gives the Api's routes to the server. No handler waits for the Kubernetes
-API.
+app builds the Api and gives the Api's routes to the server. Only `access` may wait for the
+Kubernetes API.
 """
 
 import http
@@ -15,9 +15,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from common.ids import NodeName
 from globalmanager.cache.health import Health
-from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
+from globalmanager.rest.access import Access, Reading, check_names
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.openapi import document
 from globalmanager.rest.routes import JSON, Parameter, Route
@@ -42,8 +43,14 @@ _GROUP: Final = Parameter(
     "group", "query", f"API group; without it: lists join all, an object is of {FIRST_GROUP} first"
 )
 _OBJECT: Final = (_NAMESPACE, _PLURAL, _NAME, _GROUP)
-_NOT_FOUND: Final = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.SERVICE_UNAVAILABLE)
+_NO_ACCESS: Final = (
+    http.HTTPStatus.UNAUTHORIZED,
+    http.HTTPStatus.FORBIDDEN,
+    http.HTTPStatus.TOO_MANY_REQUESTS,
+)
 _NOT_READY: Final = (http.HTTPStatus.SERVICE_UNAVAILABLE,)
+_FAILURES: Final = (*_NO_ACCESS, *_NOT_READY)
+_NOT_FOUND: Final = (http.HTTPStatus.NOT_FOUND, *_FAILURES)
 
 
 class ObjectCache(Protocol):
@@ -72,6 +79,7 @@ class Api:
     """The REST API: its routes and their handlers.
 
     Args:
+        access: decides who may read what
         cache: the objects to show
         sessions: the sessions with nodes at this replica
         contacts: knows which nodes have a session at any replica
@@ -84,6 +92,7 @@ class Api:
     def __init__(
         self,
         *,
+        access: Access,
         cache: ObjectCache,
         sessions: SessionRegistry,
         contacts: Contacts,
@@ -93,6 +102,7 @@ class Api:
         registry: CollectorRegistry,
         version: str,
     ) -> None:
+        self._access = access
         self._cache = cache
         self._sessions = sessions
         self._contacts = contacts
@@ -111,7 +121,7 @@ class Api:
                 summary="Nodes with their sessions",
                 handler=self.list_nodes,
                 answer=NodeListView,
-                failures=_NOT_READY,
+                failures=_FAILURES,
             ),
             Route(
                 path="/api/v1/{plural}",
@@ -170,12 +180,15 @@ class Api:
                 summary="Metrics in Prometheus' text format",
                 handler=self.get_metrics,
                 answer=str,
+                failures=_FAILURES,
             ),
         )
 
     # ---- nodes ----
 
-    async def list_nodes(self, _request: web.Request) -> web.Response:
+    async def list_nodes(self, request: web.Request) -> web.Response:
+        caller = await self._access.identify(request)
+        await self._access.check(request, caller, Reading("list", NODES))
         self._require_populated()
         in_cluster = {NodeName(node["metadata"]["name"]) for node in self._cache.nodes()}
         live = {info.node: info for info in self._sessions.snapshot()}
@@ -200,19 +213,24 @@ class Api:
     # ---- objects ----
 
     async def list_everywhere(self, request: web.Request) -> web.Response:
-        return self._list(request, namespace="")
+        return await self._list(request, namespace="")
 
     async def list_objects(self, request: web.Request) -> web.Response:
-        return self._list(request, namespace=request.match_info["namespace"])
+        return await self._list(request, namespace=request.match_info["namespace"])
 
     async def get_object(self, request: web.Request) -> web.Response:
-        return answer(object_view(self._object(request)))
+        return answer(object_view(await self._object(request)))
 
     async def get_status(self, request: web.Request) -> web.Response:
-        return answer(status_view(self._object(request)))
+        return answer(status_view(await self._object(request)))
 
-    def _list(self, request: web.Request, *, namespace: str) -> web.Response:
+    async def _list(self, request: web.Request, *, namespace: str) -> web.Response:
+        caller = await self._access.identify(request)
         types = self._types_of(request)
+        if namespace:
+            check_names(namespace)
+        for type_ in types:
+            await self._access.check(request, caller, Reading("list", type_, namespace))
         self._require_populated()
         objects = [
             object_view(object_)
@@ -222,11 +240,14 @@ class Api:
         objects.sort(key=lambda o: (o["metadata"].get("namespace", ""), o["metadata"]["name"]))
         return answer(ObjectListView(items=objects))
 
-    def _object(self, request: web.Request) -> Object:
+    async def _object(self, request: web.Request) -> Object:
+        caller = await self._access.identify(request)
         types = self._types_of(request)
-        self._require_populated()
         namespace, name = request.match_info["namespace"], request.match_info["name"]
+        check_names(namespace, name)
         for type_ in types:
+            await self._access.check(request, caller, Reading("get", type_, namespace, name))
+            self._require_populated()
             object_ = self._cache.get(ObjectRef(type_, namespace, name))
             if object_ is not None:
                 return object_
@@ -274,7 +295,9 @@ class Api:
         view = ReadyView(ready=health.ready, reasons=list(health.reasons))
         return answer(view, status=200 if health.ready else 503)
 
-    async def get_metrics(self, _request: web.Request) -> web.Response:
+    async def get_metrics(self, request: web.Request) -> web.Response:
+        caller = await self._access.identify(request)
+        await self._access.check(request, caller, Reading("get", path="/metrics"))
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

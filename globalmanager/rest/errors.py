@@ -1,6 +1,9 @@
 """Turns every failure of a REST request into an answer with an ErrorView."""
 
 import http
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -13,12 +16,20 @@ from globalmanager.rest.views import ErrorView
 
 log = get_logger(__name__)
 
+_PASSING: Final = (http.HTTPStatus.SERVICE_UNAVAILABLE, http.HTTPStatus.TOO_MANY_REQUESTS)
+
 
 class RequestError(EdgeAIError):
     """The server answers the request with `status`. The message names the object and the remedy."""
 
-    def __init__(self, status: http.HTTPStatus, message: str) -> None:
-        self.status, self.message = status, message
+    def __init__(
+        self,
+        status: http.HTTPStatus,
+        message: str,
+        *,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.status, self.message, self.headers = status, message, headers
         super().__init__(message)
 
 
@@ -39,7 +50,8 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         response = await _guarded(request, handler)
     except RequestError as error:
         response = error_answer(error.status, error.message)
-        if error.status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers.update(error.headers)
+        if error.status in _PASSING:
             response.headers["Retry-After"] = "5"
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))

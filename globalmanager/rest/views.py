@@ -82,11 +82,17 @@ class ReadyView(View, frozen=True):
 
 
 class ErrorView(View, frozen=True):
-    """Why a request failed: the HTTP status, one word for programs, one sentence for people."""
+    """Why a request failed, in the form of a Status of the Kubernetes API: the HTTP status, one
+    word for programs, one sentence for people.
+    """
 
     code: int
     reason: str
     message: str
+    api_version: str = "v1"
+    kind: str = "Status"
+    metadata: Object = {}
+    status: str = "Failure"
 
 
 def object_view(object_: Object) -> Object:

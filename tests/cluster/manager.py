@@ -46,7 +46,7 @@ class GlobalManager:
             *(sys.executable, "-m", "globalmanager", "--kubeconfig", str(kubeconfig)),
             *("--system-namespace", system_namespace, "--edge-token-file", str(token_file)),
             *("--edge-address", self.edge_address, "--edge-plaintext", "allow"),
-            *("--http-address", f"{_HOST}:{self._http_port}"),
+            *("--http-address", f"{_HOST}:{self._http_port}", "--http-auth", "none"),
             *("--framework-images", "tensorflow:1.18=registry.test/tensorflow:1.18"),
             *flags,
         ]
@@ -84,11 +84,11 @@ class GlobalManager:
             return False, [str(error)]
         return answer["ready"], answer.get("reasons", [])
 
-    def get(self, path: str) -> str:
+    def get(self, path: str, *, token: str = "") -> str:
         """What its REST API answers, whatever the status. Raises: OSError, HTTPException"""
         connection = http.client.HTTPConnection(_HOST, self._http_port, timeout=5)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=_bearer(token))
             return connection.getresponse().read().decode()
         finally:
             connection.close()
@@ -103,6 +103,10 @@ class GlobalManager:
 
     def logs(self) -> str:
         return self._program.last_words()
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _digest(token: str) -> str:

@@ -50,7 +50,10 @@ def test_the_api_server_accepts_what_is_rendered(
 def test_the_api_server_accepts_the_dashboard(crds: ControlPlane, system_namespace: str) -> None:
     """The other two are of the Prometheus operator, which is not here."""
     documents = {each["kind"]: each for each in rendered(crds, DEPLOY / "monitoring")}
-    assert documents.keys() == {"ConfigMap", "ServiceMonitor", "PrometheusRule"}
+    assert documents.keys() == {
+        *("ConfigMap", "ServiceMonitor", "PrometheusRule"),
+        *("ClusterRole", "ClusterRoleBinding"),
+    }
     dashboard = documents["ConfigMap"]
     crds.client.create(dashboard, dry_run=True)
     (text,) = dashboard["data"].values()

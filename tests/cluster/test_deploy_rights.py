@@ -156,6 +156,7 @@ class Installation:
             directory=directory,
             flags=(
                 *("--edge-auth", "serviceaccount", "--edge-plaintext", "refuse"),
+                *("--http-auth", "kubernetes"),
                 *("--edge-service-account", f"{NAMESPACE}/{LOCAL_CONTROLLER}"),
                 *("--edge-tls-certificate", str(certificate), "--edge-tls-key", str(key)),
             ),
@@ -185,6 +186,12 @@ class Installation:
         finally:
             program.stop()
             self.client.request("DELETE", path_of(pod), {"gracePeriodSeconds": 0})
+
+    def code_of(self, manager: GlobalManager, path: str, account: str = "") -> int:
+        """The code of the Status that REST answers to the ServiceAccount; 200: no Status."""
+        token = self._token(account) if account else ""
+        answer = json.loads(manager.get(path, token=token))
+        return int(answer["code"]) if answer.get("kind") == "Status" else 200
 
     def _pod(self) -> Object:
         container = {"name": "localcontroller", "image": "registry.test/localcontroller"}
@@ -256,6 +263,7 @@ def test_every_right_is_used_and_none_is_missing(
     client = installation.client
     manager = busy()
     installation.visit(manager)
+    read_by_rest(installation, manager, namespace)
     occupy_names(client, namespace)
     jobs = [client.create(each) for each in one_of_each(namespace)]
     for each in training_jobs(namespace, "short", activeDeadlineSeconds=1):
@@ -277,6 +285,16 @@ def test_every_right_is_used_and_none_is_missing(
     assert refused(installation.events(), namespace, NAMESPACE) == set()
     beyond = {right for each in installation.events() if (right := asked(each))} - granted()
     assert beyond == set()
+
+
+def read_by_rest(installation: Installation, manager: GlobalManager, namespace: str) -> None:
+    """REST shows what the caller may read of the Kubernetes API, and nothing to strangers."""
+    models = f"/api/v1/namespaces/{namespace}/models"
+    for path in ("/api/v1/nodes", models, "/metrics"):
+        assert installation.code_of(manager, path) == 401
+        assert installation.code_of(manager, path, LOCAL_CONTROLLER) == 403
+    for path in ("/api/v1/nodes", models):
+        assert installation.code_of(manager, path, ACCOUNT) == 200
 
 
 def soon_seen() -> set[Right]:

@@ -11,7 +11,6 @@ import base64
 import binascii
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -26,6 +25,7 @@ from globalmanager.edge.identity.handshake import (
     bearer_token,
     check_claim,
 )
+from globalmanager.edge.identity.remembered import Answer, Remembered
 
 AUDIENCE: Final = "edgeai-globalmanager"
 MAX_TOKEN_CHARS: Final = 8 * 1024  # a projected token has 1-2 KiB
@@ -89,27 +89,6 @@ Verdict = NodeName | Unauthenticated | Unavailable
 """The answer about one token: the token's node, or the reason why there is no node."""
 
 
-class Verdicts:
-    """Remembers verdicts by the SHA-256 of the token. Each verdict has its own time to expire."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._found: OrderedDict[bytes, tuple[Verdict, float]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def get(self, digest: bytes, now: float) -> Verdict | None:
-        verdict, until = self._found.get(digest, (None, 0.0))
-        return verdict if now < until else None
-
-    def put(self, digest: bytes, verdict: Verdict, *, until: float) -> None:
-        self._found[digest] = verdict, until
-        self._found.move_to_end(digest)
-        if len(self._found) > self._size:
-            self._found.popitem(last=False)
-
-
 class ServiceAccountAuthenticator:
     """Finds the node of a connection by a projected token of the LocalController's pod.
 
@@ -128,9 +107,7 @@ class ServiceAccountAuthenticator:
         self._account = account
         self._limits = limits
         self._now = now or (lambda: asyncio.get_running_loop().time())
-        self._verdicts = Verdicts(limits.remembered)
-        # digests of tokens that a check is under way for
-        self._under_way: dict[bytes, asyncio.Event] = {}
+        self._verdicts: Remembered[Verdict] = Remembered(limits.remembered, self._now)
         self._new_tokens = TokenBucket(
             qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="review of node tokens"
         )
@@ -150,7 +127,7 @@ class ServiceAccountAuthenticator:
         await self._live_sessions.acquire()
         verdict = await self._ask(token)
         if not isinstance(verdict, Unavailable):
-            self._remember(hashlib.sha256(token.encode()).digest(), verdict)
+            self._verdicts.put(hashlib.sha256(token.encode()).digest(), self._kept(verdict))
         return _node_of_verdict(verdict, handshake)
 
     def _plausible_token(self, handshake: Handshake) -> str:
@@ -161,36 +138,19 @@ class ServiceAccountAuthenticator:
     async def _verdict_on(self, digest: bytes, token: str) -> Verdict:
         """Whether the token is good: the answer in memory, or else a new answer from the cluster.
 
-        Handshakes with the same token wait for the same answer.
-        """
-        while (verdict := self._verdicts.get(digest, self._now())) is None:
-            done = self._under_way.get(digest)
-            if done is None:
-                return await self._ask_and_remember(digest, token)
-            await done.wait()
-        return verdict
-
-    async def _ask_and_remember(self, digest: bytes, token: str) -> Verdict:
-        """Ask the cluster about a token and remember the verdict.
-
         Raises: Overloaded when there are too many unknown tokens
         """
-        self._new_tokens.reserve(self._now())
-        done = self._under_way[digest] = asyncio.Event()
-        try:
-            verdict = await self._ask(token)
-            self._remember(digest, verdict)
-        finally:  # after a cancelled handshake, the next waiting one asks the cluster
-            del self._under_way[digest]
-            done.set()
-        return verdict
 
-    def _remember(self, digest: bytes, verdict: Verdict) -> None:
+        async def ask() -> Answer[Verdict]:
+            self._new_tokens.reserve(self._now())
+            return self._kept(await self._ask(token))
+
+        return await self._verdicts.answer(digest, ask)
+
+    def _kept(self, verdict: Verdict) -> Answer[Verdict]:
         limits = self._limits
-        seconds = {Unauthenticated: limits.bad_s, Unavailable: limits.away_s}.get(
-            type(verdict), limits.good_s
-        )
-        self._verdicts.put(digest, verdict, until=self._now() + seconds)
+        seconds = {Unauthenticated: limits.bad_s, Unavailable: limits.away_s}
+        return Answer(verdict, seconds.get(type(verdict), limits.good_s))
 
     async def _ask(self, token: str) -> Verdict:
         try:

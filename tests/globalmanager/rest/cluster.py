@@ -13,6 +13,7 @@ from globalmanager.cache.health import Health
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
+from globalmanager.rest.access import Access, OpenAccess
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer
 
@@ -90,7 +91,7 @@ class Sessions:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, access: Access | None = None) -> None:
         self.cluster = Cluster()
         self.sessions = Sessions()
         self.contacts = Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0)
@@ -99,6 +100,7 @@ class World:
         registry = CollectorRegistry()
         Counter("things", "Things", registry=registry).inc(3)
         self.api = Api(
+            access=access or OpenAccess(),
             cache=self.cluster,
             sessions=self.sessions,
             contacts=self.contacts,
@@ -115,9 +117,9 @@ class World:
     def url(self) -> str:
         return "http://{}:{}".format(*self.server.address)
 
-    async def get(self, path: str) -> tuple[int, Any]:
+    async def get(self, path: str, **headers: str) -> tuple[int, Any]:
         """Status and decoded JSON."""
-        async with self.client.get(self.url + path) as response:
+        async with self.client.get(self.url + path, headers=headers) as response:
             return response.status, await response.json()
 
     @contextlib.asynccontextmanager

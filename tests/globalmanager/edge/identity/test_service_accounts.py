@@ -220,7 +220,7 @@ async def test_memory_is_bounded_and_holds_no_token(
     for n in range(5):
         await authenticator.authenticate(shown(jwt(n)))
     assert len(authenticator._verdicts) == 3
-    assert jwt(4) not in repr(authenticator._verdicts._found)
+    assert jwt(4) not in repr(authenticator._verdicts._answers)
     await authenticator.authenticate(shown(jwt(4)))
     assert len(cluster.reviews) == 5
     await authenticator.authenticate(shown(jwt(0)))

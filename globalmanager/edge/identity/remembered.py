@@ -1,0 +1,65 @@
+"""Answers of the Kubernetes API about credentials and rights, each remembered for a short time.
+
+Called by service_accounts and by the access control of REST. A key is a hash, so memory holds no
+token. Callers that ask the same question at the same moment share one answer.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Answer(NamedTuple, Generic[T]):
+    """An answer, and the number of seconds for which it is remembered."""
+
+    value: T
+    keep_s: float
+
+
+class Remembered(Generic[T]):
+    """
+    Args:
+        size: largest number of remembered answers; the oldest answer is forgotten first
+        now: monotonic seconds
+    """
+
+    def __init__(self, size: int, now: Callable[[], float]) -> None:
+        self._size = size
+        self._now = now
+        self._answers: OrderedDict[bytes, tuple[T, float]] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Event] = {}  # questions that have no answer yet
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def get(self, key: bytes) -> T | None:
+        found = self._answers.get(key)
+        return found[0] if found is not None and self._now() < found[1] else None
+
+    def put(self, key: bytes, answer: Answer[T]) -> None:
+        self._answers[key] = answer.value, self._now() + answer.keep_s
+        self._answers.move_to_end(key)
+        if len(self._answers) > self._size:
+            self._answers.popitem(last=False)
+
+    async def answer(self, key: bytes, ask: Callable[[], Awaitable[Answer[T]]]) -> T:
+        """The remembered answer, or else the answer of `ask`. Raises: what `ask` raises"""
+        while (value := self.get(key)) is None:
+            done = self._under_way.get(key)
+            if done is None:
+                return await self._ask(key, ask)
+            await done.wait()
+        return value
+
+    async def _ask(self, key: bytes, ask: Callable[[], Awaitable[Answer[T]]]) -> T:
+        done = self._under_way[key] = asyncio.Event()
+        try:
+            answer = await ask()
+            self.put(key, answer)
+        finally:  # after a failed or cancelled question, the next waiting caller asks
+            del self._under_way[key]
+            done.set()
+        return answer.value

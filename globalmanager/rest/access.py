@@ -1,0 +1,254 @@
+"""Who may read what through the REST API: the callers and rights of the Kubernetes API.
+
+Built by app, called by `api`. A caller shows a token of the Kubernetes API. A TokenReview says who
+the caller is, and a SubjectAccessReview says whether the caller may read exactly this. Both answers
+are remembered for a short time under a hash. This module bounds the questions: each address has a
+rate for its questions, and all addresses together have a rate, so that a stranger with many false
+tokens costs the Kubernetes API little.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import http
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from common.errors import Overloaded, Unavailable
+from common.ids import is_subdomain
+from common.ratelimit import TokenBucket
+from globalmanager.contract import Object, ResourceType
+from globalmanager.edge.door.admission import AddressBuckets
+from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token
+from globalmanager.edge.identity.remembered import Answer, Remembered
+from globalmanager.rest.errors import RequestError
+
+MAX_TOKEN_CHARS: Final = 6 * 1024  # a projected token has 1-2 KiB
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who sent a request, as the Kubernetes API says. `extra` is passed on unread."""
+
+    username: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = {}
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a request reads: objects of the Kubernetes API, or a path of this server."""
+
+    verb: str
+    type: ResourceType | None = None
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.type is None:
+            return f"{self.verb} path {self.path!r}"
+        where = f" in the namespace {self.namespace!r}" if self.namespace else ""
+        about = f"resource {self.type.plural!r} in API group {self.type.group!r}{where}"
+        return f"{self.verb} {about}"
+
+    def attributes(self) -> Object:
+        """The attributes in the spec of a SubjectAccessReview."""
+        if self.type is None:
+            return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
+        attributes = {
+            "verb": self.verb,
+            "group": self.type.group,
+            "version": self.type.version,
+            "resource": self.type.plural,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
+        return {"resourceAttributes": attributes}
+
+
+class Cluster(Protocol):
+    """The two questions to the Kubernetes API. Both raise Unavailable for every failure."""
+
+    async def review_token(self, token: str, audience: str = "") -> Object:
+        """The `status` of the TokenReview. The audience "" means the Kubernetes API itself."""
+
+    async def review_access(self, spec: Object) -> Object:
+        """The `status` of the SubjectAccessReview."""
+
+
+class Access(Protocol):
+    """Decides which requests are answered."""
+
+    async def identify(self, request: web.Request) -> Caller:
+        """Raises: RequestError with 401, 429 or 503"""
+
+    async def check(self, request: web.Request, caller: Caller, reading: Reading) -> None:
+        """Raises: RequestError with 403, 429 or 503"""
+
+
+class OpenAccess:
+    """Everybody who reaches the port may read everything: for an address on loopback."""
+
+    async def identify(self, _request: web.Request) -> Caller:
+        return Caller("")
+
+    async def check(self, _request: web.Request, _caller: Caller, _reading: Reading) -> None:
+        return
+
+
+class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits for the questions to the Kubernetes API, and for the remembered answers."""
+
+    per_s: float = 20.0
+    """Questions per second of all callers together."""
+    burst: int = 100
+    """Questions that may be asked at the same moment after a pause."""
+    per_address_per_s: float = 5.0
+    """Questions per second of one IP address (IPv6: one /64), so that one stranger cannot use up
+    the whole rate."""
+    per_address_burst: int = 30
+    answer_s: float = 5.0
+    """Longest time in seconds for an answer of the Kubernetes API."""
+    good_s: float = 60.0
+    """Seconds for which a good token is remembered. A revoked token is good for as long."""
+    allowed_s: float = 30.0
+    """Seconds for which a right is remembered."""
+    refused_s: float = 10.0
+    """Seconds for which a false token or a missing right is remembered."""
+    remembered: int = 10_000
+    """Largest number of remembered answers of each kind."""
+
+
+class KubernetesAccess:
+    """Asks the Kubernetes API about callers and rights.
+
+    Args: now: monotonic seconds
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        limits: AccessLimits = AccessLimits(),  # noqa: B008 - frozen
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._limits = limits
+        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._callers: Remembered[Caller | Unauthenticated] = Remembered(
+            limits.remembered, self._now
+        )
+        self._rights: Remembered[bool] = Remembered(limits.remembered, self._now)
+        what = "check of REST callers"
+        self._questions = TokenBucket(
+            qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what=what
+        )
+        self._questions_of = AddressBuckets(
+            qps=limits.per_address_per_s,
+            burst=limits.per_address_burst,
+            max_wait_s=0.0,
+            what=what,
+        )
+
+    async def identify(self, request: web.Request) -> Caller:
+        try:
+            token = _token_of(request)
+            digest = hashlib.sha256(token.encode()).digest()
+            found = await self._callers.answer(digest, lambda: self._review(request, token))
+        except Unauthenticated as error:
+            raise _unauthorized(error.reason) from None
+        except Unavailable as error:
+            raise _unavailable(error) from error
+        if isinstance(found, Unauthenticated):
+            raise _unauthorized(found.reason)
+        return found
+
+    async def _review(self, request: web.Request, token: str) -> Answer[Caller | Unauthenticated]:
+        self._take_question(request)
+        async with _deadline(self._limits.answer_s):
+            status = await self._cluster.review_token(token)
+        user = status.get("user") or {}
+        if not status.get("authenticated") or not user.get("username"):
+            refused = Unauthenticated("the Kubernetes API does not accept the token")
+            return Answer(refused, self._limits.refused_s)
+        caller = Caller(
+            username=user["username"],
+            uid=user.get("uid", ""),
+            groups=tuple(user.get("groups") or ()),
+            extra=user.get("extra") or {},
+        )
+        return Answer(caller, self._limits.good_s)
+
+    async def check(self, request: web.Request, caller: Caller, reading: Reading) -> None:
+        spec = {
+            "user": caller.username,
+            "uid": caller.uid,
+            "groups": list(caller.groups),
+            "extra": dict(caller.extra),
+            **reading.attributes(),
+        }
+        key = hashlib.sha256(msgspec.json.encode(spec)).digest()
+        try:
+            is_allowed = await self._rights.answer(key, lambda: self._ask_right(request, spec))
+        except Unavailable as error:
+            raise _unavailable(error) from error
+        if not is_allowed:
+            message = f"User {caller.username!r} cannot {reading}"
+            raise RequestError(http.HTTPStatus.FORBIDDEN, message)
+
+    async def _ask_right(self, request: web.Request, spec: Object) -> Answer[bool]:
+        self._take_question(request)
+        async with _deadline(self._limits.answer_s):
+            status = await self._cluster.review_access(spec)
+        is_allowed = status.get("allowed") is True
+        seconds = self._limits.allowed_s if is_allowed else self._limits.refused_s
+        return Answer(is_allowed, seconds)
+
+    def _take_question(self, request: web.Request) -> None:
+        """Raises: Overloaded"""
+        # First the bucket of the address: whoever has used it up takes nothing from the others.
+        self._questions_of.of(request.remote or "").reserve(self._now())
+        self._questions.reserve(self._now())
+
+
+@contextlib.asynccontextmanager
+async def _deadline(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        problem = f"the Kubernetes API gave no answer within {seconds:g} s"
+        raise Unavailable(problem) from error
+
+
+def _token_of(request: web.Request) -> str:
+    """Raises: Unauthenticated"""
+    token = bearer_token(request.headers.get("Authorization", ""))
+    is_word = token.isascii() and token.isprintable() and " " not in token
+    if len(token) > MAX_TOKEN_CHARS or not is_word:
+        raise Unauthenticated("the bearer token is no token of the Kubernetes API")
+    return token
+
+
+def _unauthorized(reason: str) -> RequestError:
+    message = f"{reason}: send a token of the Kubernetes API, `Authorization: Bearer <token>`"
+    return RequestError(
+        http.HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"}
+    )
+
+
+def _unavailable(error: Unavailable) -> RequestError:
+    if isinstance(error, Overloaded):
+        message = "too many callers are being checked now"
+        return RequestError(http.HTTPStatus.TOO_MANY_REQUESTS, message)
+    return RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, f"callers cannot be checked: {error}")
+
+
+def check_names(*names: str) -> None:
+    """Raises: RequestError for a name that no object can have, before anybody is asked about it"""
+    for name in names:
+        if not is_subdomain(name):
+            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{name[:64]!r} is no name of an object")

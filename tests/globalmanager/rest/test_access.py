@@ -1,0 +1,236 @@
+"""Who may read what: the callers and rights of the Kubernetes API, asked over a real socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from common.errors import SettingsError
+from globalmanager.app import access_of
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.tokenreviews import TokenReviews
+from globalmanager.rest.access import AccessLimits, KubernetesAccess, OpenAccess
+from globalmanager.settings import Settings
+from tests.globalmanager.rest.cluster import JI, World, object_of
+from tests.globalmanager.scripted_api import ScriptedApi
+
+ANN = {"username": "ann", "uid": "1", "groups": ["readers"], "extra": {"scopes": ["all"]}}
+ONE = f"/api/v1/namespaces/default/{JI}/digits"
+
+
+class Authority:
+    """What the Kubernetes API says of tokens and rights, and what it was asked."""
+
+    def __init__(self, api: ScriptedApi) -> None:
+        self.users: dict[str, dict[str, Any]] = {"ann's": ANN}
+        self.rights: list[dict[str, Any]] = []
+        self.tokens: list[str] = []
+        self.asked: list[dict[str, Any]] = []
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+        api.others = [self._answer]
+        self._api = api
+
+    def may(self, verb: str, resource: str = JI, group: str = "edgeai.io", **more: str) -> None:
+        self.rights.append({"verb": verb, "resource": resource, "group": group, **more})
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        await self.is_open.wait()
+        spec = msgspec.json.decode(await request.read())["spec"]
+        if "tokenreviews" in request.path:
+            self.tokens.append(spec["token"])
+            user = self.users.get(spec["token"])
+            status = {"authenticated": user is not None, "user": user or {}}
+            return await self._api.json({"status": status})(request)
+        self.asked.append(spec)
+        attributes = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
+        allowed = any(right.items() <= attributes.items() for right in self.rights)
+        return await self._api.json({"status": {"allowed": allowed}})(request)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+@pytest.fixture
+def authority(scripted: ScriptedApi) -> Authority:
+    return Authority(scripted)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+LIMITS = AccessLimits()
+
+
+@pytest.fixture
+async def guarded(
+    authority: Authority, scripted_client: KubeClient, clock: Callable[[], float]
+) -> AsyncIterator[World]:
+    del authority  # it answers
+    access = KubernetesAccess(TokenReviews(scripted_client), limits=LIMITS, now=clock)
+    async with World(access).running() as world:
+        world.cluster.objects = [object_of("digits"), object_of("hidden", namespace="other")]
+        yield world
+
+
+async def get(world: World, path: str, token: str = "ann's") -> tuple[int, Any]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return await world.get(path, **headers)
+
+
+@pytest.mark.parametrize(
+    "path", [f"/api/v1/{JI}", "/api/v1/nodes", ONE, f"{ONE}/status", "/metrics", "/api/v1/podz"]
+)
+async def test_who_shows_no_token_reads_nothing_and_costs_no_question(
+    guarded: World, authority: Authority, path: str
+) -> None:
+    status, answer = await get(guarded, path, token="")
+    assert (status, answer["kind"], answer["apiVersion"]) == (401, "Status", "v1")
+    assert (answer["status"], answer["reason"], answer["code"]) == ("Failure", "Unauthorized", 401)
+    assert (authority.tokens, authority.asked) == ([], [])
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json"])
+async def test_health_needs_no_token(guarded: World, path: str) -> None:
+    assert (await get(guarded, path, token=""))[0] == 200
+
+
+async def test_a_caller_reads_exactly_what_it_may(guarded: World, authority: Authority) -> None:
+    authority.may("get", namespace="default")
+    status, answer = await get(guarded, ONE)
+    assert (status, answer["metadata"]["name"]) == (200, "digits")
+    [asked] = authority.asked
+    assert asked.pop("resourceAttributes") == {
+        "verb": "get",
+        "group": "edgeai.io",
+        "version": "v1alpha1",
+        "resource": JI,
+        "namespace": "default",
+        "name": "digits",
+    }
+    assert asked == {"user": "ann", "uid": "1", "groups": ["readers"], "extra": {"scopes": ["all"]}}
+    for path in (
+        f"/api/v1/namespaces/other/{JI}/hidden",
+        f"/api/v1/namespaces/other/{JI}/no-such-object",
+        f"/api/v1/namespaces/default/{JI}",
+        f"/api/v1/{JI}?group=edgeai.io",
+        "/api/v1/nodes",
+    ):
+        status, answer = await get(guarded, path)
+        assert (status, answer["kind"], answer["reason"]) == (403, "Status", "Forbidden"), path
+        assert "User 'ann' cannot" in answer["message"]
+
+
+async def test_lists_need_the_right_to_each_group_that_they_join(
+    guarded: World, authority: Authority
+) -> None:
+    authority.may("list", namespace="default")
+    status, answer = await get(guarded, f"/api/v1/namespaces/default/{JI}")
+    assert (status, "API group 'sedna.io'" in answer["message"]) == (403, True)
+    status, answer = await get(guarded, f"/api/v1/namespaces/default/{JI}?group=edgeai.io")
+    assert (status, len(answer["items"])) == (200, 1)
+
+
+async def test_metrics_are_read_by_a_right_to_their_path(
+    guarded: World, authority: Authority
+) -> None:
+    assert (await get(guarded, "/metrics"))[0] == 403
+    authority.rights.append({"verb": "get", "path": "/metrics"})
+    authority.users["bob's"] = {"username": "bob"}
+    headers = {"Authorization": "Bearer bob's"}
+    async with guarded.client.get(guarded.url + "/metrics", headers=headers) as response:
+        assert (response.status, "things_total 3.0" in await response.text()) == (200, True)
+
+
+async def test_answers_are_remembered_for_a_bounded_time(
+    guarded: World, authority: Authority, clock: Clock
+) -> None:
+    authority.may("get")
+    for _ in range(20):
+        assert (await get(guarded, ONE))[0] == 200
+    assert (len(authority.tokens), len(authority.asked)) == (1, 1)
+    authority.rights.clear()
+    clock.s += LIMITS.allowed_s
+    assert (await get(guarded, ONE))[0] == 403
+    authority.users.clear()
+    clock.s += LIMITS.good_s
+    assert (await get(guarded, ONE))[0] == 401
+
+
+async def test_requests_at_the_same_moment_share_an_answer(
+    guarded: World, authority: Authority
+) -> None:
+    authority.may("get")
+    answers = await asyncio.gather(*(get(guarded, ONE) for _ in range(30)))
+    assert {status for status, _ in answers} == {200}
+    assert (len(authority.tokens), len(authority.asked)) == (1, 1)
+
+
+async def test_false_tokens_cost_few_questions_and_known_callers_go_on(
+    guarded: World, authority: Authority
+) -> None:
+    authority.may("get")
+    assert (await get(guarded, ONE))[0] == 200
+    statuses = [(await get(guarded, ONE, token=f"false-{n}"))[0] for n in range(100)]
+    assert set(statuses) == {401, 429}
+    assert len(authority.tokens) <= LIMITS.per_address_burst
+    assert (await get(guarded, ONE))[0] == 200
+    statuses = [(await get(guarded, ONE, token="false-0"))[0] for _ in range(20)]
+    assert set(statuses) == {401}, "a false token is remembered"
+
+
+async def test_another_address_is_checked_while_one_floods(
+    guarded: World, authority: Authority
+) -> None:
+    authority.may("get")
+    for n in range(100):
+        await get(guarded, ONE, token=f"false-{n}")
+    reader, writer = await asyncio.open_connection(
+        *guarded.server.address, local_addr=("127.0.0.2", 0)
+    )
+    request = f"GET {ONE} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ann's\r\n\r\n"
+    writer.write(request.encode())
+    assert b" 200 " in await asyncio.wait_for(reader.readline(), 30)
+    writer.close()
+
+
+@pytest.mark.parametrize("token", ["x" * 7000, "two words", "\u00e9"])
+async def test_what_is_no_token_costs_no_question(
+    guarded: World, authority: Authority, token: str
+) -> None:
+    status, _ = await get(guarded, ONE, token=token)
+    assert (status, authority.tokens) == (401, [])
+
+
+async def test_names_that_no_object_has_cost_no_question(
+    guarded: World, authority: Authority
+) -> None:
+    assert (await get(guarded, f"/api/v1/namespaces/A%20b/{JI}/x"))[0] == 404
+    assert (await get(guarded, "/api/v1/podz"))[0] == 404
+    assert authority.asked == []
+
+
+async def test_while_the_api_is_away_nobody_is_let_in(
+    scripted: ScriptedApi, guarded: World
+) -> None:
+    scripted.others = [scripted.failure(500, "InternalError", "down")]
+    status, answer = await get(guarded, ONE)
+    assert (status, answer["reason"]) == (503, "ServiceUnavailable")
+
+
+async def test_no_token_is_asked_for_on_loopback_alone(scripted_client: KubeClient) -> None:
+    settings = Settings(http_auth="none")
+    assert isinstance(access_of(settings, scripted_client), OpenAccess)
+    with pytest.raises(SettingsError, match="none is for a loopback address"):
+        access_of(Settings(http_auth="none", http_address="0.0.0.0:9001"), scripted_client)
+    assert isinstance(access_of(Settings(), scripted_client), KubernetesAccess)
