@@ -21,6 +21,8 @@ EDGE_PORT: Final = 9000
 HTTP_PORT: Final = 9001
 WORKER_PORT: Final = 9100
 STATUS_PORT: Final = 9101
+_ALL_PATHS: Final = ("--node-path-prefixes", "*")
+"""All processes of a local cluster have the rights of its user anyway."""
 
 Object = dict[str, Any]
 
@@ -139,6 +141,7 @@ def _globalmanager(tuning: Tuning) -> Object:
             *("--edge-auth", "token"),
             *("--edge-token-file", "/etc/edgeai/edge-tokens", "--edge-plaintext", "allow"),
             *("--worker-api-port", str(WORKER_PORT)),
+            *_ALL_PATHS,
             *tuning.globalmanager_flags,
         ],
         "env": [
@@ -167,6 +170,7 @@ def _localcontroller(node: str, api_url: str, node_dir: Path, tuning: Tuning) ->
             *("--node-name", "$(NODENAME)"),
             *("--global-manager", address, "--edge-plaintext", "allow"),
             *("--state-dir", "/var/lib/edgeai"),
+            *_ALL_PATHS,
             *("--worker-address", f"$(HOST_IP):{WORKER_PORT}"),
             *("--status-address", f"$(HOST_IP):{STATUS_PORT}"),
             *("--token-file", "/etc/edgeai/token"),

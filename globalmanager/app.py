@@ -281,6 +281,7 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
     return WorkerSettings(
         framework_images=settings.framework_images,
         storage_initializer_image=settings.storage_initializer_image,
+        node_path_prefixes=settings.node_path_prefixes,
         worker_api_port=settings.worker_api_port,
         cluster_domain=settings.cluster_domain,
         gang_scheduler_name=settings.gang_scheduler_name,

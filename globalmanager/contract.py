@@ -15,6 +15,7 @@ import msgspec
 
 from common.errors import EdgeAIError
 from common.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
+from common.node_paths import DEFAULT_PREFIXES
 from common.wire import AssignmentBody, ReportBody, WorkerGrant
 
 Object = dict[str, Any]  # a Kubernetes object as the API holds it; never changed in place
@@ -112,6 +113,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """"<frameworkType>:<frameworkVersion>" of a workerSpec -> container image."""
     storage_initializer_image: str = "kubeedge/sedna-storage-initializer:v0.3.0"
     """Image of the init container that fetches models from s3 and http URLs."""
+    node_path_prefixes: tuple[str, ...] = DEFAULT_PREFIXES
+    """Where on a node the Models, Datasets and scripts of jobs may be. See common.node_paths."""
     worker_api_port: int = 9100
     """Port of the LocalController's worker API on each node."""
     cluster_domain: str = ""

@@ -5,6 +5,7 @@ that the part needs.
 from typing import Annotated, Literal
 
 from common.logs import LogLevel
+from common.node_paths import DEFAULT_PREFIXES
 from common.session_settings import SessionSettings
 from common.settings import Setting
 
@@ -122,6 +123,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             "pod-security.kubernetes.io/enforce"
         ),
     ] = "privileged"
+    node_path_prefixes: Annotated[
+        tuple[str, ...],
+        Setting(
+            "directories of a node below which Models, Datasets and scriptDirs may be; system "
+            "directories, hidden ones and /home/USER only where a prefix names them; *: all"
+        ),
+    ] = DEFAULT_PREFIXES
     worker_api_port: Annotated[
         int, Setting("port of the LocalController's worker API on each node")
     ] = 9100

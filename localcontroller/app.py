@@ -159,6 +159,7 @@ def _dataset_options(settings: Settings) -> DatasetOptions:
     return DatasetOptions(
         poll_s=settings.dataset_poll_s,
         data_root=settings.data_root,
+        node_path_prefixes=settings.node_path_prefixes,
         credentials_dir=settings.credentials_dir,
     )
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from common.errors import SettingsError
 from common.ids import is_subdomain
 from common.logs import LogLevel
+from common.node_paths import DEFAULT_PREFIXES
 from common.session_settings import SessionSettings
 from common.settings import Setting, is_loopback, split_address
 
@@ -66,6 +67,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             env="ROOTFS_MOUNT_DIR",
         ),
     ] = None
+    node_path_prefixes: Annotated[
+        tuple[str, ...],
+        Setting(
+            "directories of a node below which Datasets may be; system "
+            "directories, hidden ones and /home/USER only where a prefix names them; *: all"
+        ),
+    ] = DEFAULT_PREFIXES
     credentials_dir: Annotated[
         Path | None,
         Setting(

@@ -129,9 +129,13 @@ def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | No
         text = f"{what} does not exist in group {ref.type.group}: create it"
         return Missing(f"{ref.type.kind}NotFound", text)
     try:
-        _data_of(data)
+        url = _data_of(data).url
     except InvalidSpec as error:
         return Missing(f"{ref.type.kind}Invalid", f"{what}: {error}")
+    try:
+        storage.check_place(url, observed.settings)
+    except InvalidSpec as error:
+        return Missing("PathNotAllowed", f"{what}: {error}")
     return None
 
 
@@ -172,10 +176,21 @@ def missing_node(observed: Observed, name: str, path: str) -> Missing | None:
 
 
 def missing_for_worker(observed: Observed, form: WorkerForm, path: str) -> Iterable[Missing | None]:
-    """The node and the image that the worker needs, if they are missing."""
+    """The node and the image that the worker needs, if they are missing, and a directory of scripts
+    that the worker may not have.
+    """
     yield missing_node(observed, fixed_node(form), f"{path}.nodeName")
     if form.worker_spec is not None:
         yield _missing_image(observed, framework(form.worker_spec), f"{path}.workerSpec")
+        yield _forbidden_scripts(observed, form.worker_spec.script_dir, f"{path}.workerSpec")
+
+
+def _forbidden_scripts(observed: Observed, directory: str, path: str) -> Missing | None:
+    try:
+        storage.check_directory(directory, observed.settings, f"{path}.scriptDir")
+    except InvalidSpec as error:
+        return Missing("PathNotAllowed", str(error))
+    return None
 
 
 def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:

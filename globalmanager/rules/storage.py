@@ -2,7 +2,8 @@
 there.
 
 A URL without a scheme is a path on the worker's node. The pod mounts the directory of the path
-below /home/data. For an s3, http or https URL, an init container fetches the data into /downloads.
+below /home/data, read-only unless the worker writes the data. The settings say which directories
+may be mounted. For an s3, http or https URL, an init container fetches the data into /downloads.
 For an output path, Kubernetes creates a missing directory on the node. An output URL goes to the
 worker, which sends the data itself.
 
@@ -18,6 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from common.node_paths import obstacle
 from globalmanager.contract import InvalidSpec, WorkerSettings
 from globalmanager.rules.specs import shown
 
@@ -68,6 +70,32 @@ def check_url(url: str, path: str = "spec.url") -> None:
         _check_remote(url, parts, path)
     else:
         _check_host_path(url, path)
+
+
+def check_place(url: str, settings: WorkerSettings, path: str = "spec.url") -> None:
+    """Check that the settings let a pod mount the directory of the URL. `check_url` has accepted
+    the URL. Raises: InvalidSpec
+    """
+    if not urlsplit(url).scheme:
+        check_directory(mounted(url), settings, path)
+
+
+def fault_of_place(url: str, settings: WorkerSettings) -> InvalidSpec | None:
+    """As `check_place`, with the fault as the result."""
+    try:
+        check_place(url, settings)
+    except InvalidSpec as error:
+        return error
+    return None
+
+
+def check_directory(directory: str, settings: WorkerSettings, path: str) -> None:
+    """Raises: InvalidSpec unless the settings let a pod mount this directory of a node"""
+    wrong = obstacle(_normal(directory), settings.node_path_prefixes)
+    if wrong:
+        problem = f"workers may not have {shown(directory)} of a node, because of {shown(wrong)}"
+        remedy = "move the data, or name its directory in --node-path-prefixes of the GlobalManager"
+        raise InvalidSpec(path, problem, remedy)
 
 
 def check_bucket_url(url: str, path: str) -> None:
@@ -180,10 +208,18 @@ def _host_paths(sources: Sequence[Source]) -> Placement:
     parents = dict.fromkeys(mounted(source.url) for source in sources)
     named = [(f"edgeai-data-{index}", parent) for index, parent in enumerate(parents)]
     made = {mounted(source.url) for source in sources if source.is_output}
+    mounts = (
+        {
+            "name": name,
+            "mountPath": HOST_DATA + parent,
+            **({} if parent in made else {"readOnly": True}),
+        }
+        for name, parent in named
+    )
     return Placement(
         env=({"name": "DATA_PATH_PREFIX", "value": HOST_DATA},),
         volumes=tuple(host_directory(name, parent, make=parent in made) for name, parent in named),
-        mounts=tuple({"name": name, "mountPath": HOST_DATA + parent} for name, parent in named),
+        mounts=tuple(mounts),
     )
 
 

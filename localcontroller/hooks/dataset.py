@@ -21,6 +21,7 @@ from common import times, wire
 from common.errors import EdgeAIError, ProtocolError, Unavailable
 from common.ids import TaskKey, WorkerName, parse_task_key
 from common.logs import get_logger
+from common.node_paths import DEFAULT_PREFIXES
 from common.tasks import TaskGroup
 from localcontroller.hooks.files import NODE_ROOT, PathSource
 from localcontroller.hooks.keys import BucketKeyDirectory
@@ -56,6 +57,8 @@ class DatasetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Period of the checks of one Dataset, seconds."""
     data_root: Path | None = None
     """The directory where this process sees the node's root; None: "/"."""
+    node_path_prefixes: tuple[str, ...] = DEFAULT_PREFIXES
+    """Directories of the node below which Datasets may be. See common.node_paths."""
     credentials_dir: Path | None = None
     """See BucketKeyDirectory."""
 
@@ -79,6 +82,7 @@ class SourceFactory:
         timeouts: DatasetTimeouts,
     ) -> None:
         self._root = options.data_root or NODE_ROOT
+        self._prefixes = options.node_path_prefixes
         self._keys = BucketKeyDirectory(options.credentials_dir)
         self._session = session
         self._threads = threads
@@ -94,7 +98,9 @@ class SourceFactory:
         match scheme:
             case "":
                 _check_node_path(spec.url)
-                return PathSource(self._root, spec.url, format_, self._threads, self._timeouts)
+                return PathSource(
+                    self._root, spec.url, format_, self._threads, self._timeouts, self._prefixes
+                )
             case "http" | "https":
                 return WebSource(spec.url, format_, self._session, self._threads)
             case "s3":

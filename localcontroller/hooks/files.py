@@ -13,11 +13,13 @@ import contextlib
 import errno
 import io
 import os
+import posixpath
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from common.node_paths import obstacle
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
     DIRECTORY,
@@ -61,6 +63,8 @@ class PathSource:
     Args:
         root: the directory where this process sees the node's root
         url: absolute path on the node
+        prefixes: the directories below which the path may be, also after all symbolic links. See
+            common.node_paths
     """
 
     def __init__(
@@ -70,8 +74,10 @@ class PathSource:
         format_: str,
         threads: SourceThreads,
         timeouts: DatasetTimeouts,
+        prefixes: Collection[str],
     ) -> None:
         self._root = root
+        self._prefixes = prefixes
         self._url = url
         self._format = format_
         self._threads = threads
@@ -100,7 +106,9 @@ class PathSource:
             raise SourceError(reason, f"spec.url: {self._url} {text}") from error
 
     def _read_changed(self) -> Generator[None, None, FileContent | None]:
+        self._check_prefixes(self._url)
         path = resolve_on_node(self._root, self._url)
+        self._check_prefixes(f"/{path.relative_to(self._root)}")
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             self._check_format_of_directory()
@@ -110,6 +118,12 @@ class PathSource:
         if _fingerprint(found) == self._fingerprint:
             return None
         return (yield from self._count_samples(path))
+
+    def _check_prefixes(self, path: str) -> None:
+        """Raises: SourceError. The text is the same for every place to which a link leads"""
+        if obstacle(posixpath.normpath(f"/{path.lstrip('/')}"), self._prefixes):
+            text = f"spec.url: {self._url} is or leads to a place that --node-path-prefixes forbids"
+            raise SourceError("Forbidden", text)
 
     def _check_format_of_directory(self) -> None:
         if self._format not in (DIRECTORY, ""):

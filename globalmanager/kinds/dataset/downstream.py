@@ -13,6 +13,7 @@ from common.ids import NodeName, WorkerName
 from common.wire import THE_NODE_ITSELF
 from globalmanager.contract import Assignment, Observed
 from globalmanager.kinds.dataset.types import DatasetSpec
+from globalmanager.rules import storage
 from globalmanager.rules.objects import is_being_deleted
 
 
@@ -22,6 +23,8 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """
     spec: DatasetSpec | None = observed.spec
     if spec is None or is_being_deleted(observed.object):
+        return {}
+    if storage.fault_of_place(spec.url, observed.settings):
         return {}
     excerpt = {key: value for key, value in msgspec.to_builtins(spec).items() if key != "nodeName"}
     workers = {WorkerName(observed.ref.name): THE_NODE_ITSELF}

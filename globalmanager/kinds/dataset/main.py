@@ -12,7 +12,7 @@ from typing import Final
 from common.ids import NodeName, WorkerName
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.dataset.types import DatasetSpec
-from globalmanager.rules import contacts, references, status
+from globalmanager.rules import contacts, references, status, storage
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import WAITING, Finding, Truth
 
@@ -37,8 +37,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _findings(observed: Observed) -> tuple[Finding, ...]:
-    if observed.invalid is not None:
-        return status.rejected(observed.invalid), references.UNRESOLVED
+    fault = observed.invalid or storage.fault_of_place(observed.spec.url, observed.settings)
+    if fault is not None:
+        return status.rejected(fault), references.UNRESOLVED
     spec: DatasetSpec = observed.spec
     missing = references.missing_node(observed, spec.node_name, "spec.nodeName")
     resolved = references.resolved([missing] if missing else [])

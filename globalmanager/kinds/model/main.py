@@ -6,7 +6,7 @@ Called by the engine when the Model has changed. Pure and total.
 from datetime import datetime
 
 from globalmanager.contract import Observed, Plan
-from globalmanager.rules import status
+from globalmanager.rules import status, storage
 from globalmanager.rules.objects import is_being_deleted
 
 
@@ -14,7 +14,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """Write only the status. A default Plan means that the Model has converged."""
     if is_being_deleted(observed.object):
         return Plan()
-    finding = status.accepted() if observed.invalid is None else status.rejected(observed.invalid)
+    fault = observed.invalid or storage.fault_of_place(observed.spec.url, observed.settings)
+    finding = status.accepted() if fault is None else status.rejected(fault)
     return Plan(
         status=status.described(observed, [finding], now),
         events=status.events(observed, [finding]),

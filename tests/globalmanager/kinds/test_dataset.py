@@ -176,3 +176,10 @@ def test_lost_contact_is_shown() -> None:
     assert world.plan().requeue_after_s == 40
     world.settle().contact("edge0").settle()
     assert world.condition("EdgeConnected")["status"] == "True"
+
+
+def test_a_dataset_in_a_directory_of_the_system_is_refused_and_no_node_reads_it() -> None:
+    world = dataset_world(url="/etc/shadow").settle()
+    assert world.condition("Accepted")["status"] == "False"
+    assert "workers may not have '/etc'" in world.condition("Accepted")["message"]
+    assert world.kind.assignments(world.observed()) == {}

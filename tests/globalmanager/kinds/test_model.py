@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from globalmanager.contract import Plan
 from globalmanager.kinds.model import KIND
 from tests.globalmanager.builders import World, job, report
+from tests.globalmanager.kinds.samples import proposal_service, small_service
 
 
 def model(**spec: Any) -> World:
@@ -51,3 +53,36 @@ def test_a_model_has_no_assignment_and_no_reports() -> None:
 
 def test_a_model_that_is_being_deleted_has_an_empty_plan() -> None:
     assert model(url="nowhere").delete().plan() == Plan()
+
+
+@pytest.mark.parametrize("url", ["/root/.ssh/id_rsa", "/root/.ssh", "/etc/shadow", "/home/joe/m"])
+def test_a_model_in_a_directory_of_the_system_is_refused_by_name(url: str) -> None:
+    accepted = model(url=url).condition("Accepted")
+    assert accepted["status"] == "False"
+    assert accepted["message"].startswith("spec.url: workers may not have ")
+    assert "--node-path-prefixes" in accepted["message"]
+
+
+def test_a_service_with_such_a_model_makes_nothing_and_names_the_model() -> None:
+    world = small_service().model("big", "/root/.ssh/id_rsa").settle()
+    assert world.names() == []
+    told = world.condition("ResolvedRefs")
+    assert told["reason"] == "PathNotAllowed"
+    assert "Model default/big (spec.cloudWorker.model.name): spec.url: " in told["message"]
+    assert "'/root/.ssh'" in told["message"]
+
+
+def test_scripts_in_a_directory_of_the_system_are_refused() -> None:
+    world = proposal_service()
+    world.object["spec"]["edgeWorker"]["workerSpec"]["scriptDir"] = "/etc/cron.d"
+    world.settle()
+    assert world.names() == []
+    told = world.condition("ResolvedRefs")
+    assert told["reason"] == "PathNotAllowed"
+    assert told["message"].startswith("spec.edgeWorker.workerSpec.scriptDir: workers may not have")
+
+
+def test_a_prefix_allows_the_directory() -> None:
+    world = small_service().model("big", "/root/models/m")
+    world.settings = msgspec.structs.replace(world.settings, node_path_prefixes=("/", "/root"))
+    assert world.settle().condition("ResolvedRefs")["status"] == "True"

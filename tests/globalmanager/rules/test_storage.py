@@ -66,12 +66,21 @@ def test_a_path_of_the_node_is_mounted_with_its_directory(
     )
     host_path = {"path": directory, "type": "Directory"}
     assert placed.volumes == ({"name": "edgeai-data-0", "hostPath": host_path},)
-    assert placed.mounts == ({"name": "edgeai-data-0", "mountPath": f"/home/data{directory}"},)
+    mount = {"name": "edgeai-data-0", "mountPath": f"/home/data{directory}", "readOnly": True}
+    assert placed.mounts == (mount,)
 
 
 def test_two_files_of_one_directory_share_a_volume() -> None:
     placed = place([source("/m/a"), source("/m/b", env="BASE_MODEL_URL")], SETTINGS)
     assert len(placed.volumes) == len(placed.mounts) == 1
+
+
+def test_only_the_directory_of_an_output_can_be_written() -> None:
+    result = Source(env="MODEL_URL", url="/models/result.npz", is_output=True)
+    start = source("/models/start.npz", env="PRETRAINED_MODEL_URL")
+    placed = place([result, start, source("/data/a.csv", env="TRAIN_DATASET_URL")], SETTINGS)
+    is_read_only = {mount["mountPath"]: mount.get("readOnly", False) for mount in placed.mounts}
+    assert is_read_only == {"/home/data/models": False, "/home/data/data": True}
 
 
 def test_a_remote_url_is_fetched_by_an_init_container() -> None:

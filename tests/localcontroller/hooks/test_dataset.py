@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from common import wire
+from common.node_paths import DEFAULT_PREFIXES
 from localcontroller.hooks import dataset, files
 from localcontroller.hooks.dataset import DatasetOptions, DatasetSpec, SourceFactory
 from localcontroller.hooks.files import PathSource
@@ -63,7 +64,12 @@ async def test_a_file_that_changed_at_the_same_size_is_counted_again(
 
 def source_of(file: Path, format_: str = "csv") -> PathSource:
     return PathSource(
-        files.NODE_ROOT, str(file), format_, SourceThreads(1, DEFAULT_TIMEOUTS), DEFAULT_TIMEOUTS
+        files.NODE_ROOT,
+        str(file),
+        format_,
+        SourceThreads(1, DEFAULT_TIMEOUTS),
+        DEFAULT_TIMEOUTS,
+        DEFAULT_PREFIXES,
     )
 
 

@@ -76,6 +76,29 @@ async def test_a_link_to_a_directory_is_resolved_as_on_the_node(
         assert (await world.samples() if problem is None else problem) == expected
 
 
+@pytest.mark.parametrize("url", ["/etc/shadow", "/root/.ssh/id", "/proc/1/environ", "/data/link"])
+async def test_a_file_of_the_system_is_not_counted(url: str, ledger: Ledger, rootfs: Path) -> None:
+    for path in ("etc/shadow", "root/.ssh/id", "proc/1/environ"):
+        (rootfs / path).parent.mkdir(parents=True)
+        (rootfs / path).write_text("one\n")
+    (rootfs / "data" / "link").symlink_to("/etc/shadow")
+    async with watching(ledger, DatasetOptions(data_root=rootfs)) as world:
+        await world.hold(url=url, format="txt")
+        assert await world.problem() == "Forbidden"
+        assert await world.samples() is None
+        told = (await world.report()).reason
+        assert told == f"spec.url: {url} is or leads to a place that --node-path-prefixes forbids"
+
+
+async def test_a_prefix_allows_a_directory_of_the_system(ledger: Ledger, rootfs: Path) -> None:
+    (rootfs / "var" / "birds").mkdir(parents=True)
+    (rootfs / "var" / "birds" / "a.txt").write_text("one\n")
+    options = DatasetOptions(data_root=rootfs, node_path_prefixes=("/data", "/var/birds"))
+    async with watching(ledger, options) as world:
+        await world.hold(url="/var/birds/a.txt")
+        assert await world.samples() == 1
+
+
 def test_the_number_of_links_that_are_followed_is_that_of_the_kernel(tmp_path: Path) -> None:
     """The kernel follows exactly MAX_LINKS links on one path."""
     (tmp_path / "0").touch()
