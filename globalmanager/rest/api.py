@@ -6,6 +6,7 @@ Kubernetes API.
 
 import http
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -21,7 +22,9 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.access import Access, Reading, check_names
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.openapi import document
+from globalmanager.rest.pages import NodeKey, ObjectKey, Window, page_of
 from globalmanager.rest.routes import JSON, Parameter, Route
+from globalmanager.rest.streams import StreamLimits, Streams, list_pieces
 from globalmanager.rest.views import (
     HealthView,
     NodeListView,
@@ -43,6 +46,10 @@ _GROUP: Final = Parameter(
     "group", "query", f"API group; without it: lists join all, an object is of {FIRST_GROUP} first"
 )
 _OBJECT: Final = (_NAMESPACE, _PLURAL, _NAME, _GROUP)
+_PAGE: Final = (
+    Parameter("limit", "query", "largest number of items; without it: all"),
+    Parameter("continue", "query", "metadata.continue of the page before"),
+)
 _NO_ACCESS: Final = (
     http.HTTPStatus.UNAUTHORIZED,
     http.HTTPStatus.FORBIDDEN,
@@ -51,6 +58,7 @@ _NO_ACCESS: Final = (
 _NOT_READY: Final = (http.HTTPStatus.SERVICE_UNAVAILABLE,)
 _FAILURES: Final = (*_NO_ACCESS, *_NOT_READY)
 _NOT_FOUND: Final = (http.HTTPStatus.NOT_FOUND, *_FAILURES)
+_LISTED: Final = (http.HTTPStatus.BAD_REQUEST, *_NOT_FOUND)
 
 
 class ObjectCache(Protocol):
@@ -101,6 +109,7 @@ class Api:
         health: Callable[[], Health],
         registry: CollectorRegistry,
         version: str,
+        stream_limits: StreamLimits = StreamLimits(),  # noqa: B008 - frozen
     ) -> None:
         self._access = access
         self._cache = cache
@@ -110,6 +119,7 @@ class Api:
         self._is_populated = is_populated
         self._health = health
         self._registry = registry
+        self._streams = Streams(stream_limits)
         self.routes = self._routes()
         self._document = msgspec.json.encode(document(self.routes, version=version))
 
@@ -121,23 +131,24 @@ class Api:
                 summary="Nodes with their sessions",
                 handler=self.list_nodes,
                 answer=NodeListView,
-                failures=_FAILURES,
+                parameters=_PAGE,
+                failures=_LISTED,
             ),
             Route(
                 path="/api/v1/{plural}",
                 summary="Job resources of all namespaces",
                 handler=self.list_everywhere,
                 answer=ObjectListView,
-                parameters=(_PLURAL, _GROUP),
-                failures=_NOT_FOUND,
+                parameters=(_PLURAL, _GROUP, *_PAGE),
+                failures=_LISTED,
             ),
             Route(
                 path=in_namespace,
                 summary="Job resources of one namespace",
                 handler=self.list_objects,
                 answer=ObjectListView,
-                parameters=(_NAMESPACE, _PLURAL, _GROUP),
-                failures=_NOT_FOUND,
+                parameters=(_NAMESPACE, _PLURAL, _GROUP, *_PAGE),
+                failures=_LISTED,
             ),
             Route(
                 path=in_namespace + "/{name}",
@@ -186,15 +197,19 @@ class Api:
 
     # ---- nodes ----
 
-    async def list_nodes(self, request: web.Request) -> web.Response:
+    async def list_nodes(self, request: web.Request) -> web.StreamResponse:
         caller = await self._access.identify(request)
         await self._access.check(request, caller, Reading("list", NODES))
         self._require_populated()
         in_cluster = {NodeName(node["metadata"]["name"]) for node in self._cache.nodes()}
         live = {info.node: info for info in self._sessions.snapshot()}
-        names = sorted(in_cluster | self._contacts.by_node().keys())
-        views = [self._node_view(name, live.get(name), name in in_cluster) for name in names]
-        return answer(NodeListView(items=views))
+        names = in_cluster | self._contacts.by_node().keys()
+        page = page_of(map(NodeKey, names), Window.of(request, NodeKey))
+        items = (
+            partial(self._node_view, key.name, live.get(key.name), key.name in in_cluster)
+            for key in page.keys
+        )
+        return await self._streams.send(request, list_pieces(page.metadata, items))
 
     def _node_view(self, name: NodeName, info: SessionInfo | None, in_cluster: bool) -> NodeView:
         contact = self._contacts.by_node().get(name)
@@ -212,19 +227,22 @@ class Api:
 
     # ---- objects ----
 
-    async def list_everywhere(self, request: web.Request) -> web.Response:
+    async def list_everywhere(self, request: web.Request) -> web.StreamResponse:
         return await self._list(request, namespace="")
 
-    async def list_objects(self, request: web.Request) -> web.Response:
+    async def list_objects(self, request: web.Request) -> web.StreamResponse:
         return await self._list(request, namespace=request.match_info["namespace"])
 
-    async def get_object(self, request: web.Request) -> web.Response:
-        return answer(object_view(await self._object(request)))
+    async def get_object(self, request: web.Request) -> web.StreamResponse:
+        return await self._send(request, object_view(await self._object(request)))
 
-    async def get_status(self, request: web.Request) -> web.Response:
-        return answer(status_view(await self._object(request)))
+    async def get_status(self, request: web.Request) -> web.StreamResponse:
+        return await self._send(request, status_view(await self._object(request)))
 
-    async def _list(self, request: web.Request, *, namespace: str) -> web.Response:
+    async def _send(self, request: web.Request, view: object) -> web.StreamResponse:
+        return await self._streams.send(request, [lambda: msgspec.json.encode(view)])
+
+    async def _list(self, request: web.Request, *, namespace: str) -> web.StreamResponse:
         caller = await self._access.identify(request)
         types = self._types_of(request)
         if namespace:
@@ -232,13 +250,20 @@ class Api:
         for type_ in types:
             await self._access.check(request, caller, Reading("list", type_, namespace))
         self._require_populated()
-        objects = [
-            object_view(object_)
+        keys = (
+            ObjectKey(metadata.get("namespace", ""), metadata["name"], type_.group)
             for type_ in types
-            for object_ in self._cache.list(str(type_), namespace)
-        ]
-        objects.sort(key=lambda o: (o["metadata"].get("namespace", ""), o["metadata"]["name"]))
-        return answer(ObjectListView(items=objects))
+            for metadata in (each["metadata"] for each in self._cache.list(str(type_), namespace))
+        )
+        page = page_of(keys, Window.of(request, ObjectKey))
+        type_of = {type_.group: type_ for type_ in types}
+        # Only names are kept while the answer is sent. An object is read when its turn comes.
+        items = (partial(self._view, type_of[key.group], key) for key in page.keys)
+        return await self._streams.send(request, list_pieces(page.metadata, items))
+
+    def _view(self, type_: ResourceType, key: ObjectKey) -> Object | None:
+        object_ = self._cache.get(ObjectRef(type_, key.namespace, key.name))
+        return None if object_ is None else object_view(object_)
 
     async def _object(self, request: web.Request) -> Object:
         caller = await self._access.identify(request)

@@ -45,7 +45,7 @@ def reason_of(status: int) -> str:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware that answers failures with JSON, and forbids clients and proxies to cache."""
+    """Middleware that answers failures with JSON."""
     try:
         response = await _guarded(request, handler)
     except RequestError as error:
@@ -64,9 +64,13 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except Exception:  # the log has the details, which the client must not see
         log.exception("request failed", path=request.path)
         response = error_answer(500, f"{request.method} {request.path}: failed, see the log")
+    return response
+
+
+async def forbid_caching(_request: web.Request, response: web.StreamResponse) -> None:
+    """Called before the headers of an answer are sent."""
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Content-Type-Options"] = "nosniff"
-    return response
 
 
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"

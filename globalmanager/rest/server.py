@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from common.logs import get_logger
-from globalmanager.rest.errors import answer_errors
+from globalmanager.rest.errors import answer_errors, forbid_caching
 from globalmanager.rest.routes import Route
 
 log = get_logger(__name__)
@@ -66,6 +66,7 @@ class RestServer:
 
 def application(routes: Sequence[Route]) -> web.Application:
     app = web.Application(middlewares=[answer_errors], client_max_size=1)
+    app.on_response_prepare.append(forbid_caching)
     for route in routes:
         app.router.add_get(route.path, route.handler)
     return app

@@ -46,13 +46,24 @@ class NodeView(View, frozen=True):
     session: SessionView | None
 
 
+class ListMetadata(View, frozen=True):
+    """`continue`: the parameter `continue` of the next page; empty at the end of the list."""
+
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int = 0
+
+
 class NodeListView(View, frozen=True):
+    metadata: ListMetadata
     items: list[NodeView]
 
 
 class ObjectListView(View, frozen=True):
-    """Job resources of one plural, by namespace and name, of all groups that serve it."""
+    """Job resources of one plural, by namespace and name, of all groups that serve it. An object
+    that is deleted while the answer is sent is left out.
+    """
 
+    metadata: ListMetadata
     items: list[Object]
 
 

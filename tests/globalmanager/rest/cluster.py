@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Counter
 
@@ -16,6 +17,7 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.access import Access, OpenAccess
 from globalmanager.rest.api import Api
 from globalmanager.rest.server import RestServer
+from globalmanager.rest.streams import StreamLimits
 
 JI = "jointinferenceservices"
 TYPES = [
@@ -91,7 +93,7 @@ class Sessions:
 
 
 class World:
-    def __init__(self, access: Access | None = None) -> None:
+    def __init__(self, access: Access | None = None, **stream_limits: float) -> None:
         self.cluster = Cluster()
         self.sessions = Sessions()
         self.contacts = Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0)
@@ -109,6 +111,7 @@ class World:
             health=lambda: self.health,
             registry=registry,
             version="1.2.3",
+            stream_limits=msgspec.convert(stream_limits, StreamLimits),
         )
         self.server = RestServer("127.0.0.1", 0, routes=self.api.routes)
         self.client: ClientSession

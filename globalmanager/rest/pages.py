@@ -1,0 +1,85 @@
+"""Pages of lists: the parameters `limit` and `continue`. Called by `api`. Pure.
+
+The items of a list have keys, and a page has the next keys in their order. `continue` names the
+last key of a page. So a page needs no memory on the server, and objects that come or go between two
+pages repeat or hide no other object.
+"""
+
+import base64
+import binascii
+import heapq
+import http
+from collections.abc import Iterable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from common.ids import NodeName
+from globalmanager.rest.errors import RequestError
+from globalmanager.rest.views import ListMetadata
+
+MAX_LIMIT: Final = 10_000
+
+
+class NodeKey(NamedTuple):
+    name: NodeName
+
+
+class ObjectKey(NamedTuple):
+    namespace: str
+    name: str
+    group: str
+
+
+K = TypeVar("K", NodeKey, ObjectKey)
+
+
+class Window(NamedTuple, Generic[K]):
+    """The part of a list that a request wants."""
+
+    limit: int | None
+    """Largest number of items; None: all."""
+    after: K | None
+    """The last key of the page before; None: the first page."""
+
+    @classmethod
+    def of(cls, request: web.Request, key_type: type[K]) -> "Window[K]":
+        """Raises: RequestError"""
+        limit, continue_ = request.query.get("limit", ""), request.query.get("continue", "")
+        if limit and not (limit.isdecimal() and len(limit) <= 9):
+            problem = f"limit: {limit[:64]!r} is no number of items"
+            raise RequestError(http.HTTPStatus.BAD_REQUEST, problem)
+        count = min(int(limit or 0), MAX_LIMIT)
+        return cls(count or None, _decoded(continue_, key_type) if continue_ else None)
+
+
+class Page(NamedTuple, Generic[K]):
+    keys: list[K]
+    metadata: ListMetadata
+
+
+def page_of(keys: Iterable[K], window: Window[K]) -> Page[K]:
+    after = window.after
+    left = [key for key in keys if after is None or key > after]
+    if window.limit is None or len(left) <= window.limit:
+        return Page(sorted(left), ListMetadata())
+    chosen = heapq.nsmallest(window.limit, left)
+    remaining = len(left) - window.limit
+    return Page(
+        chosen, ListMetadata(continue_=_encoded(chosen[-1]), remaining_item_count=remaining)
+    )
+
+
+def _encoded(key: Any) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode()
+
+
+def _decoded(text: str, key_type: type[K]) -> K:
+    """Raises: RequestError"""
+    try:
+        raw = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
+        return msgspec.json.decode(raw, type=key_type)
+    except (binascii.Error, msgspec.DecodeError, UnicodeError) as error:
+        problem = "continue: no value of an earlier page; list again without it"
+        raise RequestError(http.HTTPStatus.BAD_REQUEST, problem) from error

@@ -1,0 +1,130 @@
+"""Lists in pages, and large answers to readers who do not read."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.globalmanager.rest.cluster import JI, World, object_of
+
+LIST = f"/api/v1/{JI}"
+LARGE_BYTES = 1_300_000
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+async def large(world: World) -> World:
+    text = "<" * LARGE_BYTES
+    world.cluster.objects = [{**object_of(f"o{n:02}"), "spec": {"x": text}} for n in range(11)]
+    return world
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+async def test_pages_together_are_the_list(world: World, limit: int) -> None:
+    world.cluster.objects = [
+        *(object_of(f"a{n}") for n in range(5)),
+        *(object_of(f"a{n}", group="sedna.io") for n in range(3)),
+        object_of("z", namespace="another"),
+    ]
+    _, whole = await world.get(LIST)
+    assert whole["metadata"] == {"continue": "", "remainingItemCount": 0}
+    found, token = [], ""
+    while True:
+        status, page = await world.get(f"{LIST}?limit={limit}&continue={token}")
+        assert (status, len(page["items"]) <= limit) == (200, True)
+        found += page["items"]
+        assert page["metadata"]["remainingItemCount"] == len(whole["items"]) - len(found)
+        if not (token := page["metadata"]["continue"]):
+            break
+    assert found == whole["items"]
+
+
+async def test_what_goes_between_two_pages_hides_nothing_else(world: World) -> None:
+    world.cluster.objects = [object_of(f"a{n}") for n in range(4)]
+    _, page = await world.get(f"{LIST}?limit=2")
+    world.cluster.objects = [object_of("a0"), object_of("a2"), object_of("a3")]
+    _, rest = await world.get(f"{LIST}?limit=2&continue={page['metadata']['continue']}")
+    assert [each["metadata"]["name"] for each in rest["items"]] == ["a2", "a3"]
+
+
+async def test_nodes_come_in_pages_too(world: World) -> None:
+    _, page = await world.get("/api/v1/nodes?limit=1")
+    _, rest = await world.get(f"/api/v1/nodes?continue={page['metadata']['continue']}")
+    assert [each["name"] for each in page["items"] + rest["items"]] == ["node-1", "node-2"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=-1", "limit=x", "limit=9999999999", "continue=x", "continue=WzFd", "continue=%C3%A9"],
+)
+async def test_a_wrong_page_is_refused_by_name(world: World, query: str) -> None:
+    status, answer = await world.get(f"{LIST}?{query}")
+    assert (status, answer["reason"]) == (400, "BadRequest")
+    assert query.partition("=")[0] in answer["message"]
+
+
+@contextlib.asynccontextmanager
+async def readers(world: World, count: int, path: str) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Clients that ask and do not read."""
+    opened = [
+        await asyncio.open_connection(*world.server.address, limit=1024) for _ in range(count)
+    ]
+    try:
+        for reader, writer in opened:
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        yield [reader for reader, _ in opened]
+    finally:
+        for _, writer in opened:
+            writer.transport.abort()
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("path", [LIST, f"/api/v1/namespaces/default/{JI}/o00"])
+async def test_readers_who_do_not_read_take_little_memory_and_stall_nobody(
+    large: World, path: str
+) -> None:
+    before, loop = resident_bytes(), asyncio.get_running_loop()
+    longest_s = 0.0
+    async with readers(large, 60, path):
+        until = loop.time() + 1.5
+        while (began := loop.time()) < until:
+            await asyncio.sleep(0.005)
+            longest_s = max(longest_s, loop.time() - began)
+        # Another address reads one object while they hold their places.
+        reader, writer = await asyncio.open_connection(
+            *large.server.address, local_addr=("127.0.0.2", 0)
+        )
+        name = f"/api/v1/namespaces/default/{JI}/o01"
+        writer.write(f"GET {name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        assert (b" 200 " in answer[:20], len(answer) > LARGE_BYTES) == (True, True)
+        assert resident_bytes() - before < 48 * MIB
+    assert longest_s < 1.0
+
+
+async def test_a_reader_who_takes_nothing_loses_its_connection() -> None:
+    async with World(write_s=0.2, answer_s=60.0).running() as world:
+        world.cluster.objects = [{**object_of("o"), "spec": {"x": "x" * 20 * LARGE_BYTES}}]
+        async with readers(world, 5, LIST) as stalled:
+            await asyncio.sleep(1.5)
+            for reader in stalled:
+                reader._transport.resume_reading()  # type: ignore[attr-defined]
+                with contextlib.suppress(ConnectionError):
+                    answer = await asyncio.wait_for(reader.read(), 30)
+                    assert not answer.endswith(b"]}")
+
+
+async def test_a_list_is_whole_json_whatever_the_size_of_its_objects(large: World) -> None:
+    large.cluster.objects += [object_of(f"small{n}") for n in range(500)]
+    status, answer = await large.get(LIST)
+    assert (status, len(answer["items"])) == (200, 511)
+    large.cluster.objects = []
+    assert (await large.get(LIST))[1]["items"] == []
