@@ -60,7 +60,10 @@ def of_a_living_job(
     observed, spec = job.observed, job.spec
     pod = present.launcher_pod(observed)
     nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, spec.slots)}
-    desired = [*_workers(job, size, missing, added_by)]
+    desired = [*_services(job, size)]
+    new = tuple(_new_workers(job, size, missing, added_by))
+    if spec.max_queued is None:
+        desired += new
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
     settled.add(present.launcher_ref(observed))
     if workers.has_own_secret(spec):
@@ -72,24 +75,30 @@ def of_a_living_job(
             desired.append(launcher.pod(observed, spec, job.restarts, nudge))
     made = {ref_of(each.type, each.object) for each in desired}
     stages = children.reconcile(observed, desired, OWNS, settled=settled - made)
-    if pod is None:
-        return stages, Timers()
-    if not present.is_worn(job, pod):
-        return tuple(stage for stage in (*stages, _nudge(pod, nudge)) if stage), Timers()
+    # A quota may refuse the pods for which an elastic job waits, so these come after all else.
+    last = new if spec.max_queued is not None else ()
+    if pod is None or not present.is_worn(job, pod):
+        nudged = _nudge(pod, nudge) if pod is not None else ()
+        return tuple(stage for stage in (*stages, nudged, last) if stage), Timers()
     wait_s = left_of_backoff(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)
-    return stages, Timers().add(wait_s)
+    return tuple(stage for stage in (*stages, last) if stage), Timers().add(wait_s)
 
 
-def _workers(
-    job: Present, size: Size, missing: Collection[str], added_by: Mapping[str, str]
-) -> Iterator[Create]:
-    """The key, the Services of all workers, and the pods of the new workers."""
-    observed, spec = job.observed, job.spec
-    if workers.has_own_secret(spec) and _secret_ref(observed) not in observed.children:
+def _services(job: Present, size: Size) -> Iterator[Create]:
+    """The key, and the Services of all workers."""
+    observed = job.observed
+    if workers.has_own_secret(job.spec) and _secret_ref(observed) not in observed.children:
         yield workers.ssh_secret(observed)
     yield from workers.services(observed, size.target)
+
+
+def _new_workers(
+    job: Present, size: Size, missing: Collection[str], added_by: Mapping[str, str]
+) -> Iterator[Create]:
+    """The pods of the new workers."""
+    observed, spec = job.observed, job.spec
     known = {*job.pods, *missing}
     new = [name for name in size.target if name not in known]
     for name in new[:_MAX_NEW_WORKERS]:

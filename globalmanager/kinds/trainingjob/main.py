@@ -20,6 +20,7 @@ from globalmanager.kinds.trainingjob import (
     hosts,
     present,
     replacement,
+    room,
     scalers,
     scaling,
     workers,
@@ -182,9 +183,10 @@ def _living(job: Present) -> Plan:
     written = written_plan(observed, job.conditions, fields, job.now, stages=stages, timers=timers)
     if not lives:
         return written
+    before = (*scaled.stages, *((replaced.deletions,) if replaced.deletions else ()))
     return msgspec.structs.replace(
         written,
-        stages=(*scaled.stages, *written.stages),
+        stages=(*before, *written.stages),
         executions=scaled.executions,
         is_decision=not acts,
     )
@@ -205,7 +207,7 @@ def _outside_limits(job: Present, size: Size) -> Iterator[Event]:
     """
     spec, number = job.spec, len(size.target)
     is_known = status.of(job.observed).get("observedGeneration") == job.observed.generation
-    if is_known or spec.limits_fault is not None:
+    if is_known or spec.limits_fault is not None or spec.max_queued is not None:
         return
     if spec.min_replicas is not None and number < spec.min_replicas:
         problem, remedy = f"below minReplicas, {spec.min_replicas}", "ScaleOut"
@@ -228,10 +230,11 @@ def _situation(
 ) -> Situation:
     pods, size = job.pods, scaled.size
     enough = present.enough(job.spec, size)
+    created = [name for name in size.target if name in pods and not is_being_deleted(pods[name])]
+    # The cluster may refuse the pods that an elastic job does not need for its start.
+    needed = len(size.target) if job.spec.max_queued is None else enough
     return Situation(
-        are_workers_created=all(
-            name in pods and not is_being_deleted(pods[name]) for name in size.target
-        ),
+        are_workers_created=len(created) >= needed,
         are_enough_ready=sum(name in ready for name in size.target) >= enough,
         cannot_start=len(size.target) - len(replaced.spent) < enough,
         launcher=present.launcher_of(job),
@@ -307,7 +310,8 @@ def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
         return Timers()
     pods = job.pods
     launcher = present.launcher_pod(job.observed)
-    looked_at = [stalls.of_pod(pods[name], job.now) for name in size.target if name in pods]
+    wanted = (pods[name] for name in size.target if name in pods)
+    looked_at = [stalls.of_pod(pod, job.now) for pod in wanted if not room.is_queued(job, pod)]
     if launcher is not None:
         looked_at.insert(0, stalls.of_pod(launcher, job.now))
     told = next((stall for stall, wait_s in looked_at if stall is not None and wait_s <= 0), None)
@@ -337,6 +341,7 @@ def _suspended(job: Present) -> Plan:
         "phase": str(State.SUSPENDED),
         "currentScaler": None,
         "currentWorkers": [],
+        **room.at_rest(job.observed),
         "replicaStatuses": present.numbers(job.observed, job.pods),
     }
     deletions = of_a_suspended_job(job.observed)
@@ -359,6 +364,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
         "replicaStatuses": present.numbers(observed, workers.present(observed)),
         "currentWorkers": [],
         "currentScaler": None,
+        **room.at_rest(observed),
     }
     return Plan(
         stages=tuple(stage for stage in (told, deletions) if stage),

@@ -1,18 +1,20 @@
 """Workers that are lost or have failed, and the workers with a new index that replace them.
 
 Called by `main`. A new worker never has the name of an earlier one, because Horovod never uses a
-host again on which a process has failed.
+host again on which a process has failed. In an elastic job the new worker may wait for room
+(`room`), and a worker that the launcher never had is made again under its name: a node that takes
+no pods would use up the indices.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from globalmanager.contract import Event, Object, Severity
-from globalmanager.kinds.trainingjob import present
+from globalmanager.contract import Delete, Event, Object, Severity
+from globalmanager.kinds.trainingjob import present, room
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
-from globalmanager.rules import faults
+from globalmanager.rules import faults, lifecycle
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
@@ -40,6 +42,8 @@ class Replacement(NamedTuple):
     """Wanted workers that have ended and that no other worker replaces."""
     missing: tuple[str, ...] = ()
     """Wanted workers of the list whose pod is not there, and that do not count as lost yet."""
+    deletions: tuple[Delete, ...] = ()
+    """The ended pods of workers that are made again under their names."""
 
 
 def of(
@@ -56,6 +60,7 @@ def of(
     dropped: list[tuple[str, str]] = []
     spent: list[str] = []
     missing: list[str] = []
+    again: list[str] = []
     timers, number = Timers(), count_in(job.observed, "replacedWorkers")
     for name in size.target:
         if name in held:
@@ -72,28 +77,40 @@ def of(
             else:
                 spent.append(name)
         else:
-            wait_s = _backoff_s(pod, number + len(replaced), job)
-            if wait_s <= 0:
+            wait_s = _backoff_s(pod, number + len(replaced) + len(again), job)
+            is_new = pod is not None and name not in listed and not is_being_deleted(pod)
+            if wait_s <= 0 and is_new and job.spec.max_queued is not None:
+                again.append(name)
+            elif wait_s <= 0:
                 replaced.append((name, loss))
         timers = timers.add(wait_s)
     kept = size.without(name for name, _ in (*replaced, *dropped))
-    new = kept.with_new_workers(job.observed.ref.name, len(replaced))
+    if job.spec.max_queued is None:
+        new = kept.with_new_workers(job.observed.ref.name, len(replaced))
+        why_none = f"no index up to {MAX_INDEX} is left; create the job anew"
+        elastic = room.forgotten(job.observed)
+    else:
+        found = room.of(job, kept, taken={*listed, *spent, *held})
+        new, timers = found.size, timers.add(*found.timers.waits_s)
+        why_none = "another worker waits for room"
+        elastic = {"elastic": found.fields}
     successors = new.target[len(kept.target) :]
     events = [
         Event(Severity.WARNING, "WorkerReplaced", f"worker {name} {why}; {successor} replaces it")
         for (name, why), successor in zip(replaced, successors, strict=False)
     ]
-    no_index = f"no index up to {MAX_INDEX} is left; create the job anew"
-    left = [(name, f"{why}; {no_index}") for name, why in replaced[len(successors) :]]
+    left = [(name, f"{why}; {why_none}") for name, why in replaced[len(successors) :]]
     left += [(name, f"{why}; its policy replaces none") for name, why in dropped]
     events += [Event(Severity.WARNING, "WorkerLost", f"worker {name} {why}") for name, why in left]
+    counted = len(successors) if job.spec.max_queued is None else len(replaced) + len(again)
     return Replacement(
         new,
-        {"replacedWorkers": number + len(successors) or None},
+        {"replacedWorkers": number + counted or None, **elastic},
         tuple(events),
         timers,
         frozenset(spent),
         tuple(missing),
+        tuple(lifecycle.deletion(pods[name]) for name in again),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from globalmanager.contract import Object
 from globalmanager.kinds.trainingjob import commands
+from globalmanager.kinds.trainingjob.room import limit
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
 from globalmanager.rules.elastic.words import ScalerState
 from globalmanager.rules.lifecycle import Timers, left_s
@@ -54,6 +55,8 @@ def _beyond_limits(view: View, number: int) -> str:
         return f"{view.text} has {total} workers, so {number} cannot go"
     if total - number < view.least:
         return f"{view.text} would have {total - number} workers, below minReplicas, {view.least}"
+    if view.spec.max_queued is not None and total - number < limit(view.observed, view.spec):
+        return f"{view.text} has spec.elastic and would replace them: use kubectl scale"
     return ""
 
 

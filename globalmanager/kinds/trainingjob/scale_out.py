@@ -58,6 +58,8 @@ def _begun(view: View, current: Current) -> Step:
         problem = f"{total} workers are more than {MAX_REPLICAS}"
     elif size.next_index + number > MAX_INDEX + 1:
         problem = f"no index up to {MAX_INDEX} is left; create the job anew"
+    elif view.spec.max_queued is not None:
+        problem = "the job has spec.elastic and adds them itself; kubectl scale sets the limit"
     if problem:
         text = (
             f"{view.text} has {len(size.target)} workers, and {number} cannot be added: {problem}"

@@ -26,7 +26,7 @@ from globalmanager.contract import (
     ResourceType,
     ref_of,
 )
-from globalmanager.kinds.trainingjob import scale_in, scale_out
+from globalmanager.kinds.trainingjob import room, scale_in, scale_out
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View
 from globalmanager.rules import children, objects, status
@@ -219,6 +219,8 @@ def _from_replicas(view: View, waiting: Sequence[Current]) -> tuple[tuple[Create
     """The scaler for an edit of `replicas`, and the number that the plan has dealt with."""
     wanted = view.spec.replicas
     known = status.of(view.observed).get("observedReplicas")
+    if view.spec.max_queued is not None and (known == wanted or room.accepts(view.spec, wanted)):
+        return _to_limit(view, waiting), wanted
     if known == wanted or type(known) is not int:
         return (), wanted
     if adoptions(view.observed):
@@ -231,6 +233,15 @@ def _from_replicas(view: View, waiting: Sequence[Current]) -> tuple[tuple[Create
     made = _scaler(view, type_, content)
     # A plan about a refusal is not carried out, so the number still waits for its scaler.
     return (made,) if made is not None else (), known if view.observed.refusal else wanted
+
+
+def _to_limit(view: View, waiting: Sequence[Current]) -> tuple[Create, ...]:
+    """The ScaleIn of an elastic job with more workers than `kubectl scale` or maxReplicas allow."""
+    surplus = _expected(view, waiting) - room.limit(view.observed, view.spec)
+    if surplus <= 0 or adoptions(view.observed):
+        return ()
+    made = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}})
+    return () if made is None else (made,)
 
 
 def _expected(view: View, waiting: Sequence[Current]) -> int:

@@ -54,7 +54,8 @@ def known_size(observed: Observed, spec: TrainingJob) -> Size:
     listed = told.get("targetWorkers")
     job = observed.ref.name
     if not isinstance(listed, list):
-        return Size((), 0).with_new_workers(job, spec.replicas)
+        at_start = spec.replicas if spec.max_queued is None else 0  # `room` adds the first ones
+        return Size((), 0).with_new_workers(job, at_start)
     indices = {index_of(job, WORKER, name) for name in listed if isinstance(name, str)}
     known = sorted(index for index in indices if index is not None)[:MAX_REPLICAS]
     written = told.get("nextWorkerIndex")

@@ -30,6 +30,7 @@ MAX_INDEX: Final = 9999
 """Of a worker. A worker that replaces another one has a new index."""
 MAX_SLOTS: Final = 1000
 DEFAULT_BACKOFF_LIMIT: Final = 6
+MAX_QUEUED: Final = 100
 SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
 """Annotation of a job: "true" suspends the job, and any other value resumes the job."""
 SSH_SECRET: Final = "arena.kubeflow.org/ssh-secret"
@@ -78,8 +79,35 @@ class ETReplicaSpecs(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerForm
 
 
+class ElasticForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The number of workers follows the room in the cluster, from minReplicas to maxReplicas."""
+
+    max_queued: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    """So many workers wait for room at the same time. 1 when the field is missing."""
+
+
+class ElasticStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The workers of an elastic job."""
+
+    ready: int = 0
+    """Workers that run."""
+    waiting: int = 0
+    """Workers that wait for room, or do not start for another reason."""
+    limit: int | None = None
+    """The largest number of workers, as `kubectl scale` has set it. maxReplicas when missing."""
+    reason: str = ""
+    """Why the first waiting worker does not start, in one word: "Unschedulable"."""
+    message: str = ""
+    """The same in the words of the scheduler or of the node."""
+    last_scale_time: Time | None = None
+    """When the job last added a waiting worker, or took one back."""
+
+
 class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     et_replica_specs: ETReplicaSpecs = msgspec.field(name="etReplicaSpecs")
+    elastic: ElasticForm | None = None
+    """edgeai's own field. Missing: only ScaleOut, ScaleIn and `kubectl scale` change the number of
+    workers."""
     launcher_attach_mode: AttachMode | None = None
     """ssh when the field is missing."""
     slots_per_worker: int | None = None
@@ -94,7 +122,7 @@ class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """edgeai's own are `nextWorkerIndex`, `replacedWorkers`, `observedReplicas` and
+    """edgeai's own are `nextWorkerIndex`, `replacedWorkers`, `observedReplicas`, `elastic` and
     `observedGeneration`.
     """
 
@@ -121,6 +149,8 @@ class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     observed_replicas: int = 0
     """The number of workers in the spec with which the plan has dealt. For a later edit the plan
     creates a scaler."""
+    elastic: ElasticStatus | None = None
+    """Only of a job with spec.elastic."""
 
 
 class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +163,8 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     min_replicas: int | None
     """The launcher starts when this number of workers is ready. None: all workers."""
     max_replicas: int | None
+    max_queued: int | None
+    """So many workers of an elastic job wait for room. None: the job is not elastic."""
     worker_policy: RestartPolicy
     attach_mode: AttachMode
     slots: int
@@ -166,6 +198,7 @@ def read(object_: Object) -> TrainingJob:
         replicas=replicas,
         min_replicas=worker.min_replicas,
         max_replicas=worker.max_replicas,
+        max_queued=_max_queued(spec.elastic),
         worker_policy=worker.restart_policy or RestartPolicy.EXIT_CODE,
         attach_mode=spec.launcher_attach_mode or AttachMode.SSH,
         slots=_slots(spec),
@@ -180,6 +213,10 @@ def read(object_: Object) -> TrainingJob:
 
 def _annotations(object_: Object) -> dict[str, Any]:
     return dict(mapping(object_["metadata"].get("annotations")))
+
+
+def _max_queued(elastic: ElasticForm | None) -> int | None:
+    return None if elastic is None else elastic.max_queued or 1
 
 
 def _slots(spec: TrainingJobSpec) -> int:
@@ -233,6 +270,22 @@ def _fault(check: Callable[[Given], None], given: Given) -> InvalidSpec | None:
     return None
 
 
+def _check_elastic(given: Given) -> None:
+    worker: WorkerForm = given.spec.et_replica_specs.worker
+    low, high = worker.min_replicas, worker.max_replicas
+    if given.spec.elastic is None:
+        return
+    if low is None or high is None:
+        missing = "minReplicas" if low is None else "maxReplicas"
+        problem = "is missing, but spec.elastic needs it"
+        raise InvalidSpec(f"{PATH}.worker.{missing}", problem, "add it, or remove spec.elastic")
+    _check_limits(given)
+    if worker.restart_policy is RestartPolicy.NEVER:
+        problem = "is Never, but spec.elastic replaces workers that lose their room"
+        remedy = "use ExitCode, or remove spec.elastic"
+        raise InvalidSpec(f"{PATH}.worker.restartPolicy", problem, remedy)
+
+
 def _check_ssh_secret(given: Given) -> None:
     name = _annotations(given.object).get(SSH_SECRET)
     if name is not None:
@@ -284,6 +337,24 @@ CONSTRAINTS: Final = (
         rule="such that minReplicas <= maxReplicas",
         cel="!has(self.minReplicas) || !has(self.maxReplicas)"
         " || self.minReplicas <= self.maxReplicas",
+    ),
+    Constraint(
+        field="spec.elastic",
+        rule="beside minReplicas <= maxReplicas of the workers, and not with their restartPolicy "
+        "Never",
+        cel=(
+            "!has(self.elastic) || (has(self.etReplicaSpecs.worker.minReplicas)"
+            " && has(self.etReplicaSpecs.worker.maxReplicas)"
+            " && (!has(self.etReplicaSpecs.worker.restartPolicy)"
+            " || self.etReplicaSpecs.worker.restartPolicy != 'Never'))"
+        ),
+        cel_field="spec",
+        check=_check_elastic,
+    ),
+    Constraint(
+        field="spec.elastic.maxQueued",
+        rule=f"a number from 1 to {MAX_QUEUED}",
+        schema={"minimum": 1, "maximum": MAX_QUEUED},
     ),
     Constraint(
         field=f"{PATH}.worker.restartPolicy",

@@ -154,6 +154,17 @@ TRAINING_CASES: Final = (
         example(worker={"minReplicas": 3, "maxReplicas": 2})["spec"],
         (WORKER,),
     ),
+    Case("elastic", example(elastic={})["spec"]),
+    Case(
+        "elastic without a limit",
+        example(elastic={}, worker={"maxReplicas": None})["spec"],
+        ("spec.elastic",),
+    ),
+    Case(
+        "elastic and never replaced",
+        example(elastic={}, worker={"restartPolicy": "Never"})["spec"],
+        ("spec.elastic",),
+    ),
 )
 CASES: Final = ((PYTORCH, PYTORCH_CASES), (TF, TF_CASES), (TRAINING, TRAINING_CASES))
 

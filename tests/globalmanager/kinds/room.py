@@ -1,0 +1,144 @@
+"""An elastic job in a cluster whose room comes and goes."""
+
+from datetime import datetime
+from typing import Any, Final, Self
+
+from common.times import rfc3339
+from globalmanager.contract import PODS, Action, Create, Delete, Object, ObjectRef, Plan
+from globalmanager.rules.faults import is_active
+from tests.globalmanager.builders import at, merged
+from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, ElasticWorld, example
+
+FULL: Final = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+def elastic(*, low: int = 1, high: int = 6, queued: int | None = None, **spec: Any) -> Object:
+    """An elastic job. Args: low, high: minReplicas and maxReplicas; queued: maxQueued"""
+    worker = {"minReplicas": low, "replicas": low, "maxReplicas": high}
+    form = {} if queued is None else {"maxQueued": queued}
+    return example(worker=worker, elastic=form, **spec)
+
+
+class Cluster(ElasticWorld):
+    """One job, and a scheduler that binds its pods in the order of their creation.
+
+    Args: room: the number of pods that the nodes can take, the launcher's included
+    """
+
+    def __init__(self, job: Object, *, room: int) -> None:
+        super().__init__(job)
+        self.room = room
+        self.now = 0.0
+        self.wait: float | None = None
+        self.terminates = True
+        self.ended: list[str] = []
+        """Workers with a node that the job itself has deleted."""
+
+    @property
+    def clock(self) -> datetime:
+        return at(self.now)
+
+    def _act(self, action: Action) -> None:
+        if isinstance(action, Delete) and action.ref.type == PODS:
+            pod = self.children[action.ref]
+            if "nodeName" not in pod["spec"]:  # nobody has to confirm its end
+                assert pod["metadata"]["uid"] == action.uid
+                del self.children[action.ref]
+                return
+            if is_active(pod):
+                self.ended.append(action.ref.name)
+        super()._act(action)
+        if isinstance(action, Create) and action.type == PODS:
+            marks = {"creationTimestamp": rfc3339(self.clock)}
+            self.set(action.object["metadata"]["name"], {"metadata": marks})
+
+    # ---- the cluster ----
+
+    def pods_of_job(self) -> dict[str, Object]:
+        return {ref.name: pod for ref, pod in self.children.items() if ref.type == PODS}
+
+    def set(self, name: str, patch: Object) -> None:
+        ref = ObjectRef(PODS, "default", name)
+        self.children[ref] = merged(self.children[ref], patch)
+
+    def bound(self) -> list[str]:
+        """The pods that take room."""
+        return [
+            name
+            for name, pod in self.pods_of_job().items()
+            if "nodeName" in pod["spec"]
+            and (pod.get("status") or {}).get("phase") not in ("Failed", "Succeeded")
+        ]
+
+    def tick(self) -> None:
+        """The scheduler and the nodes do all that they can do now."""
+        for name, pod in self.pods_of_job().items():
+            if "deletionTimestamp" in pod["metadata"]:
+                self.gone("Pod", name)
+        for name, pod in self.pods_of_job().items():
+            if "nodeName" in pod["spec"]:
+                continue
+            is_free = len(self.bound()) < self.room
+            condition = {"type": "PodScheduled", "status": str(is_free)}
+            if is_free:
+                self.set(name, {"spec": {"nodeName": "node"}})
+            else:
+                condition |= {"reason": "Unschedulable", "message": FULL}
+            self.set(name, {"status": {"phase": "Pending", "conditions": [condition]}})
+        for name in self.bound():
+            if self.pods_of_job()[name]["status"]["phase"] == "Pending":
+                ready = [{"type": "Ready", "status": "True"}]
+                self.set(name, {"status": {"phase": "Running", "conditions": ready}})
+
+    def preempt(self, number: int = 1) -> Self:
+        """Pods of a higher priority take room; the last workers go."""
+        self.room -= number
+        active = [name for name in self.bound() if name != LAUNCHER]
+        active = [name for name in active if is_active(self.pods_of_job()[name])]
+        for name in active[::-1][: max(len(self.bound()) - self.room, 0)]:
+            self.disrupt(name)
+        return self
+
+    def disrupt(self, name: str) -> None:
+        entry = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        self.set(name, {"metadata": {"deletionTimestamp": rfc3339(at(self.now + 30))}})
+        self.set(name, {"status": {"conditions": [entry]}})
+
+    # ---- the job ----
+
+    def planned(self) -> Plan:
+        """One plan takes effect."""
+        made = self.plan(self.clock)
+        self.apply(made)
+        self.wait = made.requeue_after_s
+        return made
+
+    def rest(self) -> Self:
+        """The job and the cluster go on until nothing changes any more, and nothing is awaited."""
+        for _ in range(2000):
+            before = str(self.children)
+            self.tick()
+            made = self.planned()
+            if made.actions or made.status is not None or str(self.children) != before:
+                self.now += 0.1
+                continue
+            if self.wait is None:
+                return self
+            self.now += max(self.wait, 0.01)
+        raise AssertionError(f"does not rest: {self.status}")
+
+    # ---- what tests ask ----
+
+    def told(self) -> dict[str, Any]:
+        return dict(self.status.get("elastic") or {})
+
+    def running(self) -> list[int]:
+        """The indices of the workers that run."""
+        return sorted(
+            int(name.removeprefix(f"{JOB}-worker-")) for name in self.bound() if name != LAUNCHER
+        )
+
+    def queue(self) -> list[str]:
+        """The wanted workers that take no room and that the launcher does not have."""
+        taken = {*self.bound(), *self.status.get("currentWorkers", [])}
+        return [name for name in self.status.get("targetWorkers", []) if name not in taken]
