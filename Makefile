@@ -58,7 +58,7 @@ types: $(DEVELOP) ## Check types, strictly
 crds: $(USE) ## Write deploy/crds* and the GlobalManager's rights from the types
 	@$(BIN)/python -m globalmanager.manifests.crds deploy/crds
 	@$(BIN)/python -m globalmanager.manifests.crds --cel deploy/crds-cel
-	@$(BIN)/python -m globalmanager.manifests.rbac deploy/base/globalmanager/rbac.yaml
+	@$(BIN)/python -m globalmanager.manifests.rbac deploy
 
 bench: $(USE) ## Measure; prints one JSON object
 	@$(BIN)/python -m tests.bench

@@ -36,7 +36,7 @@ _PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"
 # The API server passes on what etcd and its client say, with the status 500.
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
 _GRANT_IT: Final = (
-    "grant that right, as `kubectl apply -f deploy/base/globalmanager/rbac.yaml` does"
+    "grant that right, as `kubectl apply -k` with the overlay of your installation does"
 )
 
 

@@ -1,8 +1,9 @@
 """The GlobalManager's rights in the cluster (RBAC), generated from the kinds.
 
-`python -m globalmanager.manifests.rbac FILE` writes the rights. One test compares them with the
-file in deploy/. Another test proves with the API server's audit log that no right is missing or
-unused.
+`python -m globalmanager.manifests.rbac deploy` writes the rights that every installation needs into
+base. The rights for the jobs of one API group go into the component of the group, so an
+installation without the group grants nothing for the group. One test compares the files with this
+module. Another test proves with the API server's audit log that no right is missing or unused.
 """
 
 import sys
@@ -30,9 +31,30 @@ _KEPT: Final = ("get", "list", "watch", "create", "update", "delete")
 
 
 def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
-    """The rights in every namespace, because every namespace may have job resources."""
+    """All rights in every namespace, because every namespace may have job resources."""
     kinds = tuple(kinds)
-    updates: dict[ResourceType, set[UpdateRule]] = {NAMESPACES: set(), NODES: set()}
+    return [*(rule for group in groups(kinds) for rule in group_rules(group, kinds)), *base_rules()]
+
+
+def groups(kinds: Iterable[Kind] = KINDS) -> tuple[str, ...]:
+    """The API groups of the kinds."""
+    return tuple(dict.fromkeys(type_.group for kind in kinds for type_ in kind.resources))
+
+
+def base_rules() -> list[Rule]:
+    """The rights in every namespace that do not depend on the kinds."""
+    return [
+        *(_rule([type_], _WATCHED) for type_ in (NAMESPACES, NODES)),
+        _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
+        _rule([TOKEN_REVIEWS], ("create",)),
+        _rule([ACCESS_REVIEWS], ("create",)),
+    ]
+
+
+def group_rules(group: str, kinds: Iterable[Kind] = KINDS) -> list[Rule]:
+    """The rights in every namespace for the jobs of one API group, and for their children."""
+    kinds = [kind for kind in kinds if any(type_.group == group for type_ in kind.resources)]
+    updates: dict[ResourceType, set[UpdateRule]] = {}
     for kind in kinds:
         for type_ in kind.watched:
             updates.setdefault(type_, set())
@@ -40,15 +62,12 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
             updates.setdefault(type_, set()).add(update)
     annotated = frozenset(type_ for kind in kinds for type_ in kind.annotates)
     return [
-        *(rule for kind in kinds for rule in _job_rules(kind)),
+        *(rule for kind in kinds for rule in _job_rules(kind, group)),
         *(
             _rule([type_], _verbs(updates[type_], is_annotated=type_ in annotated))
             for type_ in sorted(updates, key=str)
         ),
         *_distinct([*_rules_of_roles(kinds), *_exec_rules(kinds)]),
-        _rule([ResourceType("", "v1", "events", "Event")], ("create", "get", "patch")),
-        _rule([TOKEN_REVIEWS], ("create",)),
-        _rule([ACCESS_REVIEWS], ("create",)),
     ]
 
 
@@ -80,8 +99,10 @@ def _verbs(updates: Collection[UpdateRule], *, is_annotated: bool) -> tuple[str,
     return (*kept, "patch") if is_annotated else kept
 
 
-def _job_rules(kind: Kind) -> Iterator[Rule]:
+def _job_rules(kind: Kind, group: str) -> Iterator[Rule]:
     for type_ in kind.resources:
+        if type_.group != group:
+            continue
         deletes = ("delete",) if kind.deletes_itself else ()
         yield _rule([type_], ("get", *_WATCHED, *deletes))
         yield _rule([type_], ("patch",), subresource="status")
@@ -114,19 +135,24 @@ def namespace_rules() -> list[Rule]:
     ]
 
 
-def manifests() -> list[dict[str, Any]]:
-    """ClusterRole and Role with their bindings."""
+def manifests(group: str = "") -> list[dict[str, Any]]:
+    """Roles with their bindings: those for one API group, or "" for those of every installation."""
+    if group:
+        return _granted("ClusterRole", group_rules(group), {"name": f"{ROLE}-{group}"})
     return [
-        *_granted("ClusterRole", cluster_rules(), {}),
-        *_granted("Role", namespace_rules(), {"namespace": NAMESPACE}),
+        *_granted("ClusterRole", base_rules(), {"name": ROLE}),
+        *_granted("Role", namespace_rules(), {"name": ROLE, "namespace": NAMESPACE}),
     ]
 
 
-def _granted(kind: str, rules: list[Rule], where: dict[str, str]) -> list[dict[str, Any]]:
+def _granted(kind: str, rules: list[Rule], metadata: dict[str, str]) -> list[dict[str, Any]]:
     head = {"apiVersion": "rbac.authorization.k8s.io/v1"}
-    metadata = {"name": ROLE, **where}
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": ROLE}
+    reference = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": kind,
+        "name": metadata["name"],
+    }
     return [
         {**head, "kind": kind, "metadata": metadata, "rules": rules},
         {
@@ -160,9 +186,17 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def text() -> str:
-    return _HEADER + yaml.dump_all(manifests(), Dumper=_Plain, sort_keys=False)
+def files() -> dict[str, str]:
+    """Path of each file below deploy/ -> its text."""
+    paths = {group: f"components/{group}/rbac.yaml" for group in groups()}
+    paths[""] = "base/globalmanager/rbac.yaml"
+    return {path: _text(manifests(group)) for group, path in paths.items()}
+
+
+def _text(documents: list[dict[str, Any]]) -> str:
+    return _HEADER + yaml.dump_all(documents, Dumper=_Plain, sort_keys=False)
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(text(), encoding="utf-8")
+    for path, text in files().items():
+        (Path(sys.argv[1]) / path).write_text(text, encoding="utf-8")

@@ -50,6 +50,7 @@ log = get_logger(__name__)
 NODE_HEADER: Final = "Edgeai-Node"  # for logs only; the credential identifies the node
 FLOOR_S: Final = 0.2  # least delay, so that small random delays make no hot loop
 MAX_RETRY_AFTER_S: Final = 300.0
+FILES_S: Final = 2.0  # between two looks at files that were never usable
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +153,7 @@ class Link:
         self._is_rejected = False  # the credential was rejected, and no session opened since
         self._is_in_reach = False  # the last dial ended with a session or a rejection
         self.lost = ""  # why the credential is lost; "": the credential is not lost
+        self.waits_for = ""  # why no dial is possible yet; "": the files were usable once
         self.state = LinkState(connected=False, since=times.rfc3339(self._now()))
 
     async def run(self) -> None:
@@ -275,7 +277,7 @@ class Link:
     async def _dial(self) -> ClientConnection:
         """Raises: DialFailed; errors of websockets and of sockets"""
         endpoint = self._endpoint
-        presented = self._newest_credential()
+        presented = await self._newest_credential()
         try:
             ws = await connect(
                 endpoint.url,
@@ -300,14 +302,32 @@ class Link:
             raise DialFailed(f"{endpoint.url} speaks no {wire.SUBPROTOCOL}; is it a GlobalManager?")
         return ws
 
-    def _newest_credential(self) -> Presented:
-        """Read the files again, because they may have been replaced. Raises: DialFailed"""
-        self._presented_digest = self._endpoint.credentials.digest()
-        try:
-            return self._endpoint.credentials.newest(is_secure=self._is_secure)
-        except CredentialError as error:
-            log.error("cannot use a credential of this node", problem=str(error))
-            raise DialFailed(str(error), at_least_s=self._delays.credential_s) from error
+    async def _newest_credential(self) -> Presented:
+        """Read the files again, because they may have been replaced.
+
+        If the files were never usable, wait for them: edgecore may start a pod with empty volumes,
+        and fill the volumes more than a minute later.
+        """
+        while True:
+            self._presented_digest = self._endpoint.credentials.digest()
+            try:
+                presented = self._endpoint.credentials.newest(is_secure=self._is_secure)
+            except CredentialError as error:
+                self._wait_for_files(str(error))
+                await asyncio.sleep(FILES_S)
+            else:
+                self.waits_for = ""
+                return presented
+
+    def _wait_for_files(self, problem: str) -> None:
+        if problem == self.waits_for:
+            return
+        log.error("waiting for the credential of this node", problem=problem)
+        self.waits_for = problem
+        failures = self.state.failures + 1
+        self.state = msgspec.structs.replace(
+            self.state, failures=failures, last_error=problem, retry_in_s=FILES_S
+        )
 
     @property
     def _is_secure(self) -> bool:

@@ -17,24 +17,22 @@ import yaml
 
 from edgeai.api import Object, collection_of, path_of
 from globalmanager.kinds.trainingjob.hosts import NUDGE
-from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
+from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, ROLE, groups
 from globalmanager.rules.objects import SPEC_HASH
 from tests.certificates import Authority
 from tests.cluster import elastic
 from tests.cluster.client import Client
-from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.kubelet import set_ready
+from tests.cluster.kustomize import combined
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program, free_port
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
-from tests.cluster.test_deploy import rendered
 from tests.cluster.training import end
 from tests.globalmanager.kinds.samples import federated_learning_spec
 from tests.waiting import eventually
 
-DEPLOY: Final = CHECKOUT / "deploy"
 GROUPS: Final = ("edgeai.io", "sedna.io")
 KUBEFLOW: Final = "kubeflow.org"
 TRAINING: Final = (("PyTorchJob", "pytorch", "Master"), ("TFJob", "tensorflow", "Worker"))
@@ -111,7 +109,9 @@ class Installation:
 
     def install(self) -> None:
         kept = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-        documents = rendered(self._control_plane, DEPLOY / "base")
+        directory = self._directory / "deploy"
+        directory.mkdir()
+        documents = combined(directory, groups())
         accounts = [each for each in documents if each["kind"] in kept]
         applied = self._control_plane.kubectl("apply", "-f", "-", documents=accounts)
         assert applied.returncode == 0, applied.stderr
@@ -507,7 +507,7 @@ def test_the_right_to_block_the_deletion_of_an_owner_is_needed(
     }
     child = foreign_service("child", namespace, ownerReferences=[owner])
     assert installation.refusal(child) == ""
-    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/edgeai-globalmanager"
+    role = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ROLE}-edgeai.io"
     before = client.get(role)["rules"]
     less = [
         rule

@@ -7,24 +7,23 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-import yaml
 
 from edgeai.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kustomize import DEPLOY, rendered
 from tests.waiting import eventually
 
 PAGE: Final = CHECKOUT / "docs" / "install.md"
-OVERLAY: Final = CHECKOUT / "deploy" / "overlays" / "kubernetes-1.20"
+OVERLAY: Final = DEPLOY / "overlays" / "kubernetes-1.20"
 UNDO: Final = re.compile(r"^kubectl (?P<arguments>.* rollout undo .*)$", re.MULTILINE)
 
 
 @pytest.fixture
 def workloads(crds: ControlPlane, system_namespace: str) -> Iterator[list[Object]]:
     """What runs pods, as deploy/ has it."""
-    documents = yaml.safe_load_all(crds.kubectl("kustomize", str(OVERLAY)).stdout)
-    chosen = [each for each in documents if each["kind"] in ("Deployment", "DaemonSet")]
+    chosen = [each for each in rendered(OVERLAY) if each["kind"] in ("Deployment", "DaemonSet")]
     yield chosen
     for document in chosen:
         crds.client.delete(path_of(document))

@@ -22,7 +22,8 @@ _BLOCK: Final = re.compile(
 )
 _GENERATE: Final = (
     "import json; from globalmanager.manifests import crds, rbac;"
-    "print(json.dumps([crds.manifests(), rbac.manifests()]))"
+    "rights = [each for group in ('', *rbac.groups()) for each in rbac.manifests(group)];"
+    "print(json.dumps([crds.manifests(), rights]))"
 )
 
 
@@ -47,13 +48,12 @@ class Copy(msgspec.Struct, frozen=True):
         return loaded
 
     def rules(self) -> list[Object]:
-        """The rules of the ClusterRole."""
-        (role,) = (each for each in self.rights if each["kind"] == "ClusterRole")
-        rules: list[Object] = role["rules"]
-        return rules
+        """The rules of the ClusterRoles."""
+        roles = (each for each in self.rights if each["kind"] == "ClusterRole")
+        return [rule for role in roles for rule in role["rules"]]
 
     def new_rules(self) -> list[Object]:
-        """The rules of the ClusterRole that there are because of the page."""
+        """The rules of the ClusterRoles that there are because of the page."""
         known = rbac.cluster_rules()
         return [rule for rule in self.rules() if rule not in known]
 

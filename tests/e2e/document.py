@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.kustomize import recent_kubectl
 
 CHECKOUT: Final = Path(__file__).parents[2]
 OVERLAY: Final = "deploy/overlays/kubernetes-1.20"  # the cluster's version
@@ -128,7 +129,7 @@ def shell_at(cluster: Cluster, directory: Path) -> Shell:
     ]
     _write_program(directory / "ssh", _SSH.format(cases="\n".join(cases)))
     _write_program(directory / "scp", _SCP)
-    (directory / "kubectl").symlink_to(cluster.programs / "kubectl")
+    recent_kubectl()  # is on the PATH
     environment = {"KUBECONFIG": str(cluster.control_plane.kubeconfig), "OVERLAY": OVERLAY}
     return Shell(directory, environment)
 

@@ -20,7 +20,7 @@ FLAGS: Final = (
     *("--watch-s", "2", "--replica-name", "gm"),
     *("--lease-duration-s", "6", "--lease-renew-deadline-s", "4", "--lease-retry-s", "0.5"),
 )
-RBAC: Final = "kubectl apply -f deploy/base/globalmanager/rbac.yaml"
+RBAC: Final = "kubectl apply -k"
 APPLY_CRDS: Final = "kubectl apply -f deploy/crds"
 UNSERVED: Final = "horizontalpodautoscalers"  # of autoscaling/v2, before Kubernetes 1.23
 TOKENS: Final = {"edge0": "secret-of-edge0"}

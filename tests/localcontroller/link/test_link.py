@@ -21,6 +21,7 @@ from localcontroller.link.conversation import Conversation, SessionEnded
 from localcontroller.link.credentials import Credentials
 from localcontroller.link.edge_session import Welcomed
 from localcontroller.link.link import (
+    FILES_S,
     MAX_RETRY_AFTER_S,
     Delays,
     Endpoint,
@@ -346,7 +347,7 @@ async def test_an_invalid_token_file_is_named(
     token_file.write_bytes(BAD_TOKENS[case])
     state = await refused_state(ledger, cloud, token_file=token_file)
     assert str(token_file) in state.last_error
-    assert state.retry_in_s >= 30
+    assert state.retry_in_s == FILES_S
     assert cloud.requests == []
 
 

@@ -32,6 +32,7 @@ from tests.localcontroller.test_process import Controller, running
 from tests.waiting import PATIENCE_S, async_eventually
 
 LOST: Final = 4  # exit code
+WAITING: Final = "waiting for the credential of this node"
 
 
 def token(expires_in_s: float, subject: str = "node") -> str:
@@ -213,14 +214,25 @@ async def test_without_the_cloud_a_lost_mount_does_not_end_the_process(
 async def test_files_that_were_never_there_are_waited_for(
     state_dir: Path, cloud: Cloud, mount: Mount
 ) -> None:
-    """A pod may start before its ConfigMap exists; until then the volume is empty."""
+    """edgecore starts a pod without its ConfigMap: the volume is empty, and filled 90 s later. The
+    link looks often, though it dials seldom.
+    """
     mount.remove()
-    async with running(state_dir, *flags(cloud, mount, lost_s=0.2)) as controller:
-        await async_eventually(
-            "5 failed dials", lambda: len(controller.logged("no session with GlobalManager")) >= 5
-        )
+    mount.directory.mkdir()
+    seldom = ("--reconnect-min-s", "1000", "--reconnect-max-s", "1000")
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.2), *seldom) as controller:
+        await async_eventually("the reason", lambda: controller.logged(WAITING))
+        status, text = await controller.probe("/readyz")
+        assert status == 503
+        assert f"token file {mount.token_file}: No such file" in text
+        assert (await controller.probe("/healthz"))[0] == 200
+        mount.token_file.write_text(token(expires_in_s=3600))
+        await async_eventually("the next reason", lambda: len(controller.logged(WAITING)) == 2)
+        assert f"CA file {mount.ca_file}" in (await controller.probe("/readyz"))[1]
         mount.fill(token(expires_in_s=3600))
         await cloud.until_synced()
+        assert (await controller.probe("/readyz"))[0] == 200
+    assert len(controller.logged(WAITING)) == 2  # once for each reason
 
 
 async def test_liveness_fails_once_the_credential_is_lost(
