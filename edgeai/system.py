@@ -170,6 +170,7 @@ def _localcontroller(node: str, api_url: str, node_dir: Path, tuning: Tuning) ->
             *("--node-name", "$(NODENAME)"),
             *("--global-manager", address, "--edge-plaintext", "allow"),
             *("--state-dir", "/var/lib/edgeai"),
+            *("--dataset-networks", "127.0.0.0/8"),  # the pods and Services are there
             *_ALL_PATHS,
             *("--worker-address", f"$(HOST_IP):{WORKER_PORT}"),
             *("--status-address", f"$(HOST_IP):{STATUS_PORT}"),

@@ -19,6 +19,7 @@ from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
+from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
@@ -160,6 +161,7 @@ def _dataset_options(settings: Settings) -> DatasetOptions:
         poll_s=settings.dataset_poll_s,
         data_root=settings.data_root,
         node_path_prefixes=settings.node_path_prefixes,
+        networks=parse_networks(settings.dataset_networks),
         credentials_dir=settings.credentials_dir,
     )
 

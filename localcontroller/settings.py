@@ -4,6 +4,7 @@
 `check` refuses values that the types allow but that cannot work.
 """
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -74,6 +75,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             "directories, hidden ones and /home/USER only where a prefix names them; *: all"
         ),
     ] = DEFAULT_PREFIXES
+    dataset_networks: Annotated[
+        tuple[str, ...],
+        Setting(
+            "networks such as 127.0.0.0/8 from which http Datasets may come although their "
+            "addresses are refused otherwise: loopback, link-local, metadata of a cloud"
+        ),
+    ] = ()
     credentials_dir: Annotated[
         Path | None,
         Setting(
@@ -145,6 +153,7 @@ def check(settings: Settings) -> None:
             "status_address", f"{host!r} is no loopback address; use 127.0.0.1 or ::1"
         )
     _check_numbers(settings)
+    _check_networks(settings)
     _check_tls(settings)
 
 
@@ -176,6 +185,16 @@ def _check_numbers(settings: Settings) -> None:
         raise _settings_error("ledger_max_bytes", f"must be at least {MIN_LEDGER_BYTES}")
     if settings.ledger_reserve_bytes < 0:
         raise _settings_error("ledger_reserve_bytes", "must not be negative")
+
+
+def _check_networks(settings: Settings) -> None:
+    for text in settings.dataset_networks:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError as error:
+            raise _settings_error(
+                "dataset_networks", f"{error}; expected e.g. 10.0.0.0/8"
+            ) from error
 
 
 def _with_scheme(address: str) -> str:

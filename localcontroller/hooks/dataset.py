@@ -23,6 +23,7 @@ from common.ids import TaskKey, WorkerName, parse_task_key
 from common.logs import get_logger
 from common.node_paths import DEFAULT_PREFIXES
 from common.tasks import TaskGroup
+from localcontroller.hooks.addresses import Network
 from localcontroller.hooks.files import NODE_ROOT, PathSource
 from localcontroller.hooks.keys import BucketKeyDirectory
 from localcontroller.hooks.samples import Utf16Content
@@ -57,6 +58,8 @@ class DatasetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Period of the checks of one Dataset, seconds."""
     data_root: Path | None = None
     """The directory where this process sees the node's root; None: "/"."""
+    networks: tuple[Network, ...] = ()
+    """Networks that the URLs of Datasets may lead to beside the allowed ones. See `addresses`."""
     node_path_prefixes: tuple[str, ...] = DEFAULT_PREFIXES
     """Directories of the node below which Datasets may be. See common.node_paths."""
     credentials_dir: Path | None = None
@@ -151,7 +154,10 @@ class DatasetHook:
         """Run until cancelled."""
         timeouts = self._timeouts
         threads = SourceThreads(MAX_CHECKS, timeouts)
-        async with new_http_session(timeouts) as session, TaskGroup() as group:
+        async with (
+            new_http_session(timeouts, self._options.networks) as session,
+            TaskGroup() as group,
+        ):
             factory = SourceFactory(self._options, session, threads, timeouts)
             await self._follow_ledger(group, factory)
 
@@ -283,4 +289,9 @@ class HeldDataset:
         if self._problem is None:
             log.info("dataset counted", task=self.key, samples=outcome)
         else:
-            log.warning("dataset cannot be counted", task=self.key, reason=outcome)
+            log.warning(
+                "dataset cannot be counted",
+                task=self.key,
+                reason=outcome,
+                detail=self._problem.detail,
+            )

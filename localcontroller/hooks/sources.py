@@ -52,10 +52,13 @@ DEFAULT_TIMEOUTS: Final = DatasetTimeouts()
 
 
 class SourceError(EdgeAIError):
-    """The samples of a source cannot be counted. `reason` is one CamelCase word for programs."""
+    """The samples of a source cannot be counted. `reason` is one CamelCase word for programs.
 
-    def __init__(self, reason: str, message: str) -> None:
-        self.reason, self.message = reason, message
+    Args: detail: what only the log of the node says
+    """
+
+    def __init__(self, reason: str, message: str, detail: str = "") -> None:
+        self.reason, self.message, self.detail = reason, message, detail
         super().__init__(message)
 
 

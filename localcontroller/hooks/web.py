@@ -2,17 +2,21 @@
 
 Each check is one conditional GET. If the server ignores the condition, the headers of the answer
 show whether the content has changed; the body of unchanged content is not read.
+
+The report names no cause when there is no answer. Otherwise a Dataset could find out which ports
+are open in the network of the node. The log of the node names the cause.
 """
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from functools import cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import aiohttp
 
-from localcontroller.hooks.samples import CHUNK_BYTES
+from localcontroller.hooks.addresses import AddressFilter, Network
+from localcontroller.hooks.samples import CHUNK_BYTES, SampleCounter
 from localcontroller.hooks.sources import (
     DatasetTimeouts,
     SourceError,
@@ -22,6 +26,7 @@ from localcontroller.hooks.sources import (
 )
 
 MAX_REDIRECTS: Final = 5
+NO_ANSWER: Final = "no answer over HTTP, or an address that is not allowed"
 _GONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
@@ -37,9 +42,17 @@ class HttpFingerprint(NamedTuple):
 NO_FINGERPRINT: Final = HttpFingerprint("", "", "")
 
 
-def new_http_session(timeouts: DatasetTimeouts) -> aiohttp.ClientSession:
-    """Create the HTTP session that all WebSources share."""
+def new_http_session(
+    timeouts: DatasetTimeouts, networks: Collection[Network]
+) -> aiohttp.ClientSession:
+    """Create the HTTP session that all WebSources share.
+
+    Args: networks: see DatasetOptions
+    """
     return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(socket_factory=AddressFilter(networks).open_socket),
+        # A few bytes could become a large body. The session asks for no compression.
+        auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(
             total=timeouts.total_s, sock_connect=timeouts.connect_s, sock_read=timeouts.silence_s
@@ -76,25 +89,37 @@ class WebSource:
     async def count_if_changed(self) -> int | None:
         """See DatasetSource."""
         where = f"spec.url: {redacted_source_url(self._url)}"
+        counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
         try:
-            return await self._get_if_changed(where)
+            response = await self._session.get(
+                self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=_tls()
+            )
+        except aiohttp.TooManyRedirects as error:
+            text = f"{where}: more than {MAX_REDIRECTS} redirections"
+            raise SourceError("Unavailable", text) from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            text = f"{where}: {NO_ANSWER}"
+            raise SourceError("Unavailable", text, _cause(error)) from error
+        try:
+            return await self._count_if_changed(response, counter, conditions, where)
         except TimeoutError as error:
             raise SourceError("Unavailable", f"{where}: no answer in time") from error
-        except aiohttp.ClientPayloadError as error:
-            raise SourceError("Unavailable", f"{where}: ended before its end") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # Not the text of aiohttp's error, which quotes the URL with its signature.
-            raise SourceError("Unavailable", f"{where}: {_problem_text(error)}") from error
+            raise SourceError("Unavailable", f"{where}: ended before its end") from error
 
-    async def _get_if_changed(self, where: str) -> int | None:
-        counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
-        async with self._session.get(
-            self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=_tls()
-        ) as response:
+    async def _count_if_changed(
+        self,
+        response: aiohttp.ClientResponse,
+        counter: SampleCounter,
+        conditions: Mapping[str, str],
+        where: str,
+    ) -> int | None:
+        async with response:
             fingerprint = _fingerprint(response)
             if response.status == HTTPStatus.NOT_MODIFIED and conditions:
                 return None
             _check_status(response.status, where)
+            _check_encoding(response, where)
             if fingerprint == self._fingerprint != NO_FINGERPRINT:
                 response.close()
                 return None
@@ -132,16 +157,19 @@ def _check_status(status: int, where: str) -> None:
         raise SourceError("Unavailable", answer)
 
 
-def _problem_text(error: Exception) -> str:
-    """The text of an error, without the URL."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return "no TLS with its server that this node trusts"
-        case aiohttp.TooManyRedirects():
-            return f"more than {MAX_REDIRECTS} redirections"
-        case aiohttp.InvalidURL():
-            return "it, or where it redirects to, is no URL"
-        case OSError():
-            return f"no connection: {error.strerror or type(error).__name__}"
-        case _:
-            return f"the server breaks HTTP ({type(error).__name__})"
+def _check_encoding(response: aiohttp.ClientResponse, where: str) -> None:
+    """Raises: SourceError"""
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding.lower() not in ("", "identity"):
+        text = f"{where}: the server compresses its answer ({encoding[:32]!r}) though not asked to"
+        raise SourceError("Unavailable", text)
+
+
+def _cause(error: Exception) -> str:
+    """Why there is no answer. Not the text of aiohttp's errors, which quotes the URL with its
+    signature.
+    """
+    causes = error.__cause__, getattr(error, "os_error", None), error
+    told = next((one for one in causes if isinstance(one, OSError) and one.strerror), error)
+    detail = getattr(told, "strerror", None)
+    return f"{type(error).__name__}: {detail}" if detail else type(error).__name__

@@ -28,7 +28,8 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[Server]:
+async def serving(answer: Answer, *, also_at: str = "") -> AsyncIterator[Server]:
+    """Args: also_at: another address with the same port"""
     server = Server(answer)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
@@ -37,6 +38,8 @@ async def serving(answer: Answer) -> AsyncIterator[Server]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     server.port = runner.addresses[0][1]
+    if also_at:
+        await web.TCPSite(runner, also_at, server.port).start()
     try:
         yield server
     finally:

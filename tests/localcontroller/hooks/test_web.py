@@ -1,13 +1,18 @@
 """Datasets behind http: conditional requests, streamed bodies, time limits, and problems."""
 
 import asyncio
+import gzip
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from localcontroller.hooks.addresses import parse_networks
+from localcontroller.hooks.dataset import DatasetOptions
 from localcontroller.hooks.sources import DatasetTimeouts
+from localcontroller.hooks.web import NO_ANSWER
 from localcontroller.ledger.ledger import Ledger
+from tests.localcontroller.builders import report_of
 from tests.localcontroller.hooks.server import Answer, serving
 from tests.localcontroller.hooks.world import watching
 
@@ -159,7 +164,7 @@ async def test_a_url_where_nobody_listens_is_a_problem(ledger: Ledger) -> None:
         await world.hold(url=url)
         report = await world.report()
         assert report.details["problem"] == "Unavailable"
-        assert "no connection" in report.reason
+        assert report.reason.endswith(f": {NO_ANSWER}")
 
 
 async def test_a_server_that_falls_silent_is_given_up(
@@ -212,3 +217,85 @@ async def test_the_signature_of_a_url_is_in_no_report_and_no_log(
             assert "pass-word" not in text
             assert "s1gnature" not in text
         assert server.requests[0].query["X-Amz-Signature"] == "s1gnature"
+
+
+# ---- addresses ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"])
+async def test_a_server_on_the_node_itself_is_not_asked(host: str, ledger: Ledger) -> None:
+    async with serving(Content()) as server, watching(ledger, DatasetOptions()) as world:
+        url = f"http://{host}:{server.port}/a.csv"
+        await world.hold(url=url)
+        assert (await world.report()).reason == f"spec.url: {url}: {NO_ANSWER}"
+        assert server.requests == []
+
+
+async def test_a_redirection_is_checked_as_the_url_is(ledger: Ledger) -> None:
+    content = Content()
+    async with serving(content, also_at="127.0.0.2") as server:
+
+        async def redirect(request: web.Request) -> web.StreamResponse:
+            if request.path == "/a.csv":
+                raise web.HTTPFound(f"http://{request.query['to']}:{server.port}/b.csv")
+            return await content(request)
+
+        server.answer = redirect
+        options = DatasetOptions(networks=parse_networks(["127.0.0.1/32"]))
+        async with watching(ledger, options) as world:
+            await world.hold(url=f"{server.url}/a.csv?to=127.0.0.1")
+            assert await world.samples() == 2
+            before = len(server.requests)
+            await world.hold(name="b", uid="uid-b", url=f"{server.url}/a.csv?to=127.0.0.2")
+            assert [each.path for each in server.requests[before:]] == ["/a.csv"]
+
+
+async def no_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readline()
+    writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+    writer.close()
+
+
+async def test_the_message_does_not_tell_an_open_port_from_a_closed_one(ledger: Ledger) -> None:
+    other = await asyncio.start_server(no_http, "127.0.0.1", 0)
+    port = other.sockets[0].getsockname()[1]
+    async with serving(status(200)) as server:
+        closed = server.port
+    urls = [
+        f"http://127.0.0.1:{port}/a.csv",
+        f"https://127.0.0.1:{port}/a.csv",
+        f"http://127.0.0.1:{closed}/a.csv",
+        "http://169.254.169.254/a.csv",
+        "http://no-such-host.invalid/a.csv",
+    ]
+    async with other, watching(ledger) as world:
+        for number, url in enumerate(urls):
+            await world.hold(name=f"d{number}", uid=f"uid-{number}", url=url)
+        told = {report_of(each.body).reason for each in await world.owed()}
+    assert told == {f"spec.url: {url}: {NO_ANSWER}" for url in urls}
+
+
+async def test_a_compressed_body_is_not_unpacked(ledger: Ledger) -> None:
+    bomb = gzip.compress(b"x\n" * 10_000_000)
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    async with serving(answer) as server, watching(ledger) as world:
+        await world.hold(url=f"{server.url}/a.csv")
+        report = await world.report()
+        assert report.reason.endswith(
+            "the server compresses its answer ('gzip') though not asked to"
+        )
+        assert server.requests[0].headers["Accept-Encoding"] == "identity"
+
+
+async def test_a_proxy_of_the_environment_is_asked_wherever_it_is(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(Content()) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        async with watching(ledger, DatasetOptions()) as world:
+            await world.hold(url="http://files.example/a.csv")
+            assert await world.samples() == 2
+        assert proxy.requests[0].headers["Host"] == "files.example"

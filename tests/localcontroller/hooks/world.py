@@ -7,6 +7,7 @@ from typing import Any
 
 from common import wire
 from common.ids import TaskKey, Uid, WorkerName
+from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
@@ -15,6 +16,7 @@ from tests.localcontroller.builders import report_of
 from tests.waiting import async_eventually
 
 UID = Uid("uid-d")
+LOOPBACK = parse_networks(["127.0.0.0/8"])
 
 
 def key(name: str = "faces") -> TaskKey:
@@ -108,7 +110,8 @@ async def watching(
     timeouts: DatasetTimeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[World]:
     pauses = Pauses(timeouts)
-    hook = DatasetHook(ledger, options or DatasetOptions(), timeouts=timeouts, pause=pauses)
+    given = options or DatasetOptions(networks=LOOPBACK)  # where the servers of tests are
+    hook = DatasetHook(ledger, given, timeouts=timeouts, pause=pauses)
     task = asyncio.create_task(hook.run(), name="datasets")
     try:
         yield World(ledger, pauses)
