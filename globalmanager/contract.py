@@ -239,6 +239,9 @@ class Observed(Job, frozen=True, kw_only=True):
     settings: WorkerSettings
     absent: frozenset[ResourceType] = frozenset()
     """The types among `Kind.owns` that the API server does not serve."""
+    overridden: Mapping[ObjectRef, tuple[str, ...]] = {}
+    """Children whose fields somebody else sets again after each correction -> paths of the fields.
+    The engine leaves out the corrections of these children, also when the plan has them."""
     scalers: Mapping[ObjectRef, Object] = {}
     """The scalers that name this job, the oldest first. `Kind.scalers` has their types."""
     executions: Mapping[str, Result | None] = {}
@@ -266,9 +269,8 @@ class Replace(msgspec.Struct, frozen=True):
     type: ResourceType
     object: Object
     is_drift: bool = False
-    """True when the job did not change but somebody changed the object. The engine waits longer
-    before each repeated correction of drift, because a webhook may make the same change every time.
-    """
+    """True when the job did not change but somebody changed the object. The engine leaves out the
+    correction of a field that somebody changes again and again, for example a webhook."""
 
 
 class Delete(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from common.tasks import TaskGroup
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
+    PODS,
     Action,
     Adopt,
     Annotate,
@@ -48,13 +49,14 @@ from globalmanager.kube.errors import (
     TooLarge,
 )
 from globalmanager.kube.patches import merged
+from globalmanager.rules import overridden
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import differences, is_being_deleted, owner_reference
 from globalmanager.rules.status import WAITING
 
 log = logs.get_logger(__name__)
 
-_WARN_AFTER_RESTORES: Final = 3  # corrections of drift in a row that cause a Warning Event
+_AT_ONCE_S: Final = 0.001  # a wait of 0 would carry out the action
 _MAX_FIELDS_NAMED: Final = 5  # changed fields that one Event names
 # of one plan, so that a large job does not keep other jobs waiting
 _MAX_PARALLEL_ACTIONS: Final = 8
@@ -150,6 +152,7 @@ class Applier:
         meanwhile
         """
         terminating = "deletionTimestamp" in observed.object["metadata"]
+        self._note_in_order(observed, plan)
         timers = Timers().add(plan.requeue_after_s)
         for stage in plan.stages:
             # The garbage collector deletes the children of a job that is being deleted. If the
@@ -163,12 +166,38 @@ class Applier:
         await self.tell(observed, plan)
         return timers.next_s
 
+    def overridden(self, observed: Observed) -> dict[ObjectRef, tuple[str, ...]]:
+        """The children whose drift is left alone, for the next plan: see Observed.overridden."""
+        left = ((ref, self._drift.left_alone(child)) for ref, child in observed.children.items())
+        return {ref: fields for ref, fields in left if fields}
+
+    def _note_in_order(self, observed: Observed, plan: Plan) -> None:
+        drifted = {
+            ref_of(action.type, action.object)
+            for action in plan.actions
+            if isinstance(action, Replace) and action.is_drift
+        }
+        for ref, child in observed.children.items():
+            if ref not in drifted:
+                self._drift.note_in_order(child)
+
     def _wait_s(self, observed: Observed, action: Action) -> float | None:
-        """Seconds until the action may begin; 0 for now; None when the action is not needed."""
+        """Seconds until the action may begin; 0 for now; None when the action is left out. When
+        this is new, an Event tells it, and the job is planned again at once for its status.
+        """
         if not isinstance(action, Replace) or not action.is_drift:
             return 0.0
-        existing = observed.children[ref_of(action.type, action.object)]
-        return self._drift.wait_s(action.object, existing)
+        ref = ref_of(action.type, action.object)
+        existing = observed.children[ref]
+        wait_s = self._drift.wait_s(action.object, existing)
+        if wait_s is not None:
+            return wait_s
+        fields = self._drift.left_alone(existing)
+        if fields == observed.overridden.get(ref):
+            return None
+        event = Event(Severity.WARNING, "Drift", overridden.describe({ref: fields}))
+        self._recorder.record(observed.object, event)
+        return _AT_ONCE_S
 
     async def _apply_stage(self, observed: Observed, actions: Sequence[Action]) -> None:
         """Try all actions of one stage, several at the same time.
@@ -234,7 +263,8 @@ class Applier:
         except AlreadyExists:
             await self._require_own(observed, ref)
         else:
-            self._drift.note_write(action.object, created)
+            if action.type != PODS:  # a pod is never corrected
+                self._drift.note_write(action.object, created)
             self._record_action(observed, "Created", ref)
 
     async def _require_own(self, observed: Observed, ref: ObjectRef) -> None:
@@ -259,23 +289,19 @@ class Applier:
     async def _replace(self, observed: Observed, action: Replace) -> None:
         ref = ref_of(action.type, action.object)
         replaced = await self._live.replace(action.type, action.object)
-        restores = self._drift.note_write(action.object, replaced, is_drift=action.is_drift)
         if not action.is_drift:
+            self._drift.note_write(action.object, replaced)
             self._record_action(observed, "Replaced", ref)
             return
         existing = observed.children[ref]
+        drifted = differences(action.object, existing)
+        self._drift.note_write(action.object, replaced, drifted=drifted)
         if _version(replaced) == _version(existing):
             # the API server stores the desired object in another form, and nobody changed the
             # object
             return
-        fields = ", ".join(list(differences(action.object, existing))[:_MAX_FIELDS_NAMED])
+        fields = ", ".join(list(drifted)[:_MAX_FIELDS_NAMED])
         self._record_action(observed, "Restored", ref, f": somebody else had changed {fields}")
-        if restores >= _WARN_AFTER_RESTORES:
-            message = (
-                f"{ref.type.kind} {ref.name} is changed by somebody else again and again "
-                f"({fields}) and put back ever more slowly: find out who does so, or change the job"
-            )
-            self._recorder.record(observed.object, Event(Severity.WARNING, "Drift", message))
 
     async def _adopt(self, observed: Observed, action: Adopt) -> None:
         """Make the job the controller among the owner references of a scaler.

@@ -1,20 +1,21 @@
-"""Delays repeated corrections of drift. Drift means that somebody else has changed a child.
+"""Decides when the engine corrects drift and when it gives way. Drift means that somebody else has
+changed a child.
 
-A person or another controller may change a child of a job. The engine restores the child, but waits
-longer before each further restore. Otherwise the engine and the other controller would overwrite
-each other for ever.
+A person or another controller may change a child of a job. The engine restores the child. When the
+same field is changed again after two restores, the engine leaves the field alone. Otherwise the
+engine and the other controller would overwrite each other for ever.
 
 The API server's answer to a write may differ from the child that the engine sent. The server may
-write a quantity in another notation, or an admission webhook may change a field. The engine does
-not correct such a difference, because it would come back at every write.
+drop a field, or an admission webhook may change a field. The engine does not correct such a
+difference, because it would come back at every write.
 
 Called by apply with each child that it writes, and with the answer of the API server. A restart of
-the process forgets all corrections, which costs one more attempt for each such child.
+the process forgets all corrections, which costs one or two more attempts for each such child.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -22,29 +23,37 @@ from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object
 from globalmanager.rules.objects import content_hash, differences
 
-FIRST_S: Final = 5.0
-"""Seconds before the second restore of a child. The pause doubles with each further restore."""
-MAX_S: Final = 600.0
-"""The longest pause, in seconds."""
-_QUIET_S: Final = 2 * MAX_S
-"""After this number of seconds without a restore, the next restore counts as the first."""
+MAX_RESTORES: Final = 2
+"""How often in a row the engine restores one field of a child."""
+PAUSE_S: Final = 5.0
+"""Seconds before the second restore of a child. The pause doubles with each further restore, which
+concerns other fields."""
+MAX_PAUSE_S: Final = 600.0
+FORGOTTEN_S: Final = 1200.0
+"""When a child was in order for this number of seconds, its next change counts as the first."""
 _MAX_CHILDREN: Final = 4096  # largest number of children in memory
 
 
 class _Corrections(msgspec.Struct):
     """The corrections of one child."""
 
-    server_differences: str = ""
-    """Hash of the differences between the child that the engine sent and the API server's answer;
-    "" when they are equal."""
-    restores: int = 0
-    """How often in a row the engine has restored the child."""
+    answered: dict[str, str] = {}
+    """Path -> hash of the value, for each field that the API server's answer to the last write had
+    changed."""
+    restores: dict[str, int] = {}
+    """Path -> how often in a row the engine has restored the field."""
+    restored: int = 0
+    """How often in a row the engine has restored the child, whatever the fields."""
     restored_at: float = 0.0
     """Time of the last restore, in seconds of the clock."""
+    left: tuple[str, ...] = ()
+    """The fields that the engine leaves alone at present."""
+    in_order_since: float | None = None
+    """Time of the first plan that found no drift after a restore; None while there is drift."""
 
 
 class Drift:
-    """Remembers how often the children of all jobs were restored.
+    """Remembers the corrections of the children of all jobs.
 
     Args:
         clock: seconds, monotonic
@@ -57,44 +66,71 @@ class Drift:
 
     def wait_s(self, desired: Object, existing: Object) -> float | None:
         """Seconds until the engine may replace `existing` by `desired`; 0 for now. None means
-        never, because `existing` differs from `desired` only in the same fields as the API server's
-        answer to the last write.
+        never: see `left_alone`.
         """
         corrections = self._children.get(uid_of(existing))
         if corrections is None:
             return 0.0
-        if corrections.server_differences == content_hash(differences(desired, existing)):
+        now = self._clock()
+        since, corrections.in_order_since = corrections.in_order_since, None
+        if since is not None and now - since >= FORGOTTEN_S:
+            corrections.restores, corrections.restored = {}, 0
+        found = differences(desired, existing)
+        if all(_is_left_alone(corrections, path, value) for path, value in found.items()):
+            corrections.left = tuple(found)
             return None
-        passed_s = self._clock() - corrections.restored_at
-        pause_s = _pause_s(corrections.restores)
-        return 0.0 if passed_s >= _QUIET_S else max(0.0, pause_s - passed_s)
+        corrections.left = ()
+        pause_s = _pause_s(corrections.restored)
+        return max(0.0, corrections.restored_at + pause_s - now)
 
-    def note_write(self, desired: Object, answer: Object, *, is_drift: bool = False) -> int:
+    def left_alone(self, child: Object) -> tuple[str, ...]:
+        """Paths of the fields that differ from what the job wants and that the engine leaves alone,
+        as `wait_s` has found them.
+        """
+        corrections = self._children.get(uid_of(child))
+        return corrections.left if corrections is not None else ()
+
+    def note_in_order(self, child: Object) -> None:
+        """Remember that a plan found no drift in the child."""
+        corrections = self._children.get(uid_of(child))
+        if corrections is not None and corrections.in_order_since is None:
+            corrections.left, corrections.in_order_since = (), self._clock()
+
+    def note_write(
+        self, desired: Object, answer: Object, *, drifted: Mapping[str, Any] | None = None
+    ) -> None:
         """Remember a write of the child.
 
         Args:
             desired: the child that the engine sent
             answer: the child that the API server has stored
-            is_drift: True when the write restored a child that somebody else had changed
-
-        Returns: how often in a row the engine has restored the child
+            drifted: path -> value of each field that somebody else had changed, when the write
+                restored the child
         """
         corrections = self._children.pop(uid_of(answer), _Corrections())
-        found = differences(desired, answer)
-        corrections.server_differences = content_hash(found) if found else ""
-        if is_drift:
-            now = self._clock()
-            is_repeated = now - corrections.restored_at < _QUIET_S
-            corrections.restores = corrections.restores + 1 if is_repeated else 1
-            corrections.restored_at = now
-        if corrections.server_differences or corrections.restores:
+        changed = differences(desired, answer)
+        corrections.answered = {path: content_hash(value) for path, value in changed.items()}
+        if drifted is None:  # the job wants another child now
+            corrections.restores, corrections.restored = {}, 0
+        else:
+            known = corrections.restores
+            corrections.restores = known | {path: known.get(path, 0) + 1 for path in drifted}
+            corrections.restored += 1
+            corrections.restored_at = self._clock()
+        corrections.left, corrections.in_order_since = (), None
+        if corrections.answered or corrections.restored:
             self._children[uid_of(answer)] = corrections
         if len(self._children) > _MAX_CHILDREN:
             self._children.popitem(last=False)
-        return corrections.restores
+
+
+def _is_left_alone(corrections: _Corrections, path: str, value: Any) -> bool:
+    if corrections.answered.get(path) == content_hash(value):
+        return True
+    return corrections.restores.get(path, 0) >= MAX_RESTORES
 
 
 def _pause_s(restores: int) -> float:
     """Least seconds between this number of restores in a row and the next restore."""
-    # 2**32 times FIRST_S is above MAX_S already. A float cannot hold a much larger power of 2.
-    return min(MAX_S, FIRST_S * 2.0 ** min(restores - 1, 32)) if restores else 0.0
+    # 2**32 times PAUSE_S is above MAX_PAUSE_S already. A float cannot hold a much larger power.
+    return min(MAX_PAUSE_S, PAUSE_S * 2.0 ** min(restores - 1, 32)) if restores else 0.0

@@ -443,6 +443,9 @@ class Engine:
         executions = self._executions.results(ref, observed.uid)
         if executions:
             observed = msgspec.structs.replace(observed, executions=executions)
+        overridden = self._applier.overridden(observed)
+        if overridden:
+            observed = msgspec.structs.replace(observed, overridden=overridden)
         plan = kind.plan(observed, self._now())
         try:
             return await self._carry_out(kind, observed, plan)

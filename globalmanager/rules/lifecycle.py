@@ -15,7 +15,7 @@ import msgspec
 from common.ids import NodeName
 from common.times import rfc3339
 from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ref_of
-from globalmanager.rules import contacts, faults, status
+from globalmanager.rules import contacts, faults, overridden, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.objects import is_being_deleted
@@ -177,7 +177,7 @@ def conclude(
     """The plan of a job with workers, with the status fields that all such jobs share.
 
     Args:
-        findings: the conditions before EdgeConnected, Accepted first
+        findings: the conditions before EdgeConnected and Overridden, Accepted first
         end: the final condition, when the job has ended
         nodes: the nodes where the job has workers that report
         fields: the other fields of .status
@@ -185,7 +185,8 @@ def conclude(
             .status.conditions
     """
     connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
-    found = [*findings, *([connected] if connected else []), *([end] if end else [])]
+    others = (connected, overridden.finding(observed, stages), end)
+    found = [*findings, *(each for each in others if each is not None)]
     is_accepted = findings[0].truth is Truth.TRUE
     listed = status.updated_conditions if keeps_conditions else status.conditions
     wanted = {

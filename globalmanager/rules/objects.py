@@ -13,6 +13,7 @@ from typing import Any, Final
 from common.labels import LABEL_UID
 from globalmanager.contract import Create, Object, Observed, ResourceType
 from globalmanager.rules import sedna
+from globalmanager.rules.quantities import are_equal
 
 LABEL_KIND: Final = "edgeai.io/kind"
 LABEL_NAME: Final = "edgeai.io/name"
@@ -121,7 +122,7 @@ def differences(
     value.
 
     Fields that `desired` does not have are ignored. An empty value equals a missing field, because
-    the API server drops empty values.
+    the API server drops empty values. A quantity equals the same quantity in another notation.
 
     Args: leave: fields of .spec that a person or another controller may set
     """
@@ -143,5 +144,5 @@ def _differences(wanted: Any, known: Any, path: str) -> Iterator[tuple[str, Any]
     elif isinstance(wanted, list) and isinstance(known, list) and len(wanted) == len(known):
         for index, (one, other) in enumerate(zip(wanted, known, strict=True)):
             yield from _differences(one, other, f"{path}[{index}]")
-    elif wanted or known:
+    elif (wanted or known) and not are_equal(path, wanted, known):
         yield path, known

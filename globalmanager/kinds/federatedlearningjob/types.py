@@ -13,6 +13,8 @@ Training       True: the aggregator and every trainer run or are done. False: Wa
                Failed.
 EdgeConnected  True: the LocalControllers of the trainers' nodes have a session. False: NoContact.
                Absent while no trainer has a node.
+Overridden     True: somebody else sets fields of a child again after each correction, so edgeai
+               leaves them. The message names child and fields. Absent otherwise.
 Complete       True: every worker has succeeded. Final.
 Failed         True: a worker has failed and the plan does not replace the worker. The message names
                the worker and the cause. Final.

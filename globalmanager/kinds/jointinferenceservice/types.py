@@ -11,6 +11,8 @@ Running        True: both Deployments are available. False: Waiting, Starting, o
                pod's status gives (CrashLoopBackOff, Unschedulable, …). Never final.
 EdgeConnected  True: the LocalControllers of the edge workers' nodes have a session. False:
                NoContact. Absent while no edge worker has a node.
+Overridden     True: somebody else sets fields of a child again after each correction, so edgeai
+               leaves them. The message names child and fields. Absent otherwise.
 
 In group sedna.io there is the condition Failed, too, which users of Sedna know. The condition is
 True while the phase is Failed, and absent otherwise.

@@ -2,21 +2,16 @@
 
 Called by `gangs`. Pure and total: a quantity that nobody can read counts as nothing, because the
 API server refuses a pod with such a quantity anyway. Source of the sum: kubeflow/training-operator
-1.9, pkg/controller.v1/common/util.go. The notation of quantities is that of the Kubernetes API.
+1.9, pkg/controller.v1/common/util.go.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
+from globalmanager.rules.quantities import amount_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.forms import Replicas
-
-_QUANTITY: Final = re.compile(
-    r"(?P<number>[0-9]{1,18}(\.[0-9]{0,9})?)(?P<unit>[numkMGTPE]|[KMGTPE]i|e[+-]?[0-9]{1,2})?"
-)
-_POWERS: Final = {"n": -3, "u": -2, "m": -1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 
 def least(replicas: Iterable[Replicas], count: int) -> dict[str, str]:
@@ -41,21 +36,8 @@ def _of_pod(template: Mapping[str, Any]) -> dict[str, Fraction]:
         resources = mapping(container.get("resources"))
         requests = {**mapping(resources.get("limits")), **mapping(resources.get("requests"))}
         for name, quantity in requests.items():
-            found[str(name)] = found.get(str(name), Fraction(0)) + amount_of(quantity)
+            found[str(name)] = found.get(str(name), Fraction(0)) + (amount_of(quantity) or 0)
     return found
-
-
-def amount_of(quantity: Any) -> Fraction:
-    """The number that a quantity means: "500m" is 1/2, "1Ki" is 1024."""
-    read = _QUANTITY.fullmatch(str(quantity).strip())
-    if read is None:
-        return Fraction(0)
-    number, unit = Fraction(read["number"]), read["unit"] or ""
-    if unit.endswith("i"):
-        return number * Fraction(1024) ** " KMGTPE".index(unit[0])
-    if unit.startswith("e"):
-        return number * Fraction(10) ** int(unit[1:])
-    return number * Fraction(1000) ** _POWERS.get(unit, 0)
 
 
 def _text(amount: Fraction) -> str:

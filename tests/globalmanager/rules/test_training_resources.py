@@ -1,37 +1,11 @@
 """The resources that the pods of a gang request together."""
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from globalmanager.rules.training.forms import Replicas, RestartPolicy
-from globalmanager.rules.training.resources import amount_of, least
-
-AMOUNTS = [
-    ("2", 2),
-    (2, 2),
-    (0.5, Fraction(1, 2)),
-    ("500m", Fraction(1, 2)),
-    ("1.5", Fraction(3, 2)),
-    ("1k", 1000),
-    ("1Ki", 1024),
-    ("2Gi", 2 * 1024**3),
-    ("1e3", 1000),
-    ("1E", 10**18),
-    ("1e-3", Fraction(1, 1000)),
-    ("", 0),
-    ("many", 0),
-    ("-1", 0),
-    (None, 0),
-    ([], 0),
-    ("9" * 5000, 0),
-]
-
-
-@pytest.mark.parametrize(("quantity", "amount"), AMOUNTS)
-def test_a_quantity_is_read_as_kubernetes_reads_it(quantity: Any, amount: Any) -> None:
-    assert amount_of(quantity) == amount
+from globalmanager.rules.training.resources import least
 
 
 def replicas(type_: str, count: int, *resources: Any) -> Replicas:

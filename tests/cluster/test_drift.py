@@ -1,0 +1,297 @@
+"""What others do to the children of a service, on a real API server: by kubectl, by a controller
+that does it again, and by an admission webhook.
+"""
+
+import base64
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from edgeai.api import ApiError, Object, path_of
+from tests.certificates import Authority
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.cluster.test_joint_inference import Service
+from tests.inference_rules import ALL, EDGE_DEPLOYMENT, FRONT
+
+OVERRIDDEN: Final = "Overridden"
+IMAGE: Final = "spec.template.spec.containers[0].image"
+WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+THEIRS: Final = "registry.test/theirs:1"
+IMAGE_OF_SERVICE: Final = "registry.test/small:1"
+
+
+@pytest.fixture
+def service(client: Client, manager: GlobalManager, namespace: str, kubelet: None) -> Service:
+    made = Service(client, "digits", namespace)
+    made.apply()
+    return made
+
+
+def edge_deployment(service: Service) -> Object:
+    (found,) = service.made()[EDGE_DEPLOYMENT]
+    return found
+
+
+def image_of(deployment: Object) -> str:
+    image: str = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    return image
+
+
+def with_image(deployment: Object, image: str) -> Object:
+    """The patch of the Deployment that changes nothing but the image."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    pod = {"containers": [{**container, "image": image}]}
+    return {"spec": {"template": {"spec": pod}}}
+
+
+# ---- by hand ------------------------------------------------------------------------------------
+
+
+def test_what_kubectl_changes_is_put_back(
+    service: Service, control_plane: ControlPlane, namespace: str
+) -> None:
+    """Each field that the service declares: image, environment, selector, ports."""
+    assert service.condition(OVERRIDDEN) == {}
+    before = {key: service.made()[key][0]["spec"] for key in (EDGE_DEPLOYMENT, FRONT)}
+    other = json.dumps({"spec": {"selector": {"edgeai.io/role": "other"}}})
+    for arguments in (
+        ("set", "image", "deployment/digits-deployment-edge", f"main={THEIRS}"),
+        ("set", "env", "deployment/digits-deployment-cloud", "NAMESPACE=theirs"),
+        ("patch", "service", "digits-cloud", "--type=merge", "-p", other),
+    ):
+        done = control_plane.kubectl("--namespace", namespace, *arguments)
+        assert done.returncode == 0, done.stderr
+
+    def check() -> bool:
+        for key, spec in before.items():
+            assert service.made()[key][0]["spec"] == spec
+        env = service.made()["Deployment/digits-deployment-cloud"][0]["spec"]["template"]["spec"]
+        values = {one["name"]: one.get("value") for one in env["containers"][0]["env"]}
+        assert values["NAMESPACE"] == namespace
+        return True
+
+    service.eventually("what the service declares", check)
+    service.eventually("its Event", lambda: "Restored" in service.told())
+    assert service.condition(OVERRIDDEN) == {}
+
+
+# ---- by a controller that does it again ---------------------------------------------------------
+
+
+class Rival:
+    """Sets the image of the edge Deployment again whenever it is another, until stopped."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._path = path_of(edge_deployment(service))
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rival", daemon=True)
+        self.writes = 0
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.1):
+            try:
+                found = self._service.api.get(self._path)
+                if image_of(found) != THEIRS:
+                    self._service.api.patch(self._path, with_image(found, THEIRS))
+                    self.writes += 1
+            except (ApiError, OSError, HTTPException):
+                continue  # next time
+
+
+@pytest.fixture
+def rival(service: Service) -> Iterator[Rival]:
+    made = Rival(service)
+    yield made
+    made.stop()
+
+
+def test_who_sets_a_field_again_and_again_is_told_of_and_left_alone(
+    service: Service, rival: Rival
+) -> None:
+    """After two attempts. The rest of the service is healed as before."""
+    service.wait_for_condition(OVERRIDDEN, "SetByOthers")
+    message = service.condition(OVERRIDDEN)["message"]
+    assert "Deployment digits-deployment-edge" in message
+    assert IMAGE in message
+    assert rival.writes == 3  # once of its own, and after each attempt
+    before, generation = service.uids(), edge_deployment(service)["metadata"]["generation"]
+    service.delete_made(FRONT)
+    service.wait_for_new(before, FRONT)
+    service.edit(cloudWorker={"name": "so that the manager looks again"})
+    service.wait_for("observedGeneration", 2)
+    assert edge_deployment(service)["metadata"]["generation"] == generation
+    assert rival.writes == 3
+    service.eventually("its Event", lambda: "Drift" in service.told())
+
+
+def test_when_the_other_one_gives_in_the_condition_goes(service: Service, rival: Rival) -> None:
+    service.wait_for_condition(OVERRIDDEN, "SetByOthers")
+    rival.stop()
+    found = edge_deployment(service)
+    service.api.patch(path_of(found), with_image(found, IMAGE_OF_SERVICE))
+    service.eventually("no such condition", lambda: not service.condition(OVERRIDDEN))
+
+
+# ---- by an admission webhook --------------------------------------------------------------------
+
+
+class Webhook:
+    """An admission webhook on loopback that adds a container to each Deployment and sets its image,
+    on every write.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        authority = Authority(directory)
+        pair = authority.issue("webhook", alternative="IP:127.0.0.1", usage="serverAuth")
+        self._authority = base64.b64encode(authority.certificate.read_bytes()).decode()
+        self.asked = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._admit))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pair.certificate, pair.key)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="webhook", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def configuration(self, namespace: str) -> Object:
+        url = f"https://127.0.0.1:{self._server.server_port}/"
+        rule = {
+            "apiGroups": ["apps"],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["deployments"],
+        }
+        hook = {
+            "name": "deployments.registry.test",
+            "clientConfig": {"url": url, "caBundle": self._authority},
+            "rules": [rule],
+            "namespaceSelector": {"matchLabels": {"mutated": namespace}},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 20,
+        }
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": namespace},
+            "webhooks": [hook],
+        }
+
+    def _admit(self, review: Object) -> Object:
+        self.asked += 1
+        containers = review["request"]["object"]["spec"]["template"]["spec"]["containers"]
+        kept = [one for one in containers if one["name"] == "main"]
+        sidecar = {"name": "sidecar", "image": "registry.test/sidecar:1"}
+        changed = [{**kept[0], "image": THEIRS}, sidecar]
+        path = "/spec/template/spec/containers"
+        patch = json.dumps([{"op": "replace", "path": path, "value": changed}])
+        response = {
+            "uid": review["request"]["uid"],
+            "allowed": True,
+            "patchType": "JSONPatch",
+            "patch": base64.b64encode(patch.encode()).decode(),
+        }
+        return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
+
+
+def _handler(admit: Callable[[Object], Object]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            answer = json.dumps(admit(json.loads(self.rfile.read(length)))).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+@pytest.fixture
+def webhook(client: Client, namespace: str, tmp_path: Path) -> Iterator[Webhook]:
+    """For the Deployments of `namespace`."""
+    label = {"metadata": {"labels": {"mutated": namespace}}}
+    client.patch(f"/api/v1/namespaces/{namespace}", label)
+    made = Webhook(tmp_path)
+    try:
+        client.request("POST", WEBHOOKS, made.configuration(namespace))
+        yield made
+        client.delete(f"{WEBHOOKS}/{namespace}")
+    finally:
+        made.stop()
+
+
+def test_what_a_webhook_changes_at_every_write_is_told_and_left_alone(
+    webhook: Webhook,
+    client: Client,
+    manager: GlobalManager,
+    namespace: str,
+    control_plane: ControlPlane,
+    kubelet: None,
+) -> None:
+    """Also by the next GlobalManager, and another edit is put back all the same."""
+
+    def is_mutated() -> bool:
+        probe = deployment_of_somebody(namespace)
+        return len(client.create(probe, dry_run=True)["spec"]["template"]["spec"]["containers"]) > 1
+
+    service = Service(client, "digits", namespace)
+    service.eventually("the webhook at work", is_mutated)
+    service.apply()
+    service.wait_for_condition(OVERRIDDEN, "SetByOthers")
+    message = service.condition(OVERRIDDEN)["message"]
+    assert "spec.template.spec.containers" in message
+    settled = service.marks()
+    manager.stop()
+    manager.start()
+    service.edit(cloudWorker={"name": "so that the manager looks again"})
+    service.wait_for("observedGeneration", 2)
+    assert service.condition(OVERRIDDEN)["message"] == message
+    assert service.marks() == settled
+    scaled = ("scale", "deployment", "digits-deployment-edge", "--replicas=0")
+    done = control_plane.kubectl("--namespace", namespace, *scaled)
+    assert done.returncode == 0, done.stderr
+
+    def check() -> bool:
+        return bool(edge_deployment(service)["spec"]["replicas"])
+
+    service.eventually("a replica again", check)
+    service.wait_for("phase", "Running")
+    assert {*service.made()} == ALL
+
+
+def deployment_of_somebody(namespace: str) -> Object:
+    labels = {"app": "probe"}
+    container = {"name": "main", "image": "registry.test/probe:1"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "probe", "namespace": namespace},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
