@@ -22,7 +22,7 @@ from globalmanager.contract import (
 )
 from globalmanager.rules import storage
 from globalmanager.rules.specs import parse_spec
-from globalmanager.rules.status import Finding, Truth, condition_of
+from globalmanager.rules.status import Finding, Truth, condition_of, mapping
 from globalmanager.rules.worker_form import WorkerForm, fixed_node, framework
 
 RESOLVED_REFS: Final = "ResolvedRefs"
@@ -156,6 +156,14 @@ def dataset_node(observed: Observed, name: str) -> str:
         return _data_of(observed.references[ref]).node_name
     except (KeyError, InvalidSpec):
         return ""
+
+
+def dataset_samples(observed: Observed, name: str) -> int | None:
+    """The number of samples that a LocalController has counted in the Dataset; None: not known."""
+    known = observed.references.get(dataset_ref(observed.type, observed.ref.namespace, name), {})
+    number = mapping(known.get("status")).get("numberOfSamples")
+    is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 0
+    return number if is_count else None
 
 
 def _source(observed: Observed, ref: ObjectRef, env: str) -> storage.Source:

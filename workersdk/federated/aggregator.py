@@ -20,6 +20,7 @@ from workersdk.errors import AggregationError, WeightsError
 from workersdk.federated import layout as layouts
 from workersdk.federated import protocol
 from workersdk.federated.aggregations import Aggregation
+from workersdk.federated.participants import Participants
 from workersdk.federated.protocol import Commit, Damaged, Join, RoundState, Welcome
 from workersdk.federated.rounds import FIRST, SEED, Rounds, RoundSettings
 from workersdk.federated.store import NotFinite, RoundOver, RoundStore
@@ -28,13 +29,14 @@ log = logging.getLogger(__name__)
 
 MAX_NUMBERS: Final = 2**31
 MAX_CHECKED: Final = 4  # pieces at a time: checking one takes several times its bytes
+MAX_DISPLACED: Final = 4096  # displaced processes that the aggregator remembers
 BEATS: Final = 3  # number of beats that a participant sends within gone_after_s
 
 
 class Refused(Exception):
-    """The aggregator refuses a request. `status` is the HTTP status: 400 the body is damaged, 404
-    the participant has not joined, 409 the round is over, 410 another process has taken the name,
-    422 the content is not acceptable, 507 the disk is full
+    """The aggregator refuses a request. `status` is the HTTP status: 400 the body is damaged, 403
+    the participant may not take part, 404 the participant has not joined, 409 the round is over,
+    410 another process has taken the name, 422 the content is not acceptable, 507 the disk is full
     """
 
     def __init__(self, status: int, problem: str) -> None:
@@ -56,7 +58,9 @@ StopRule = Callable[[RoundResult], bool]
 
 
 class Aggregator:
-    """Args: max_wait_s: longest wait of a participant in one request, seconds
+    """Args:
+        participants: who may take part; None: everybody
+        max_wait_s: longest wait of a participant in one request, seconds
 
     Raises: AggregationError, OSError
     """
@@ -67,6 +71,7 @@ class Aggregator:
         aggregation: Aggregation,
         settings: RoundSettings,
         *,
+        participants: Participants | None = None,
         max_wait_s: float = 30.0,
     ) -> None:
         self._store = store
@@ -83,17 +88,21 @@ class Aggregator:
             self._rounds.note_update(name, commit.samples, time.monotonic())
         self._rounds.expect_again((*store.state.recipients, *store.commits()), time.monotonic())
         self._instances: dict[str, str] = {}  # by name: the process that takes part
-        self._displaced: dict[str, str] = {}  # by process: its former name
+        # The (name, process) pairs that a newer process of the name displaced, oldest first.
+        self._displaced: dict[tuple[str, str], None] = {}
+        self._participants = participants or Participants()
 
     # ---- for participants -----------------------------------------------------------------------
 
     def join(self, name: str, join: Join) -> Welcome:
         """A newer process displaces an older process with the same name. Raises: Refused"""
+        if not self._participants.may_join(name):
+            raise Refused(403, f"the job has no training worker {name}")
         with self._refusing():
             layouts.check(join.layout, max_numbers=MAX_NUMBERS)
             with self._taking_part:
                 with self._change:
-                    self._require_current(join.instance)
+                    self._require_current(name, join.instance)
                     self._require_layout(name, join.layout)
                     self._displace(name, join.instance)
                     self._rounds.join(name, time.monotonic())
@@ -103,14 +112,16 @@ class Aggregator:
         log.info("participant joined: name=%s instance=%s", name, join.instance)
         return Welcome(self._store.state.encoding, self._settings.gone_after_s / BEATS)
 
-    def require_joined(self, instance: str) -> None:
-        """Raises: Refused if `instance` has not joined this aggregator, or was displaced
+    def require_joined(self, instance: str, *, name: str) -> None:
+        """Raises: Refused if the process `instance` of `name` has not joined, or was displaced
 
-        Args: instance: the process that sent the request; "": the request names no process
+        Args:
+            instance: the process that sent the request; "": the request names no process
+            name: the participant that sent the request; "": the request names none
         """
         with self._change:
-            self._require_current(instance)
-            if instance and instance not in self._instances.values():
+            self._require_current(name, instance)
+            if name and instance and self._instances.get(name) != instance:
                 raise Refused(404, "this process has not joined: join first")
 
     def note_beat(self, name: str) -> None:
@@ -121,7 +132,7 @@ class Aggregator:
     def leave(self, name: str, *, instance: str = "") -> None:
         """Raises: Refused"""
         with self._refusing(), self._taking_part:
-            self._require_current(instance)
+            self._require_current(name, instance)
             self._store.remove_recipient(name)
             with self._change:
                 self._rounds.leave(name)
@@ -132,7 +143,7 @@ class Aggregator:
         deadline = Deadline(min(wait_s, self._max_wait_s))
         with self._change:
             while True:
-                self._require_current(instance)
+                self._require_current(name, instance)
                 self._require_joined(name)
                 state = self._state_for(name)
                 if state.is_finished or (state.is_yours and state.round > after):
@@ -176,6 +187,7 @@ class Aggregator:
     def commit(self, name: str, round_: int, commit: Commit) -> None:
         """Raises: Refused"""
         self.note_beat(name)
+        commit = self._within_limit(name, commit)
         finite = {key: value for key, value in commit.metrics.items() if math.isfinite(value)}
         with self._refusing():
             self._store.commit(round_, name, msgspec.structs.replace(commit, metrics=finite))
@@ -262,6 +274,17 @@ class Aggregator:
 
     # ---- parts ----------------------------------------------------------------------------------
 
+    def _within_limit(self, name: str, commit: Commit) -> Commit:
+        """The commit with at most as many samples as the participant's Dataset has."""
+        limit = self._participants.limit(name)
+        if limit is None or commit.samples <= limit:
+            return commit
+        log.warning(
+            "more samples than in the Dataset: name=%s samples=%d counted=%d",
+            *(name, commit.samples, limit),
+        )
+        return msgspec.structs.replace(commit, samples=limit)
+
     def _state_for(self, name: str) -> RoundState:
         number, rounds = self._rounds.number, self._settings.rounds
         if self._store.state.is_finished:
@@ -284,9 +307,8 @@ class Aggregator:
             difference = layouts.difference(layout, expected)
             raise WeightsError(f"this is no model of this federation: {difference}")
 
-    def _require_current(self, instance: str) -> None:
-        if instance in self._displaced:
-            name = self._displaced[instance]
+    def _require_current(self, name: str, instance: str) -> None:
+        if (name, instance) in self._displaced:
             problem = f"another process takes part as {name}: WORKER_NAME is one for each trainer"
             raise Refused(410, problem)
 
@@ -294,7 +316,9 @@ class Aggregator:
         before = self._instances.get(name, instance)
         self._instances[name] = instance
         if before and before != instance:
-            self._displaced[before] = name
+            self._displaced[name, before] = None
+            while len(self._displaced) > MAX_DISPLACED:
+                del self._displaced[next(iter(self._displaced))]
             log.warning("participant displaced by a newer process: name=%s", name)
 
     def _adopt_seed(self) -> None:

@@ -61,6 +61,7 @@ class _NotJoined(Exception):
 class AggregatorClient:
     """Args:
     name: name of the participant, unique in the federation
+    secret: the participant's own; "": the aggregator asks for none
     leave_timeout_s: longest time in which close() tells the aggregator
     """
 
@@ -75,7 +76,10 @@ class AggregatorClient:
         self._name = name
         self._leave_timeout_s = leave_timeout_s
         self._instance = secrets.token_hex(8)
-        self._headers = {protocol.INSTANCE_HEADER: self._instance}
+        self._headers = {
+            protocol.INSTANCE_HEADER: self._instance,
+            protocol.PARTICIPANT_HEADER: name,
+        }
         if secret:
             self._headers["Authorization"] = f"Bearer {secret}"
         self._peer = HTTPPeer(address, max_response_bytes=protocol.MAX_MESSAGE_BYTES)

@@ -1,8 +1,9 @@
 """The variables that the GlobalManager gives to the workers of a FederatedLearningJob.
 
-The constructors of FederatedLearning and AggregationServer read the variables. JOB_SECRET exists
-only in edgeai: a client that knows this secret belongs to the job. JOB_SECRET and the secret in
-LC_SERVER never appear in a repr or an error.
+The constructors of FederatedLearning and AggregationServer read the variables. Three variables
+exist only in edgeai: JOB_SECRET of the aggregator, PARTICIPANT_SECRET of a trainer, from which the
+aggregator knows the trainer's name, and FEDERATION_PARTICIPANTS. No secret appears in a repr or an
+error.
 """
 
 import ipaddress
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from common.ids import is_subdomain
+from common.participants import participant_secret
 from workersdk.environment import Address, ReportEnvironment, peer, port, report_settings, wrong
 
 
@@ -38,7 +40,11 @@ class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     participants: int = 1
     """PARTICIPANTS_COUNT"""
     secret: Secret = Secret("")
-    """JOB_SECRET"""
+    """JOB_SECRET: the secrets of all participants are derived from it"""
+    participant_secret: Secret = Secret("")
+    """PARTICIPANT_SECRET: of this trainer; without it, a trainer derives it from JOB_SECRET"""
+    participants_file: Path | None = None
+    """FEDERATION_PARTICIPANTS: who may take part, see workersdk.federated.participants"""
     model_url: str = ""
     """MODEL_URL: where the result is saved"""
     pretrained_model_url: str = ""
@@ -55,6 +61,7 @@ def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
     Raises: SettingsError that names the variable, what is wrong and what to do
     """
     default = FederationEnvironment()
+    listed = environ.get("FEDERATION_PARTICIPANTS", "")
     bind_host = environ.get("AGG_BIND_IP") or default.bind.host
     return FederationEnvironment(
         job_name=environ.get("JOB_NAME", ""),
@@ -62,6 +69,8 @@ def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
         bind=Address(bind_host, port(environ, "AGG_BIND_PORT", default.bind.port, least=0)),
         participants=participants(environ),
         secret=Secret(environ.get("JOB_SECRET", "")),
+        participant_secret=Secret(environ.get("PARTICIPANT_SECRET", "")),
+        participants_file=Path(listed) if listed else None,
         model_url=environ.get("MODEL_URL", ""),
         pretrained_model_url=environ.get("PRETRAINED_MODEL_URL", ""),
         dataset_url=environ.get("TRAIN_DATASET_URL", ""),
@@ -87,13 +96,21 @@ def require_participant(environment: FederationEnvironment) -> tuple[Address, st
     return environment.aggregator, environment.worker_name
 
 
+def own_secret(environment: FederationEnvironment) -> str:
+    """The secret of this trainer; "" without any secret."""
+    if environment.participant_secret.value or not environment.secret.value:
+        return environment.participant_secret.value
+    return participant_secret(environment.secret.value, environment.worker_name)
+
+
 def require_secret(environment: FederationEnvironment) -> None:
     """Raises: SettingsError if other machines could join the federation without a secret"""
     if not environment.secret.value and not _is_loopback(environment.bind.host):
         raise wrong(
             "JOB_SECRET",
             f"is not set, and the aggregator would listen on {environment.bind.host} for anybody; "
-            "set it to the same secret for every worker of the job, or AGG_BIND_IP to 127.0.0.1",
+            "set it, and for each trainer PARTICIPANT_SECRET or the same JOB_SECRET; or set "
+            "AGG_BIND_IP to 127.0.0.1",
         )
 
 

@@ -20,6 +20,7 @@ from workersdk.federated.client import AggregatorClient, RoundClosed
 from workersdk.federated.environment import (
     FederationEnvironment,
     from_environ,
+    own_secret,
     require_participant,
 )
 from workersdk.federated.estimator import FederatedEstimator, RoundAware
@@ -52,7 +53,8 @@ class FederatedLearning:
         self._environment = environment or from_environ(os.environ)
         address, name = require_participant(self._environment)
         self._estimator = estimator
-        self._client = AggregatorClient(address, name=name, secret=self._environment.secret.value)
+        secret = own_secret(self._environment)
+        self._client = AggregatorClient(address, name=name, secret=secret)
         self._reporter = reporter_from(self._environment, phase="train", info=NO_INFO)
         # The last round that closed before the update of this participant arrived.
         self._closed_round: int | None = None

@@ -9,8 +9,9 @@
     PUT    /v1/rounds/{round}/updates/{name}/{piece}   piece
     POST   /v1/rounds/{round}/updates/{name}/commit    Commit
 
-Each request has the job's secret as a bearer token, and in INSTANCE_HEADER the `instance` of the
-sender's Join. The body of an error is JSON {"error": text}. The status of an error is:
+Each request names the sender in PARTICIPANT_HEADER, and has the secret of this participant as a
+bearer token. INSTANCE_HEADER has the `instance` of the sender's Join. A name in the path or query
+must be the sender's. The body of an error is JSON {"error": text}. The status of an error is:
 
     400    the body was damaged on the way: send it again
     404    the participant has not joined, or is not known any more: join, then ask again
@@ -40,6 +41,7 @@ from workersdk.errors import WeightsError
 from workersdk.federated.layout import Layout, Vector, check_finite
 
 INSTANCE_HEADER: Final = "Edgeai-Instance"
+PARTICIPANT_HEADER: Final = "Edgeai-Participant"
 PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32: the largest upload in one request
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a layout may be so large; a piece is far smaller
 MAX_METRICS: Final = 64

@@ -25,6 +25,7 @@ import msgspec
 
 from common.errors import SettingsError
 from common.ids import is_subdomain
+from common.participants import participant_secret
 from workersdk.bounded_server import BoundedHandler, BoundedServer, RequestRefused, ServerLimits
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
@@ -34,6 +35,7 @@ from workersdk.federated.aggregations import Aggregation, named
 from workersdk.federated.aggregator import Aggregator, Refused, RoundResult, StopRule
 from workersdk.federated.environment import FederationEnvironment, from_environ, require_secret
 from workersdk.federated.estimator import FederatedEstimator, require_savable, save_model
+from workersdk.federated.participants import Participants
 from workersdk.federated.protocol import Commit, Encoding, Join, Offer, Received
 from workersdk.federated.rounds import RoundSettings
 from workersdk.federated.store import RoundStore
@@ -96,7 +98,8 @@ class AggregationServer:
         settings = settings or RoundSettings(expected_participants=self._environment.participants)
         chosen = named(aggregation) if isinstance(aggregation, str) else aggregation
         store = _open(self._environment, encoding or Encoding())
-        self._aggregator = Aggregator(store, chosen, settings)
+        participants = Participants(self._environment.participants_file)
+        self._aggregator = Aggregator(store, chosen, settings, participants=participants)
         self._server = _listen(self._environment.bind, limits)
         self._server.aggregator = self._aggregator
         self._server.secret = self._environment.secret.value
@@ -262,11 +265,18 @@ class _Handler(BoundedHandler):
 
     def _authenticate(self) -> None:
         given = self.headers.get("Authorization", "")
-        expected = f"Bearer {self.server.secret}"
+        secret = participant_secret(self.server.secret, self._sender())
+        expected = f"Bearer {secret}"
         if self.server.secret and not hmac.compare_digest(given.encode(), expected.encode()):
-            problem = "the secret is not this job's: JOB_SECRET is the same for all its workers"
+            problem = (
+                "the secret is not this participant's: PARTICIPANT_SECRET and WORKER_NAME belong "
+                "together, and without PARTICIPANT_SECRET the JOB_SECRET is the aggregator's"
+            )
             raise RequestRefused(401, problem, is_last=True)
         self.note_authenticated()
+
+    def _sender(self) -> str:
+        return self.headers.get(protocol.PARTICIPANT_HEADER, "")
 
     def _route(self, body: bytes) -> bytes:
         url = self._url()
@@ -275,8 +285,11 @@ class _Handler(BoundedHandler):
             if match and method == self.command:
                 instance = self.headers.get(protocol.INSTANCE_HEADER, "")
                 if answer not in (_join, _leave):
-                    self.server.aggregator.require_joined(instance)
-                return answer(self.server.aggregator, _Call.of(match, body, url.query, instance))
+                    self.server.aggregator.require_joined(instance, name=self._sender())
+                call = _Call.of(match, body, url.query, instance)
+                if self.server.secret and call.name not in ("", self._sender()):
+                    raise Refused(403, f"participant {call.name} can only speak for itself")
+                return answer(self.server.aggregator, call)
         raise Refused(404, f"no such path: {self.command} {url.path[:200]}")
 
     def _url(self) -> SplitResult:

@@ -1,8 +1,11 @@
 """The children of a FederatedLearningJob: a Secret, a Service and the pods of all workers.
 
 Called by `main` when the spec is accepted and every object that the spec names exists. Sedna's
-library and worker images expect these names and environment variables. edgeai adds JOB_SECRET and
-FEDERATION_STATE_DIR.
+library and worker images expect these names and environment variables. edgeai adds JOB_SECRET,
+PARTICIPANT_SECRET, FEDERATION_PARTICIPANTS and FEDERATION_STATE_DIR.
+
+The aggregator has the secret of the job. Each trainer has a secret that the aggregator derives from
+the secret of the job and the trainer's name. So no trainer can speak for another.
 """
 
 from typing import Final
@@ -10,6 +13,7 @@ from typing import Final
 import msgspec
 
 from common.ids import WorkerName
+from common.participants import participant_secret
 from globalmanager.contract import PODS, SECRETS, SERVICES, Create, Observed, UpdateRule
 from globalmanager.kinds.federatedlearningjob import types
 from globalmanager.kinds.federatedlearningjob.types import (
@@ -31,7 +35,10 @@ OWNS: Final = {
     SERVICES: UpdateRule.REPLACE,
     PODS: UpdateRule.RECREATE,
 }
-_JOB: Final = "job"  # role of the secret that all workers of the job share, and its key
+_JOB: Final = "job"  # role of the secret of the job, which the aggregator has, and its key
+_PARTICIPANTS: Final = "participants.json"
+_PARTICIPANTS_VOLUME: Final = "edgeai-participants"
+_PARTICIPANTS_DIRECTORY: Final = "/etc/edgeai-federation"
 _STATE_VOLUME: Final = "edgeai-federation"
 _STATE_DIRECTORY: Final = "/var/lib/edgeai-federation"
 
@@ -68,12 +75,34 @@ def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create,
 
 
 def _secret(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
-    """The secrets of the job and of each trainer."""
-    roles = (_JOB, *map(trainer_role, range(len(spec.training_workers))))
-    key, uid = observed.settings.root_key, observed.uid
-    values = {role: worker_secret(key, uid, role) for role in roles}
-    name = secret_name(observed.ref.name)
-    return children.secret(observed, name=name, role=TRAIN, values=values)
+    """The secrets of the job and of each trainer, and who may take part."""
+    indices = range(len(spec.training_workers))
+    key, uid, job = observed.settings.root_key, observed.uid, observed.ref.name
+    secret = worker_secret(key, uid, _JOB)
+    values = {
+        _JOB: secret,
+        **{trainer_role(index): worker_secret(key, uid, trainer_role(index)) for index in indices},
+        **{
+            _participant(index): participant_secret(secret, trainer_name(job, index))
+            for index in indices
+        },
+        _PARTICIPANTS: _limits(observed, spec),
+    }
+    return children.secret(observed, name=secret_name(job), role=TRAIN, values=values)
+
+
+def _participant(index: int) -> str:
+    """The key of the secret by which the trainer takes part."""
+    return f"participant-{index}"
+
+
+def _limits(observed: Observed, spec: FederatedLearningJobSpec) -> str:
+    """Trainer -> the number of samples in its Dataset, in JSON; null where it is not known."""
+    limits = {
+        trainer_name(observed.ref.name, index): refs.dataset_samples(observed, worker.dataset.name)
+        for index, worker in enumerate(spec.training_workers)
+    }
+    return msgspec.json.encode(limits).decode()
 
 
 def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
@@ -92,12 +121,28 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
             # without this variable Sedna's library guesses an address
             field("AGG_BIND_IP", "status.podIP"),
             literal("AGG_BIND_PORT", str(PORT)),
+            from_secret("JOB_SECRET", secret_name(observed.ref.name), _JOB),
         ],
-        data=storage.joined(data, state),
+        data=storage.joined(data, state, _participants(observed)),
         name=name,
         restart_policy="OnFailure",
     )
     return children.pod(observed, name=name, role=AGGREGATION, template=build(observed, worker))
+
+
+def _participants(observed: Observed) -> storage.Placement:
+    """The file that says who may take part. Kubernetes updates the file while the aggregator
+    runs.
+    """
+    items = [{"key": _PARTICIPANTS, "path": _PARTICIPANTS}]
+    source = {"secretName": secret_name(observed.ref.name), "items": items}
+    mount = {"name": _PARTICIPANTS_VOLUME, "mountPath": _PARTICIPANTS_DIRECTORY, "readOnly": True}
+    path = f"{_PARTICIPANTS_DIRECTORY}/{_PARTICIPANTS}"
+    return storage.Placement(
+        env=(literal("FEDERATION_PARTICIPANTS", path),),
+        volumes=({"name": _PARTICIPANTS_VOLUME, "secret": source},),
+        mounts=(mount,),
+    )
 
 
 def _state(observed: Observed, model_url: str) -> storage.Placement:
@@ -131,6 +176,7 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
             literal("AGG_PORT", str(PORT)),
             literal("DATASET_NAME", given.dataset.name),
             literal("MODEL_NAME", spec.aggregation_worker.model.name),
+            from_secret("PARTICIPANT_SECRET", secret_name(observed.ref.name), _participant(index)),
             *worker_api(observed.settings, secret_name(observed.ref.name), trainer_role(index)),
         ],
         data=storage.place([*sources, *_pretrained(observed, spec)], observed.settings),
@@ -160,7 +206,6 @@ def _common_env(
         literal("JOB_NAME", ref.name),
         literal("WORKER_NAME", worker),
         literal("PARTICIPANTS_COUNT", str(len(spec.training_workers))),
-        from_secret("JOB_SECRET", secret_name(ref.name), _JOB),
         *_transmitter_env(spec),
     ]
 

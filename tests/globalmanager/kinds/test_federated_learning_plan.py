@@ -1,9 +1,11 @@
 """FederatedLearningJob: which objects are created, and when."""
 
+import json
 from datetime import datetime
 
 import pytest
 
+from common.participants import participant_secret
 from globalmanager.contract import Action, Adopt, Annotate, Delete, Object, PatchStatus
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
@@ -78,6 +80,7 @@ def test_the_environment_of_sednas_aggregator() -> None:
         "MODEL_URL": "/home/data/model/latest.h5",
         "DATA_PATH_PREFIX": "/home/data",
         "FEDERATION_STATE_DIR": "/home/data/model/.edgeai-uid-1",
+        "FEDERATION_PARTICIPANTS": "/etc/edgeai-federation/participants.json",
         "exit_round": "3",
     }
 
@@ -88,7 +91,7 @@ def test_a_model_may_be_a_directory_of_the_root() -> None:
     given = env(world, "digits-aggregation")
     assert given["MODEL_URL"] == "/home/data/model"
     assert given["FEDERATION_STATE_DIR"] == "/home/data/model/.edgeai-uid-1"
-    (volume,) = pod_spec(world, "digits-aggregation")["volumes"]
+    volume, _ = pod_spec(world, "digits-aggregation")["volumes"]
     assert volume["hostPath"] == {"path": "/model", "type": "DirectoryOrCreate"}
 
 
@@ -97,9 +100,8 @@ def test_the_environment_of_sednas_trainer() -> None:
     given = env(world, "surface-defect-detection-train-0")
     assert given.pop("LC_SERVER") == "http://$(HOST_IP):9100/w/$(WORKER_SECRET)"
     assert given.pop("WORKER_SECRET") == "train-0 of Secret surface-defect-detection-federation"
-    assert (
-        given.pop("JOB_SECRET") == env(world, "surface-defect-detection-aggregation")["JOB_SECRET"]
-    )
+    own = "participant-0 of Secret surface-defect-detection-federation"
+    assert given.pop("PARTICIPANT_SECRET") == own
     assert given == {
         "NAMESPACE": "default",
         "JOB_NAME": "surface-defect-detection",
@@ -357,3 +359,35 @@ def test_two_jobs_have_different_secrets() -> None:
     other = World(KIND, job("other", federated_learning_spec(), uid="uid-2")).model("small")
     other.dataset("data0", "edge0").dataset("data1", "edge1").settle()
     assert secrets_of(one)["job"] != secrets_of(other)["job"]
+
+
+# ---- who takes part ------------------------------------------------------------------------------
+
+
+def test_a_trainer_has_a_secret_for_its_name_and_not_the_jobs() -> None:
+    world = federated_job(2).settle()
+    given = secrets_of(world)
+    for index in range(2):
+        expected = participant_secret(given["job"], f"digits-train-{index}")
+        assert given[f"participant-{index}"] == expected
+        assert "job of Secret digits-federation" not in env(world, f"digits-train-{index}").values()
+
+
+def test_the_aggregator_reads_who_takes_part_and_with_how_many_samples() -> None:
+    world = federated_job(2).settle()
+    (source,) = [
+        volume["secret"]
+        for volume in pod_spec(world, "digits-aggregation")["volumes"]
+        if "secret" in volume
+    ]
+    assert source["secretName"] == "digits-federation"
+    assert [item["key"] for item in source["items"]] == ["participants.json"]
+    assert json.loads(secrets_of(world)["participants.json"]) == {
+        "digits-train-0": None,
+        "digits-train-1": None,
+    }
+    pods = {name: world.child("Pod", name) for name in pod_names(world)}
+    world.other("Dataset", "data0")["status"] = {"numberOfSamples": 1200}
+    world.settle()
+    assert json.loads(secrets_of(world)["participants.json"])["digits-train-0"] == 1200
+    assert {name: world.child("Pod", name) for name in pod_names(world)} == pods

@@ -38,5 +38,6 @@ def test_another_trainer_gets_a_secret_in_the_same_object() -> None:
     before = world.child("Secret", "digits-federation")["data"]
     world.dataset("data1", "edge1").nodes("edge1").change(federated_job(2).object["spec"]).settle()
     after = world.child("Secret", "digits-federation")["data"]
-    assert after.keys() - before.keys() == {"train-1"}
-    assert before.items() <= after.items()
+    assert after.keys() - before.keys() == {"train-1", "participant-1"}
+    changed = {key for key, value in before.items() if after[key] != value}
+    assert changed == {"participants.json"}

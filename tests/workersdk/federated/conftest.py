@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import resource
 import signal
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.participants import participant_secret
 from tests.waiting import PATIENCE_S, eventually
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
@@ -30,6 +32,29 @@ from workersdk.http_exchange import HTTPPeer, Request, Response
 
 LOOPBACK = "127.0.0.1"
 SECRET = "the job's own"
+
+
+def own(name: str) -> str:
+    """The secret of a participant."""
+    return participant_secret(SECRET, name)
+
+
+def headers(name: str, *, secret: str = SECRET) -> dict[str, str]:
+    """What the participant `name` of the job with this secret sends."""
+    return {
+        "Authorization": f"Bearer {participant_secret(secret, name)}",
+        protocol.PARTICIPANT_HEADER: name,
+    }
+
+
+def head(name: str) -> str:
+    return "".join(f"{key}: {value}\r\n" for key, value in headers(name).items())
+
+
+def sender_of(path: str) -> str:
+    """The participant that a path names; "a" when the path names none."""
+    found = re.search(r"/(?:participants|updates)/([^/?]+)|participant=([^&]+)", path)
+    return (found[1] or found[2]) if found else "a"
 
 
 class Slow(FedAvg):
@@ -70,6 +95,7 @@ class Federation:
             model_url=str(directory / "final.npz"),
             participants=options.pop("participants", 1),
             pretrained_model_url=options.pop("pretrained_model_url", ""),
+            participants_file=options.pop("participants_file", None),
         )
         self.server = AggregationServer(environment=self.environment, **options)
         self._result: bool | None = None
@@ -102,10 +128,10 @@ class Federation:
         timeout_s: float = PATIENCE_S,
     ) -> Response:
         """One request of somebody who knows the secret."""
-        headers = {"Authorization": f"Bearer {SECRET}", protocol.INSTANCE_HEADER: instance}
+        sent = {**headers(sender_of(path)), protocol.INSTANCE_HEADER: instance}
         peer = HTTPPeer(self.server.address, max_response_bytes=1 << 24)
         try:
-            request = Request(method=method, path=path, body=body, headers=headers)
+            request = Request(method=method, path=path, body=body, headers=sent)
             return peer.exchange(request, Deadline(timeout_s))
         finally:
             peer.close()

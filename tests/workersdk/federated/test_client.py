@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.waiting import PATIENCE_S, eventually
-from tests.workersdk.federated.conftest import SECRET, Federation
+from tests.workersdk.federated.conftest import Federation, own
 from tests.workersdk.federated.scripted import (
     BEAT,
     JOIN,
@@ -45,7 +45,7 @@ def aggregator() -> Iterator[ScriptedAggregator]:
 @pytest.fixture
 def client(aggregator: ScriptedAggregator) -> Iterator[AggregatorClient]:
     """Has joined."""
-    made = AggregatorClient(aggregator.address, name="a", secret=SECRET)
+    made = AggregatorClient(aggregator.address, name="a", secret=own("a"))
     made.join(ONE)
     yield made
     aggregator.script = lambda _asked: None
@@ -67,7 +67,7 @@ def always(what: str, answer: Answer) -> Script:
 
 def test_a_participant_says_that_it_is_still_here(aggregator: ScriptedAggregator) -> None:
     aggregator.welcome = Welcome(Encoding(), beat_s=0.01)
-    client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
+    client = AggregatorClient(aggregator.address, name="a", secret=own("a"))
     client.join(ONE)
     eventually("three beats", lambda: aggregator.count(BEAT) > 2)
     client.close()
@@ -107,7 +107,7 @@ def test_closing_waits_little_for_an_aggregator_that_hangs(
             aggregator.hang()
 
     aggregator.script = script
-    client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
+    client = AggregatorClient(aggregator.address, name="a", secret=own("a"))
     client.join(ONE)
     eventually("the first beat", lambda: aggregator.count(BEAT) == 1)
     before_s = time.monotonic()
@@ -130,7 +130,7 @@ def test_who_has_closed_is_not_joined_again_by_a_beat_under_way(
 
     aggregator.script = script
     before = set(threading.enumerate())
-    client = AggregatorClient(aggregator.address, name="a", secret=SECRET, leave_timeout_s=0.2)
+    client = AggregatorClient(aggregator.address, name="a", secret=own("a"), leave_timeout_s=0.2)
     client.join(ONE)
     (beating,) = (each for each in set(threading.enumerate()) - before if "edgeai" in each.name)
     eventually("the first beat", lambda: aggregator.count(BEAT) == 1)
@@ -193,7 +193,7 @@ def test_a_join_that_is_refused_ends_in_the_aggregators_words(
     aggregator: ScriptedAggregator, status: int
 ) -> None:
     aggregator.script = always(JOIN, (status, b'{"error": "not you"}'))
-    client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
+    client = AggregatorClient(aggregator.address, name="a", secret=own("a"))
     with pytest.raises(FederationError, match="refuses: not you"):
         client.join(ONE)
     client.close()
@@ -214,7 +214,7 @@ def test_a_beat_that_is_refused_for_good_does_not_join(
 ) -> None:
     aggregator.welcome = Welcome(Encoding(), beat_s=0.01)
     aggregator.script = always(BEAT, (410, b'{"error": "another process"}'))
-    client = AggregatorClient(aggregator.address, name="a", secret=SECRET)
+    client = AggregatorClient(aggregator.address, name="a", secret=own("a"))
     client.join(ONE)
     eventually("three beats", lambda: aggregator.count(BEAT) > 2)
     client.close()
@@ -328,7 +328,7 @@ def test_a_number_that_float16_does_not_hold_is_named_before_it_is_sent(
     federation: Callable[..., Federation],
 ) -> None:
     aggregator = federation(settings=settings(1), encoding=Encoding("float16"))
-    client = AggregatorClient(aggregator.server.address, name="a", secret=SECRET)
+    client = AggregatorClient(aggregator.server.address, name="a", secret=own("a"))
     client.join(ONE)
     vector = np.array([0, 65504, 70000], dtype=np.float32)
     with pytest.raises(

@@ -16,7 +16,12 @@ from tests.workersdk.federated.conftest import (
     Workers,
     free_port,
     kill,
+    own,
     running,
+    sender_of,
+)
+from tests.workersdk.federated.conftest import (
+    headers as headers_of,
 )
 from tests.workersdk.federated.mean import Mean
 from tests.workersdk.federated.test_federation import DATA, MEAN_OF_ALL, settings, trainer
@@ -32,7 +37,6 @@ from workersdk.http_exchange import HTTPPeer, Request, Response
 
 MakeFederation = Callable[..., Federation]
 ONE = Layout((TensorLayout("mean", (3,), "float32"),), is_named=True)
-HEADERS = {"Authorization": f"Bearer {SECRET}"}
 
 
 # ---- participants that come, go and dawdle ------------------------------------------------------
@@ -123,7 +127,7 @@ def test_a_model_that_diverged_is_not_sent(federation: MakeFederation) -> None:
 def client(federation: MakeFederation) -> Iterator[AggregatorClient]:
     """A participant of a federation in its first round, beside one that behaves."""
     aggregator = federation(settings=settings(2, min_participants=1, rounds=1), linger_s=0.5)
-    made = AggregatorClient(aggregator.server.address, name="bad", secret=SECRET)
+    made = AggregatorClient(aggregator.server.address, name="bad", secret=own("bad"))
     good = Mean()
     with running(trainer(aggregator, "good", good, [3.0])):
         eventually("the good one's training", lambda: good.trained == 1)
@@ -161,7 +165,8 @@ def peer(federation: MakeFederation) -> Iterator[Callable[..., Response]]:
     made = HTTPPeer(aggregator.server.address, max_response_bytes=1 << 20)
 
     def ask(method: str, path: str, body: bytes = b"", **headers: str) -> Response:
-        request = Request(method=method, path=path, body=body, headers={**HEADERS, **headers})
+        sent = {**headers_of(sender_of(path)), **headers}
+        request = Request(method=method, path=path, body=body, headers=sent)
         return made.exchange(request, Deadline(PATIENCE_S))
 
     assert ask("POST", "/v1/participants/bad", protocol.encode(Join(ONE, "x"))).status == 200
@@ -214,7 +219,7 @@ def test_the_round_goes_on_with_those_who_behave(federation: MakeFederation, cas
     peer = HTTPPeer(aggregator.server.address, max_response_bytes=1 << 20)
 
     def ask(method: str, path: str, body: bytes, secret: str = SECRET) -> int:
-        headers = {"Authorization": f"Bearer {secret}"}
+        headers = headers_of(sender_of(path), secret=secret)
         request = Request(method=method, path=path, body=body, headers=headers)
         return peer.exchange(request, Deadline(PATIENCE_S)).status
 

@@ -58,5 +58,5 @@ def test_a_wrong_secret_is_refused_in_words(federation: MakeFederation) -> None:
     learning = FederatedLearning(
         Mean(), environment=aggregator.trainer("spy", secret="of another job")
     )
-    with pytest.raises(FederationError, match="the secret is not this job's"):
+    with pytest.raises(FederationError, match="the secret is not this participant's"):
         learning.train([1.0])

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.workersdk.federated.conftest import LOOPBACK, SECRET, Federation, running
+from tests.workersdk.federated.conftest import LOOPBACK, Federation, own, running
 from tests.workersdk.federated.mean import Mean
 from tests.workersdk.federated.scripted import Asked, ScriptedAggregator
 from tests.workersdk.federated.test_faults import ONE
@@ -81,7 +81,7 @@ def test_a_process_that_saw_no_round_but_the_end_tells_all_of_it(
 ) -> None:
     """As one does whose predecessor was killed with the result in hand."""
     aggregator = federation(settings=settings(2, min_participants=1, rounds=3, deadline_s=0.2))
-    waiting = AggregatorClient(aggregator.server.address, name="waiting", secret=SECRET)
+    waiting = AggregatorClient(aggregator.server.address, name="waiting", secret=own("waiting"))
     waiting.join(ONE)
     waiting.send(SEED, np.zeros(3, dtype=np.float32), commit=Commit("", 1))
     with running(trainer(aggregator, "first", Mean(), DATA)):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.waiting import eventually
 from tests.workersdk.federated import test_store
-from tests.workersdk.federated.conftest import SECRET, Federation
+from tests.workersdk.federated.conftest import Federation, own
 from tests.workersdk.federated.test_federation import settings
 from tests.workersdk.federated.test_server import NUMBERS, join, layout, state, vector
 from workersdk.federated.client import AggregatorClient
@@ -123,7 +123,7 @@ def test_a_trainer_goes_on_with_an_aggregator_of_another_precision(
     opened().seed(vector(3), layout())
     first = federation(settings=settings(1))
     address = first.server.address
-    client = AggregatorClient(address, name="a", secret=SECRET)
+    client = AggregatorClient(address, name="a", secret=own("a"))
     client.join(layout())
     first.stop()
     federation(port=address.port, settings=settings(1), encoding=Encoding("float16"))

@@ -13,12 +13,12 @@ import pytest
 
 from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk.federated.conftest import (
-    SECRET,
     Federation,
     Slow,
     SlowDisk,
     disk_of,
     free_port,
+    head,
     running,
 )
 from tests.workersdk.federated.mean import Mean
@@ -397,7 +397,7 @@ def connections(address: Address, count: int) -> Iterator[list[socket.socket]]:
 def test_all_participants_may_wait_at_once(federation: MakeFederation) -> None:
     aggregator = begun(federation(settings=settings(1, rounds=1)), "a")
     path = "/v1/round?participant=a&after=5&wait=20"
-    request = f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {SECRET}\r\n\r\n"
+    request = f"GET {path} HTTP/1.1\r\nHost: a\r\n{head('a')}\r\n"
     with connections(aggregator.server.address, 300) as waiting:
         for connection in waiting:
             connection.sendall(request.encode())
@@ -423,7 +423,7 @@ def test_a_known_connection_has_its_time(federation: MakeFederation) -> None:
     authentication_timeout_s = 0.5  # what a busy machine may take for the first head
     limits = msgspec.structs.replace(LIMITS, authentication_timeout_s=authentication_timeout_s)
     aggregator = federation(settings=settings(1), limits=limits)
-    request = f"GET /v2 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()
+    request = f"GET /v2 HTTP/1.1\r\nHost: a\r\n{head('a')}\r\n".encode()
     with connections(aggregator.server.address, 1) as (known,):
         for _ in range(2):
             known.sendall(request)
@@ -432,7 +432,7 @@ def test_a_known_connection_has_its_time(federation: MakeFederation) -> None:
 
 
 def test_a_path_that_is_none_is_refused(federation: MakeFederation) -> None:
-    request = f"GET http://[ HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()
+    request = f"GET http://[ HTTP/1.1\r\nHost: a\r\n{head('a')}\r\n".encode()
     aggregator = federation(settings=settings(1))
     with connections(aggregator.server.address, 1) as (connection,):
         connection.sendall(request)
