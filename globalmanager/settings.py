@@ -23,7 +23,8 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         str, Setting("namespace of the GlobalManager's own Secret and Lease")
     ] = "edgeai-system"
     groups: Annotated[
-        tuple[str, ...], Setting("API groups to serve; the CRDs of each must be installed")
+        tuple[str, ...],
+        Setting("API groups to serve, as far as they are installed: CRDs and rights"),
     ] = ("edgeai.io", "sedna.io", "kubeflow.org", "kai.alibabacloud.com")
     edge_address: Annotated[str, Setting("HOST:PORT where LocalControllers connect")] = (
         "0.0.0.0:9000"

@@ -3,7 +3,7 @@
 The engine and app add what they know, and REST answers /readyz with the result.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -30,16 +30,20 @@ def health_of(
     *,
     jobs: Collection[ResourceType],
     stale_after_s: float,
+    unserved: Mapping[str, str],
 ) -> Health:
     """The health of the cache that these informers fill.
 
     Args:
         jobs: types of the job resources
         stale_after_s: seconds without contact with the API after which an informer is unhealthy
+        unserved: API groups that are not installed -> why
     """
     fatal: list[str] = []
-    tolerable: list[str] = []
+    tolerable = [f"{group} is not served: {reason}" for group, reason in unserved.items()]
     for informer in informers:
+        if informer.type in jobs and informer.type.group in unserved:
+            continue
         if informer.absent:
             # When the cluster lacks a built-in type (an old cluster lacks autoscaling/v2), the
             # other types still work.

@@ -55,9 +55,10 @@ class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The longest pause after a failure. client-go waits up to 30 s, but then edges would also wait
     30 s after an outage."""
     absent_after_s: float = 5.0
-    """A CRD counts as not installed when the server has denied its type for this time. A server
-    that has just started may deny a CRD's type for a moment. A server never denies a built-in type
-    that it serves."""
+    """A CRD counts as not installed when the server has denied its type for this time, and its
+    rights as not granted when the server has refused its first list for this time. A server that
+    has just started may deny a CRD's type for a moment. A server never denies a built-in type that
+    it serves."""
     healthy_watch_s: float = 5.0
     """After a watch of at least this length the next watch begins at once, without a backoff."""
 
@@ -78,7 +79,8 @@ class Informer:
     """Follows one collection: a type, in one namespace or all, with or without a label selector.
 
     Args:
-        on_settled: called when `settled` becomes true, and when the server serves the type at last
+        on_settled: called when `settled` or `forbidden` becomes true, and when the server serves
+            the type at last
         on_set_aside: called with an object that cannot be read, and again when the object's problem
             changes
     """
@@ -98,6 +100,7 @@ class Informer:
         self.set_aside = SetAside(store.type)
         self.synced = False  # the informer has listed at least once
         self.absent = False  # the server does not serve the type (the CRD is not installed)
+        self.forbidden = False  # the API refuses the first list of a CRD's type for lack of a right
         self.problem = ""  # why the last attempt failed; "" while all is well
         self._client = client
         self._namespace = namespace if store.type.namespaced else ""
@@ -276,7 +279,8 @@ class Informer:
 
     def _failed(self, error: EdgeAIError) -> None:
         is_silent = isinstance(error, errors.Silent)
-        self._fail(str(error), max(self._heard_at, self._answer_due_at) if is_silent else _now())
+        since = max(self._heard_at, self._answer_due_at) if is_silent else _now()
+        self._fail(str(error), since, is_denial=self._is_denial(error))
         self._note_denial(error)
         if isinstance(error, Unavailable) and not isinstance(error, errors.ServerError):
             return  # the next watch goes on from the last resourceVersion
@@ -284,18 +288,32 @@ class Informer:
         self._resource_version = ""
 
     def _note_denial(self, error: EdgeAIError) -> None:
-        if not isinstance(error, errors.NotFound):
+        if not self._is_denial(error):
             self._denied_at = None
             return
         self._denied_at = self._denied_at if self._denied_at is not None else _now()
         patience_s = 0.0 if self.type.is_built_in else self._settings.absent_after_s
-        if self.absent or _now() - self._denied_at >= patience_s:
+        if not self.absent and _now() - self._denied_at < patience_s:
+            return
+        if isinstance(error, errors.NotFound):
             self._lost_at = None  # the server answers, so there is contact
             self._settle(absent=True)
+        elif not self.forbidden:
+            self.forbidden = True
+            self._on_settled()
 
-    def _fail(self, problem: str, since: float) -> None:
+    def _is_denial(self, error: EdgeAIError) -> bool:
+        """Whether the type may not be installed here. After the first list, a missing right is a
+        fault of somebody, and the objects of the type still count.
+        """
+        is_refused = isinstance(error, errors.Forbidden) and not self.type.is_built_in
+        return isinstance(error, errors.NotFound) or (is_refused and not self.settled)
+
+    def _fail(self, problem: str, since: float, *, is_denial: bool = False) -> None:
         if problem != self._logged:
-            log.warning(
+            # Which groups are not installed is for the engine to say, in one line for each group.
+            tell = log.info if is_denial else log.warning
+            tell(
                 "list or watch failed",
                 resource=str(self.type),
                 selector=self.label_selector,
@@ -308,6 +326,7 @@ class Informer:
         self._heard_at = _now()
         self._lost_at = None
         self._denied_at = None
+        self.forbidden = False
         self.problem = ""
 
     def _settle(self, *, absent: bool) -> None:

@@ -17,10 +17,12 @@ from typing import Any, Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from common import logs
 from common.errors import EdgeAIError
 from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
 from globalmanager.cache.followed import Followed
+from globalmanager.cache.groups import unserved_groups
 from globalmanager.cache.health import Health, health_of
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.cache.informers import ALL, MANAGED, Informers, Scope
@@ -65,6 +67,8 @@ from globalmanager.kube.objects import Unreadable
 from globalmanager.kube.rate import Share
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
 from globalmanager.rules.pod_security import Level
+
+log = logs.get_logger(__name__)
 
 STARTING: Final = "starting"
 
@@ -125,6 +129,7 @@ class Engine:
         self._kinds = served_types(needed, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
         self._parked: set[ObjectRef] = set()  # jobs that wait for an informer
+        self._unserved: frozenset[str] = frozenset()  # API groups that the log calls not served
         self._relabelled: set[ObjectRef] = set()  # jobs whose namespace has got another level
         self._informers = Informers(
             client,
@@ -148,7 +153,7 @@ class Engine:
             self._observer,
             sink,
             can_observe=self._can_observe,
-            is_listed=lambda: all(self._informers.get(type_).settled for type_ in self._kinds),
+            is_listed=self._is_listed,
             metrics=self._metrics,
         )
         self.initially_assigned = self._assigner.initially_assigned
@@ -310,6 +315,7 @@ class Engine:
             self._informers,
             jobs=self._kinds.keys(),
             stale_after_s=self._settings.stale_after_s,
+            unserved=self._unserved_groups(),
         )
         reasons = (*health.reasons, *self.status_writer.complaints())
         if health.ready and not self.initially_assigned.is_set():
@@ -320,16 +326,42 @@ class Engine:
     # ---- from changes to keys -------------------------------------------------------------------
 
     def _open_informers(self) -> None:
-        for type_, kind in self._kinds.items():
+        for type_ in self._kinds:
             self._informers.get(type_)
+        self._informers.get(NODES)
+        self._informers.get(NAMESPACES)
+
+    def _open_informers_of_children(self) -> None:
+        """Follow the children and scalers of the kinds that have been listed. A group that is not
+        installed may also lack the rights to its children.
+        """
+        for type_, kind in self._kinds.items():
+            if not self._informers.get(type_).synced:
+                continue
             for watched in kind.watched:
                 self._informers.get(watched, MANAGED)
             for followed, selector in kind.followed:
                 self._informers.get(followed, selector)
             for scaler in kind.scalers:
                 self._informers.get(scaler)
-        self._informers.get(NODES)
-        self._informers.get(NAMESPACES)
+
+    def _unserved_groups(self) -> dict[str, str]:
+        return unserved_groups(self._informers.get(type_) for type_ in self._kinds)
+
+    def _is_listed(self) -> bool:
+        unserved = self._unserved_groups()
+        return all(
+            type_.group in unserved or self._informers.get(type_).settled for type_ in self._kinds
+        )
+
+    def _log_groups(self) -> None:
+        """Log which API groups are not served, when that changes."""
+        unserved = self._unserved_groups()
+        for group in sorted(unserved.keys() - self._unserved):
+            log.info("API group is not served", group=group, reason=unserved[group])
+        for group in sorted(self._unserved - unserved.keys()):
+            log.info("API group is served now", group=group)
+        self._unserved = frozenset(unserved)
 
     def _changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
@@ -408,6 +440,8 @@ class Engine:
         return set() if served is None else {served.ref}
 
     def _settled(self) -> None:
+        self._open_informers_of_children()
+        self._log_groups()
         for ref in self._parked:
             self._queue.add(ref)
         self._parked.clear()

@@ -101,7 +101,7 @@ async def test_changes_of_a_job_shortly_after_one_another_are_one_plan(
 ) -> None:
     kind, plans = counting(GADGET)
     async with run_manager(cluster.kubeconfig, kinds=(kind,), rest_s=3600) as manager:
-        await manager.engine.initially_assigned.wait()
+        await async_eventually("readiness", lambda: manager.engine.health().ready)
         await user.create(GADGETS, gadget("a", node="n1", data="0"))
         await async_eventually("the first plan", lambda: plans["a"] == 1)
         for change in range(1, 6):

@@ -1,0 +1,129 @@
+"""Only the group of Sedna is installed: definitions and component. Then the others come, too."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from edgeai.api import Object, path_of
+from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
+from tests.cluster import binaries
+from tests.cluster.conftest import CRDS
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kustomize import combined
+from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import model
+from tests.globalmanager.kinds.samples import federated_learning_spec
+from tests.waiting import eventually
+
+TEAM: Final = "team"
+EDGE: Final = "edge0"
+LIFETIME_S: Final = 3600
+RIGHTS: Final = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    plane = ControlPlane(binaries.obtain(), tmp_path_factory.mktemp("controlplane"))
+    try:
+        plane.start()
+        for kind, name in (("Namespace", NAMESPACE), ("Namespace", TEAM), ("Node", EDGE)):
+            plane.client.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+        yield plane
+    finally:
+        plane.stop()
+
+
+def install(plane: ControlPlane, directory: Path, *groups: str) -> None:
+    """As docs/install.md says; of the base the rights alone."""
+    directory.mkdir()
+    documents = [each for each in combined(directory, groups) if each["kind"] in RIGHTS]
+    for group in groups:
+        for path in sorted(CRDS.glob(f"{group}_*.yaml")):
+            documents.append(yaml.safe_load(path.read_text(encoding="utf-8")))
+    applied = plane.kubectl("apply", "-f", "-", documents=documents)
+    assert applied.returncode == 0, applied.stderr
+    definitions = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
+    waited = plane.kubectl(
+        *("wait", "--for=condition=Established", "--timeout=30s", "-f", "-"), documents=definitions
+    )
+    assert waited.returncode == 0, waited.stderr
+
+
+def kubeconfig_of(plane: ControlPlane, directory: Path) -> Path:
+    """Of the GlobalManager's ServiceAccount."""
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": LIFETIME_S},
+    }
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+    token = plane.client.request("POST", path, request)["status"]["token"]
+    kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {"token": token}
+    file = directory / "kubeconfig"
+    file.touch(mode=0o600)
+    file.write_text(yaml.safe_dump(kubeconfig))
+    return file
+
+
+def federation(group: str, name: str) -> Object:
+    spec = federated_learning_spec(1)
+    spec["trainingWorkers"][0]["dataset"] = {"name": "pictures"}
+    metadata = {"name": name, "namespace": TEAM}
+    kind = "FederatedLearningJob"
+    return {"apiVersion": f"{group}/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def dataset(group: str) -> Object:
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": "Dataset",
+        "metadata": {"name": "pictures", "namespace": TEAM},
+        "spec": {"url": "/data/pictures.txt", "format": "txt", "nodeName": EDGE},
+    }
+
+
+def test_the_manager_serves_the_groups_that_are_installed(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    install(plane, tmp_path / "sedna", "sedna.io")
+    manager = GlobalManager(
+        kubeconfig=kubeconfig_of(plane, tmp_path), system_namespace=NAMESPACE, directory=tmp_path
+    )
+    try:
+        manager.start()
+        ready, reasons = manager.readyz()
+        assert ready
+        for group in ("edgeai.io", "kubeflow.org", "kai.alibabacloud.com"):
+            assert any(f"{group} is not served" in each for each in reasons), reasons
+        assert not any("sedna.io" in each for each in reasons), reasons
+        converges(plane, "sedna.io", "surface")
+        # As in the README of Sedna, without a group. Sedna's definitions are the only ones.
+        command = ("get", "federatedlearningjob", "surface", "--namespace", TEAM, "--output=name")
+        shown = plane.kubectl(*command)
+        assert shown.stdout.strip() == "federatedlearningjob.sedna.io/surface", shown.stderr
+
+        install(plane, tmp_path / "both", "sedna.io", "edgeai.io")
+        converges(plane, "edgeai.io", "own")
+        reasons = manager.readyz()[1]
+        assert not any("edgeai.io is not served" in each for each in reasons), reasons
+    finally:
+        status = manager.stop()
+    assert status == 0, manager.logs()
+
+
+def converges(plane: ControlPlane, group: str, name: str) -> None:
+    client = plane.client
+    job = federation(group, name)
+    for each in (dataset(group), model("surface", TEAM, group=group), job):
+        client.create(each)
+
+    def has_condition() -> bool:
+        found = client.get(path_of(job)).get("status", {})
+        assert found.get("conditions"), found
+        return True
+
+    eventually(f"conditions of {group} {name}", has_condition)
