@@ -171,9 +171,12 @@ def test_a_choice_of_more_or_fewer_workers_than_asked_for_fails_the_scale_in(
     assert world.workers() == [0, 1, 2, 3, 4]
 
 
-def test_a_scale_out_that_lost_one_of_its_workers_takes_the_others_back() -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_scale_out_that_lost_one_of_its_workers_takes_the_others_back(is_there: bool) -> None:
     world = training().scale_out(2).settle()
     status_of(world, targetWorkers=workers(0, 1, 2))
+    if not is_there:
+        world.gone("Pod", worker(3))
     in_time(world)
     assert world.workers() == [0, 1]
     assert world.state("out")["phase"] == "ScaleFailed"
