@@ -18,6 +18,7 @@ from rich.text import Text
 
 from common import times
 from common.errors import EdgeAIError
+from common.text import printable
 from edgeai.api import Object
 
 RenderableType = Group | str
@@ -176,15 +177,22 @@ class _UncutTable(Table):
 def _table(title: str, headers: tuple[str, ...], rows: list[Row]) -> Table:
     """A table whose columns are as wide as their content, except for the columns in FOLDED."""
     table = _UncutTable(title=title, box=None)
-    for header, *cells in zip(headers, *rows, strict=True):
+    shown = [tuple(map(_cell, row)) for row in rows]
+    for header, *cells in zip(headers, *shown, strict=True):
         width = max(cell_len(str(cell)) for cell in (header, *cells))
         if header in FOLDED:
             table.add_column(header, overflow="fold", min_width=min(width, FOLDED_WIDTH))
         else:
             table.add_column(header, no_wrap=True, min_width=width)
-    for row in rows:
+    for row in shown:
         table.add_row(*row)
     return table
+
+
+def _cell(content: str | Text) -> Text:
+    """The cell without control characters. A `str` would be read as the markup of rich."""
+    style = content.style if isinstance(content, Text) else ""
+    return Text(printable(str(content)), style=style)
 
 
 def _phase(status: dict[str, Any]) -> str:

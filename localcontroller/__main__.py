@@ -35,6 +35,7 @@ def _import_aiohttp_without_cas() -> None:
 
 def main() -> None:
     """Run until SIGTERM or SIGINT. An error that a user can repair is one line on stderr."""
+    os.umask(0o077)  # what this process writes is for this process
     try:
         settings = load(
             Settings,

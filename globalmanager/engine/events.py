@@ -17,6 +17,7 @@ import msgspec
 from common import logs
 from common.errors import EdgeAIError, Unavailable
 from common.ratelimit import TokenBucket
+from common.text import printable
 from common.times import rfc3339
 from globalmanager.contract import Event, Object, ObjectRef, ResourceType
 from globalmanager.engine.pending_events import PendingEvent, PendingEvents, Subject
@@ -65,8 +66,8 @@ class Recorder:
     def record(self, about: Object, event: Event) -> None:
         """Queue `event` about the object `about`. Equal events become one Event with a count."""
         ref = event_ref(about, event)
-        if len(event.message) > _MAX_MESSAGE_CHARS:
-            event = msgspec.structs.replace(event, message=event.message[:_MAX_MESSAGE_CHARS])
+        message = printable(event.message)[:_MAX_MESSAGE_CHARS]
+        event = msgspec.structs.replace(event, message=message)
         pending = PendingEvent(Subject.of(about), event, ref)
         self._count_dropped(self._pending.add(pending))
         self._wake.set()

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from common.text import printable
 from globalmanager.contract import Object
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
@@ -99,4 +100,4 @@ def _fault(pod: Object, reason: Any, detail: Any, *, is_pending: bool = False) -
     place = f" on node {node}" if node else ""
     text = _DELAY.sub("back-off ", f"pod {pod['metadata']['name']}{place}: {word}: {detail}")
     reason = word if _REASON.match(word) else "PodFault"
-    return PodFault(reason, text[:_MAX_MESSAGE_CHARS], is_pending)
+    return PodFault(reason, printable(text)[:_MAX_MESSAGE_CHARS], is_pending)

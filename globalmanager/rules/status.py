@@ -14,6 +14,7 @@ import msgspec
 
 from common import times
 from common.ids import WorkerName
+from common.text import printable
 from common.wire import TERMINAL
 from globalmanager.contract import (
     Event,
@@ -185,7 +186,7 @@ def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str,
         "type": finding.type,
         "status": str(finding.truth),
         "reason": finding.reason,
-        "message": finding.message[:MAX_MESSAGE_CHARS],
+        "message": printable(finding.message)[:MAX_MESSAGE_CHARS],
         "lastTransitionTime": since if unmoved else times.rfc3339(now),
         "observedGeneration": observed.generation,
     }
@@ -408,21 +409,21 @@ def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
     body = report.body
     counts = _numbers(body.task_info)
     before = counted.before
-    details = {key: value[:_MAX_VALUE_CHARS] for key, value in body.details.items()}
+    details = {k: printable(value)[:_MAX_VALUE_CHARS] for k, value in body.details.items()}
     return {
         "node": report.node,
         "instance": report.ledger_id,
         "attempt": report.attempt,
-        "phase": cut(body.phase[:_MAX_VALUE_CHARS], _PHASE_BYTES),
+        "phase": cut(printable(body.phase)[:_MAX_VALUE_CHARS], _PHASE_BYTES),
         "status": body.status,
-        "reason": cut(body.reason[:MAX_MESSAGE_CHARS], _REASON_BYTES),
+        "reason": cut(printable(body.reason)[:MAX_MESSAGE_CHARS], _REASON_BYTES),
         "taskInfo": _bounded(
             counts | {key: max(n, counts.get(key, n)) for key, n in before.items()}, _COUNTS_BYTES
         ),
         "countedBefore": _bounded(before, _COUNTS_BYTES),
         "countedElsewhere": counted.elsewhere,
         "details": _bounded(details, _DETAILS_BYTES),
-        "observedAt": cut(body.observed_at, _MAX_KEY_CHARS),
+        "observedAt": cut(printable(body.observed_at), _MAX_KEY_CHARS),
     }
 
 
@@ -432,7 +433,8 @@ def _without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(entries: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
-    named = [item for item in entries.items() if len(item[0]) <= _MAX_KEY_CHARS]
+    shown = {printable(key): value for key, value in entries.items()}
+    named = [item for item in shown.items() if len(item[0]) <= _MAX_KEY_CHARS]
     return fitting(dict(named[:_MAX_ENTRIES]), max_bytes)
 
 

@@ -31,6 +31,8 @@ T = TypeVar("T")
 LedgerOperation = Callable[[LedgerTables], Any]
 
 LEDGER: Final = "ledger.db"
+_OWN_FILES: Final = ("lock", LEDGER, "reserve")  # and names that go on after these
+_OTHERS: Final = 0o077  # rights of group and others
 MAX_DAMAGED: Final = 3  # the newest damaged ledgers that are kept; older ones are deleted
 WAL_PAGES: Final = 256  # pages between checkpoints; keeps the log near WAL_BYTES
 WAL_BYTES: Final = 1024 * 1024
@@ -185,6 +187,9 @@ class LedgerFile:
         )
 
     def _connect(self) -> tuple[sqlite3.Connection, LedgerTables]:
+        # SQLite would make the file readable for all. It gives the log the mode of the file.
+        with contextlib.suppress(OSError):  # SQLite says what is wrong
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             _prepare_connection(db, self._directory)
@@ -274,12 +279,25 @@ def _page_bytes(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA page_size").fetchone()[0])
 
 
+def _tighten(directory: Path) -> None:
+    """Take the rights of group and others from the files of the ledger, and from the directory when
+    it has nothing else. An earlier release, or the kubelet, may have made them readable for all.
+    """
+    ours = [each for each in directory.iterdir() if each.name.startswith(_OWN_FILES)]
+    is_dedicated = len(ours) == sum(1 for _ in directory.iterdir())
+    for each in (*ours, *([directory] if is_dedicated else [])):
+        found = each.lstat()
+        if found.st_uid == os.geteuid() and found.st_mode & _OTHERS and not each.is_symlink():
+            each.chmod(found.st_mode & ~_OTHERS & 0o7777)
+
+
 def _lock_state_dir(directory: Path) -> int:
     """Lock the directory until the returned descriptor is closed, or the process ends."""
     try:
         if not directory.is_dir():
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sync_ledger_directory(directory.parent)
+        _tighten(directory)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateError(

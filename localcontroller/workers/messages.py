@@ -12,6 +12,7 @@ import msgspec
 
 from common import wire
 from common.errors import EdgeAIError
+from common.text import printable
 from localcontroller.ledger.attempts import MAX_COUNTS, Number, WorkerMessage
 
 MAX_REPORT_BYTES: Final = 56 * 1024  # a report has 64 KiB at most, also with totals and reason
@@ -81,7 +82,7 @@ def parse_edgeai_message(body: bytes) -> WorkerMessage:
         WorkerMessage(
             instance=decoded.instance,
             sequence=decoded.sequence,
-            phase=decoded.phase,
+            phase=printable(decoded.phase),
             status=decoded.status,
             heartbeat_s=decoded.heartbeat_seconds,
             counts={name: _count(name, info[name]) for name in counts if name in info},
@@ -91,7 +92,7 @@ def parse_edgeai_message(body: bytes) -> WorkerMessage:
                 if name not in counts and not isinstance(value, str)
             },
             details={
-                name: value
+                printable(name): printable(value)
                 for name, value in info.items()
                 if name not in counts and isinstance(value, str)
             },
@@ -109,7 +110,7 @@ def parse_sedna_message(body: bytes, *, worker: str) -> WorkerMessage:
         WorkerMessage(
             # No instance: `startTime` changes with each round or reporting period, so it does not
             # identify the process.
-            phase=decoded.kind,
+            phase=printable(decoded.kind),
             status=decoded.status or "running",
             counts=_sedna_counts(info),
             numbers={**_sedna_numbers(info), **_sedna_metrics(decoded.results)},
@@ -154,14 +155,14 @@ def _sedna_metrics(results: list[Any] | None) -> dict[str, Number]:
 
 def _sedna_details(info: Mapping[str, Any], results: list[Any] | None) -> dict[str, str]:
     known = {*_SEDNA_COUNTS, *_sedna_numbers(info)}
-    details = {name: _text(value) for name, value in info.items() if name not in known}
+    details = {printable(name): _text(value) for name, value in info.items() if name not in known}
     if results:
         details["results"] = _text(results)[:MAX_RESULTS_CHARS]
     return details
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return printable(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def _is_exact(value: Any) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from common import wire
 from common.ids import Uid, WorkerName
 from common.labels import LABEL_UID, LABEL_WORKER
+from common.text import printable
 from common.wire import WorkerStatus
 
 APPS: Final = "apps"
@@ -166,9 +167,9 @@ def _failure(pod: WorkerPod) -> str:
         for container in pod.status.container_statuses or []
         if container.state.terminated is not None and container.state.terminated.exit_code
     ]
-    return "; ".join([*([text] if text else []), *ends]) or "no reason given"
+    return printable("; ".join([*([text] if text else []), *ends])) or "no reason given"
 
 
 def _describe(container: str, end: _Terminated) -> str:
-    why = f" ({end.reason})" if end.reason else ""
+    why = f" ({printable(end.reason)})" if end.reason else ""
     return f"container {container} exited with code {end.exit_code}{why}"

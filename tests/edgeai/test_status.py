@@ -189,3 +189,13 @@ def test_an_unreachable_api_is_named_without_the_token_in_its_path() -> None:
     error = str(ApiUnreachable("http://127.1.0.1:4711/t0ken?a=b", "refused"))
     assert "http://127.1.0.1:4711:" in error
     assert "t0ken" not in error
+
+
+def test_no_cell_has_control_characters_or_markup() -> None:
+    condition = {"type": "Training", "status": "False", "message": "x\x1b]0;owned\x07y\x9b2J"}
+    metrics = [{"key": "[red]loss\x1b[2J", "value": "[link=http://evil.test]1[/link]"}]
+    status = {"phase": "Training\x1b[0m", "metrics": metrics, "conditions": [condition]}
+    text = shown(job("a", "edgeai.io") | {"status": status})
+    assert not [each for each in text if each != "\n" and not each.isprintable()]
+    assert "[red]loss[2J [link=http://evil.test]1[/link]" in text
+    assert "x]0;ownedy2J" in text

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from common.text import printable
 from globalmanager.contract import (
     Delete,
     Execution,
@@ -172,5 +173,5 @@ def _problem(result: Result, script: Script) -> str:
     if result.fault is not None:
         return f"the script {name} could not run in the launcher: {result.message}"
     ended = f"the script {name} ended in the launcher with exit code {result.exit_code}"
-    lines = result.output.strip().splitlines()
+    lines = [printable(line) for line in result.output.strip().splitlines()]
     return f"{ended}: {lines[-1][:_MAX_LINE_CHARS]}" if lines else ended

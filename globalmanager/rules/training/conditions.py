@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from common.text import printable
 from common.times import rfc3339
 from globalmanager.contract import Event, Observed, Severity
 from globalmanager.rules import status
@@ -91,6 +92,7 @@ class Conditions:
             cause: the end of the reason; the condition's own type when it is empty. The reason is
                 for example "TFJobRunning"
         """
+        message = printable(message)[:MAX_MESSAGE_CHARS]
         reason = f"{self._kind}{cause or state}"
         known = dict(self.get(state))
         if self.has_ended or (known.get("status"), known.get("reason")) == (truth, reason):
@@ -101,7 +103,7 @@ class Conditions:
             "type": str(state),
             "status": str(truth),
             "reason": reason,
-            "message": message[:MAX_MESSAGE_CHARS],
+            "message": message,
             "lastUpdateTime": at,
             "lastTransitionTime": since or at,
         }
@@ -111,7 +113,7 @@ class Conditions:
             kept = [self._stopped(one) if one["type"] == State.RUNNING else one for one in kept]
         self._entries = [*kept, entry]
         severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
-        self.events.append(Event(severity, reason, message[:MAX_MESSAGE_CHARS]))
+        self.events.append(Event(severity, reason, message))
 
     def stall(self, reason: str, message: str) -> None:
         """Set the condition Stalled. A job that no call says to have stalled does not have the
@@ -119,7 +121,7 @@ class Conditions:
 
         Args: message: "<what>: <why>". With the same reason and the same <what> it stays as it is
         """
-        message = message[:MAX_MESSAGE_CHARS]
+        message = printable(message)[:MAX_MESSAGE_CHARS]
         known = self.known_stall
         what = str(known.get("message", "")).partition(":")[0]
         if (known.get("reason"), what) == (reason, message.partition(":")[0]):
