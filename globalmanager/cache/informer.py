@@ -280,7 +280,9 @@ class Informer:
     def _failed(self, error: EdgeAIError) -> None:
         is_silent = isinstance(error, errors.Silent)
         since = max(self._heard_at, self._answer_due_at) if is_silent else _now()
-        self._fail(str(error), since, is_denial=self._is_denial(error))
+        self._fail(
+            str(error), since, is_denial=self._is_denial(error) and not self.type.is_built_in
+        )
         self._note_denial(error)
         if isinstance(error, Unavailable) and not isinstance(error, errors.ServerError):
             return  # the next watch goes on from the last resourceVersion
