@@ -19,6 +19,8 @@ _COMING_UP: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
 _DELAY: Final = re.compile(r"\bback-off \S+ ")  # the delay in this text grows with each try
 _MAX_MESSAGE_CHARS: Final = 400
+OWN_DEADLINE: Final = "DeadlineExceeded"
+"""Reason of a pod that ran longer than activeDeadlineSeconds of its own template."""
 
 
 class PodFault(msgspec.Struct, frozen=True):
@@ -38,6 +40,21 @@ def is_active(pod: Object) -> bool:
     the same rule.
     """
     return phase_of(pod) not in ("Succeeded", "Failed") and not is_being_deleted(pod)
+
+
+def is_disrupted(pod: Object) -> bool:
+    """Whether the node or the cluster ended a failed pod: the pod was evicted or preempted, or its
+    node was shut down, lost, or could not take the pod. Its own program has not failed.
+    """
+    state = mapping(pod.get("status"))
+    reason = state.get("reason")
+    if phase_of(pod) != "Failed" or reason == OWN_DEADLINE:
+        return False
+    is_target = any(
+        entry.get("type") == "DisruptionTarget" and entry.get("status") == "True"
+        for entry in _entries(state.get("conditions"))
+    )
+    return reason not in (None, "") or is_target
 
 
 def node_of(pod: Object) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from globalmanager.contract import Observed
-from globalmanager.kinds.pytorchjob import autoscaling, master_wait
+from globalmanager.kinds.pytorchjob import autoscaling, elasticity, master_wait
 from globalmanager.kinds.pytorchjob.autoscaling import bounds
 from globalmanager.kinds.pytorchjob.replica_types import MASTER, WORKER
 from globalmanager.rules.lifecycle import CleanPods
@@ -112,7 +112,7 @@ PYTORCH: Final = Framework(
     environment=environment,
     init_containers=master_wait.init_containers,
     companions=autoscaling.companions,
-    warnings=autoscaling.warnings,
+    warnings=lambda observed: (*autoscaling.warnings(observed), *elasticity.warnings(observed)),
     sets_every_container=True,
     has_succeeded=has_succeeded,
     deciding=deciding,

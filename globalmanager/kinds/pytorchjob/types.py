@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from globalmanager.contract import InvalidSpec, Object
+from globalmanager.kinds.pytorchjob import elasticity
 from globalmanager.kinds.pytorchjob.framework import PYTORCH
 from globalmanager.kinds.pytorchjob.replica_types import MASTER, WORKER
 from globalmanager.rules.specs import NonEmpty, parse_spec, shown
@@ -73,8 +74,23 @@ class PyTorchJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Number of processes in each pod: auto, cpu, gpu, or a number, also as a text."""
 
 
+class ElasticStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The workers of a job with the annotation edgeai.io/elastic."""
+
+    ready: int = 0
+    """Workers that run."""
+    waiting: int = 0
+    """Workers that wait for room, or do not start for another reason."""
+    reason: str = ""
+    """Why the first waiting worker does not start, in one word: "Unschedulable"."""
+    message: str = ""
+    """The same in the words of the scheduler or of the node."""
+
+
 class PyTorchJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"):
     replica_statuses: dict[str, ReplicaStatus] = {}
+    elastic: ElasticStatus | None = None
+    """edgeai's own field."""
 
 
 def read(object_: Object) -> TrainingJob:
@@ -86,7 +102,8 @@ def read(object_: Object) -> TrainingJob:
     given = spec.pytorch_replica_specs
     check(Given(object_, spec, given), CONSTRAINTS)
     replicas = defaults.replicas_of(PYTORCH, given)
-    return TrainingJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
+    job = TrainingJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
+    return msgspec.structs.replace(job, elastic=elasticity.of(object_, job))
 
 
 # ---- what must hold -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ host again on which a process has failed. In an elastic job the new worker may w
 no pods would use up the indices.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from globalmanager.contract import Delete, Event, Object, Severity
@@ -27,7 +27,6 @@ _AT_ONCE: Final = 3
 _MAX_AGE_S: Final = 60.0
 """A worker of this age is always replaced without a pause."""
 _RETRYABLE_FROM: Final = 128  # exit codes of 128 + number say that a signal ended the process
-_OWN_DEADLINE: Final = "DeadlineExceeded"  # activeDeadlineSeconds of the user's template
 
 
 class Replacement(NamedTuple):
@@ -152,13 +151,11 @@ def _is_replaced(policy: RestartPolicy, pod: Object | None) -> bool:
 
 
 def _is_retryable(pod: Object) -> bool:
-    """Whether something other than its own program ended a failed worker: the node or the cluster
-    (the pod was evicted or preempted, or its node was shut down, lost, or could not take the pod),
+    """Whether something other than its own program ended a failed worker: the node or the cluster,
     or a signal.
     """
     state = mapping(pod.get("status"))
-    reason = state.get("reason")
-    if reason == _OWN_DEADLINE:
+    if state.get("reason") == faults.OWN_DEADLINE:
         return False
     entries = state.get("containerStatuses")
     states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
@@ -169,17 +166,8 @@ def _is_retryable(pod: Object) -> bool:
         if each.get("name") == name
     )
     code = next(codes, None)
-    is_disrupted = reason not in (None, "") or _is_disruption_target(state)
-    return is_disrupted or not isinstance(code, int) or code >= _RETRYABLE_FROM
-
-
-def _is_disruption_target(state: Mapping[str, Any]) -> bool:
-    """Args: state: .status of a pod"""
-    entries = state.get("conditions")
-    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
-    return any(
-        one.get("type") == "DisruptionTarget" and one.get("status") == "True" for one in listed
-    )
+    is_signal = not isinstance(code, int) or code >= _RETRYABLE_FROM
+    return is_signal or faults.is_disrupted(pod)
 
 
 def _backoff_s(pod: Object | None, replaced: int, job: Present) -> float:

@@ -23,7 +23,7 @@ from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s, own_pods
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.training import gangs, replicas
+from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.forms import RestartScope
 from globalmanager.rules.training.present import Present
@@ -35,6 +35,8 @@ FOLLOWS: Final = {**gangs.FOLLOWS, **replicas.FOLLOWS}
 _RULES: Final = {AUTOSCALERS: UpdateRule.REPLACE, **OWNS}
 _RESTART_BASE_S: Final = 1.0
 _RESTART_MAX_S: Final = 60.0
+_DISRUPTED_S: Final = 10.0
+"""Least age of a pod that has lost its room and is made again."""
 _MAX_NEW_PODS: Final = 100
 """In one plan. Each pod of a TFJob names all replicas, so all pods of a large job at once would
 take seconds and much memory. The first pods cause the next plan.
@@ -48,10 +50,16 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     observed, spec, history = job.observed, job.spec, job.history
     listed = list(replicas.names(observed.ref.name, spec))
     pods = histories.pods_by_name(observed)
-    worn, timers = [], Timers()
+    disrupted = {
+        name: pods[name]
+        for name, each, _ in listed
+        if name in pods and waiting.has_lost_room(spec, each.type, pods[name])
+    }
+    gone, timers = lifecycle.replacement(disrupted.values(), job.now, after_s=_DISRUPTED_S)
+    worn = [*gone]
     for name, _, _ in listed:
         pod = pods.get(name)
-        if pod is None or replicas.attempt_of(pod) >= history.attempt(name):
+        if pod is None or name in disrupted or replicas.attempt_of(pod) >= history.attempt(name):
             continue
         wait_s = left_of_backoff(pod, history.attempt(name), job.now)
         timers = timers.add(wait_s)

@@ -71,6 +71,15 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """The type whose active replicas make the job Running."""
 
 
+class Elastic(msgspec.Struct, frozen=True):
+    """A job that runs with fewer replicas while the cluster has no room for all."""
+
+    type: str
+    """The type whose replicas may wait for room."""
+    least: int
+    """So many replicas of the type must run."""
+
+
 class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """The decoded spec of a training job, with all defaults."""
 
@@ -82,6 +91,16 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """The spec as the kind's own struct."""
     tolerant: frozenset[str] = frozenset()
     """Types whose failed replicas do not end the job."""
+    elastic: Elastic | None = None
+    """None: the job needs all its replicas."""
+
+    @property
+    def least(self) -> int:
+        """So many replicas the job needs for its start. All, unless the job is elastic."""
+        if self.elastic is None:
+            return self.total
+        waiting = self.of_type(self.elastic.type)
+        return self.total - max((waiting.count if waiting else 0) - self.elastic.least, 0)
 
     @property
     def total(self) -> int:

@@ -62,11 +62,12 @@ def of(settings: WorkerSettings) -> Gang | None:
 
 
 def pod_group(gang: Gang, observed: Observed, spec: TrainingJob) -> Create:
-    """The PodGroup. Without a schedulingPolicy all replicas start together. Without minResources it
-    has what the pods request that must start together.
+    """The PodGroup. Without a schedulingPolicy all replicas start together, and of an elastic job
+    those that the job needs. Without minResources it has what the pods request that must start
+    together.
     """
     policy = spec.policy.scheduling_policy or SchedulingPolicy()
-    least = spec.total if policy.min_available is None else policy.min_available
+    least = spec.least if policy.min_available is None else policy.min_available
     requested = resources.least(spec.replicas, least) if policy.min_resources is None else None
     wanted: dict[str, Any] = {
         "minMember": least,

@@ -16,7 +16,7 @@ from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
-from globalmanager.rules.training import replicas
+from globalmanager.rules.training import replicas, waiting
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartScope
 from globalmanager.rules.training.framework import Framework, TrainingJob
 
@@ -125,7 +125,9 @@ def pods_by_name(observed: Observed) -> dict[str, Object]:
 
 
 def failures(observed: Observed, spec: TrainingJob, history: History) -> list[Failure]:
-    """The failed pods of the present attempt. The history has the earlier attempts already."""
+    """The failed pods of the present attempt. The history has the earlier attempts already. A
+    replica of an elastic job that lost its room is no failure.
+    """
     pods = pods_by_name(observed)
     return [
         _failure(spec.framework, name, each, pods[name])
@@ -135,6 +137,7 @@ def failures(observed: Observed, spec: TrainingJob, history: History) -> list[Fa
         and phase_of(pods[name]) == "Failed"
         and not is_being_deleted(pods[name])
         and replicas.attempt_of(pods[name]) >= history.attempt(name)
+        and not waiting.has_lost_room(spec, each.type, pods[name])
     ]
 
 

@@ -118,7 +118,7 @@ def _living(job: Present) -> Plan:
         job.conditions.set(state, message)
         job.conditions.events.extend(_exits(job, failed))
         fields = {"startTime": started, "completionTime": rfc3339(job.now)}
-        told = present.statuses(job, counts, state)
+        told = {**present.statuses(job, counts, state), **present.no_longer_elastic(job)}
         return written_plan(job.observed, job.conditions, fields | told, job.now)
     history = present.history_after(job, failed)
     if history != job.history:
@@ -127,7 +127,12 @@ def _living(job: Present) -> Plan:
         job.conditions.events.extend(_exits(job, retried))
     elif counts[job.spec.framework.deciding(job.spec)].active and not present.is_restarting(job):
         job.conditions.set(State.RUNNING, f"{job.text} is running.")
-    fields = {"startTime": started, **history.fields, **present.statuses(job, counts)}
+    fields = {
+        "startTime": started,
+        **history.fields,
+        **present.statuses(job, counts),
+        **present.elastic(job),
+    }
     stages, timers = changes.of_a_living_job(job) if history == job.history else ((), Timers())
     stall, stall_timers = stalls.find(job)
     timers = timers.add(*stall_timers.waits_s)
@@ -221,7 +226,11 @@ def _suspended(job: Present) -> Plan:
         # status forgets them before their pods go: the job may be resumed between the two steps.
         job = job._replace(history=job.history._replace(finished=frozenset()))
         deletions = () if status.of(job.observed).get("finished") else deletions
-    fields = {**job.history.fields, **present.statuses(job, present.counts(job))}
+    fields = {
+        **job.history.fields,
+        **present.statuses(job, present.counts(job)),
+        **present.no_longer_elastic(job),
+    }
     return written_plan(
         job.observed, job.conditions, fields, job.now, stages=(deletions,) if deletions else ()
     )

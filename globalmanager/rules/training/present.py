@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from globalmanager.contract import Object, Observed
-from globalmanager.rules import faults
+from globalmanager.rules import faults, status
 from globalmanager.rules.faults import phase_of
+from globalmanager.rules.status import mapping
 from globalmanager.rules.training import history as histories
-from globalmanager.rules.training import replicas
+from globalmanager.rules.training import replicas, waiting
 from globalmanager.rules.training.conditions import Conditions, State
 from globalmanager.rules.training.framework import Counts, TrainingJob
 from globalmanager.rules.training.history import Failure, History
@@ -78,6 +79,37 @@ def counts(job: Present) -> dict[str, Counts]:
             failed=sum(phase_of(pod) == "Failed" for pod in present),
         )
     return found
+
+
+def has_enough(job: Present) -> bool:
+    """Whether so many replicas of an elastic job run that others may wait for room."""
+    elastic = job.spec.elastic
+    return elastic is not None and counts(job)[elastic.type].active >= elastic.least
+
+
+def elastic(job: Present) -> dict[str, Any]:
+    """The field elastic of .status."""
+    if job.spec.elastic is None:
+        return no_longer_elastic(job)
+    known = mapping(status.of(job.observed).get("elastic"))
+    pods = histories.pods_by_name(job.observed)
+    named = [
+        name
+        for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
+        if each.type == job.spec.elastic.type and name not in job.history.finished
+    ]
+    waits = [name for name in named if not (name in pods and waiting.has_room(pods[name]))]
+    fields: dict[str, Any] = {
+        "ready": counts(job)[job.spec.elastic.type].active,
+        "waiting": len(waits),
+        **waiting.told([pods[name] for name in waits if name in pods], known),
+    }
+    return {"elastic": fields}
+
+
+def no_longer_elastic(job: Present) -> dict[str, Any]:
+    """The field elastic of .status of a job that has no replicas, or that is not elastic."""
+    return {"elastic": None} if "elastic" in status.of(job.observed) else {}
 
 
 def statuses(

@@ -13,10 +13,10 @@ from globalmanager.rules.faults import node_of, phase_of
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
-from globalmanager.rules.training import gangs, replicas
+from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.conditions import Conditions
-from globalmanager.rules.training.present import Present
+from globalmanager.rules.training.present import Present, has_enough
 
 PENDING_S: Final = 60.0
 """A pod or PodGroup that pends for this number of seconds stalls its job. Most start sooner."""
@@ -37,10 +37,13 @@ def find(job: Present) -> tuple[Stall | None, Timers]:
     if known is not None:
         return known, Timers()
     pods = histories.pods_by_name(job.observed)
+    may_wait = has_enough(job)
     present = [
         pods[name]
         for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
-        if name in pods and name not in job.history.finished
+        if name in pods
+        and name not in job.history.finished
+        and not (may_wait and waiting.is_queued(pods[name]))
     ]
     looked_at = [_of_pod_group(job), *(of_pod(pod, job.now) for pod in present)]
     told = (stall for stall, wait_s in looked_at if stall is not None and wait_s <= 0)

@@ -1,7 +1,7 @@
 """The pods of an elastic job that wait for room in the cluster, and how its status tells them.
 
-Called by the kind trainingjob, and by `plan` and `stalls` for a PyTorchJob. A pod that pends is the
-queue: the scheduler of the cluster starts the pod when there is room.
+Called by the kind trainingjob, and for elastic PyTorchJobs by the modules of this folder. A pod
+that pends is the queue: the scheduler of the cluster starts the pod when there is room.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +10,7 @@ from typing import Any
 from globalmanager.contract import Object
 from globalmanager.rules import faults
 from globalmanager.rules.faults import node_of, phase_of
+from globalmanager.rules.training.framework import TrainingJob
 
 
 def has_room(pod: Object) -> bool:
@@ -21,6 +22,14 @@ def has_room(pod: Object) -> bool:
 def is_queued(pod: Object) -> bool:
     """Whether no scheduler has found a node for the pod yet."""
     return phase_of(pod) == "Pending" and not node_of(pod)
+
+
+def has_lost_room(spec: TrainingJob, type_: str, pod: Object) -> bool:
+    """Whether the failed pod of an elastic job was evicted or preempted, or its node was lost. The
+    replica starts again under its index as soon as there is room.
+    """
+    is_elastic = spec.elastic is not None and spec.elastic.type == type_
+    return is_elastic and faults.is_disrupted(pod)
 
 
 def told(pods: Iterable[Object], known: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,54 @@
+"""Whether a PyTorchJob runs with fewer workers while the cluster is full, by an annotation.
+
+The annotation `edgeai.io/elastic: "true"` is no field of the spec, because the Kubeflow operator
+takes the same manifest. Only torchrun with a rendezvous (`spec.elasticPolicy`) can go on with
+another number of workers.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from globalmanager.contract import Event, Object, Observed, Severity
+from globalmanager.kinds.pytorchjob.autoscaling import bounds
+from globalmanager.kinds.pytorchjob.replica_types import WORKER
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training import gangs
+from globalmanager.rules.training.framework import Elastic, TrainingJob
+
+ANNOTATION: Final = "edgeai.io/elastic"
+"""Annotation of a job."""
+
+
+def of(object_: Object, spec: TrainingJob) -> Elastic | None:
+    """How many workers the job needs; None for a job that needs all."""
+    worker = spec.of_type(WORKER)
+    if not _is_wanted(object_) or spec.spec.elastic_policy is None or worker is None:
+        return None
+    low, _ = bounds(spec)
+    return Elastic(WORKER, max(min(low, worker.count), 1))
+
+
+def _is_wanted(object_: Object) -> bool:
+    marks = mapping(object_["metadata"].get("annotations"))
+    return str(marks.get(ANNOTATION, "")).lower() == "true"
+
+
+def warnings(observed: Observed) -> Iterator[Event]:
+    """Warnings when the annotation has no effect, or not the whole effect."""
+    spec: TrainingJob = observed.spec
+    if _is_wanted(observed.object) and spec.elastic is None:
+        message = (
+            f"the annotation {ANNOTATION} has no effect, because spec.elasticPolicy is missing: "
+            "all workers must run"
+        )
+        yield Event(Severity.WARNING, "NotElastic", message)
+    policy = spec.policy.scheduling_policy
+    together = policy.min_available if policy is not None else None
+    if spec.elastic is None or together is None or gangs.of(observed.settings) is None:
+        return
+    if together > spec.least:
+        message = (
+            f"spec.runPolicy.schedulingPolicy.minAvailable: is {together}, so the job does not "
+            f"start with fewer pods; remove it, and the job starts with {spec.least}"
+        )
+        yield Event(Severity.WARNING, "NotElastic", message)

@@ -1,0 +1,210 @@
+"""Elastic PyTorchJobs: workers above minReplicas wait for room, and lost room is no failure."""
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from globalmanager.contract import PODS, ObjectRef
+from globalmanager.kinds.pytorchjob import KIND
+from globalmanager.rules.training import gangs
+from tests.globalmanager.builders import NOW, World, at, job
+from tests.globalmanager.kinds.training import conditions, ended, numbers, pods, pytorch_spec
+
+FULL: Final = "0/3 nodes are available: 3 Insufficient cpu."
+NO_ROOM: Final[dict[str, Any]] = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": FULL,
+        }
+    ]
+}
+EVICTED: Final[dict[str, Any]] = {"reason": "Evicted", "message": "The node was low on memory."}
+PREEMPTED: Final[dict[str, Any]] = {
+    **ended(143),
+    "conditions": [
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    ],
+}
+WORKERS: Final = [f"mnist-worker-{index}" for index in range(4)]
+
+
+def world(
+    *,
+    policy: str = "",
+    annotation: str | None = "true",
+    elastic: dict[str, Any] | None = None,
+    scheduler: str = "",
+    **run: Any,
+) -> World:
+    """A job with four workers, of which two must run."""
+    policy_of_elastic = {"minReplicas": 2, "maxReplicas": 4} if elastic is None else elastic
+    spec = pytorch_spec(4, master=False, policy=policy, run=run, elasticPolicy=policy_of_elastic)
+    made = job("mnist", spec)
+    if annotation is not None:
+        made["metadata"]["annotations"] = {"edgeai.io/elastic": annotation}
+    result = World(KIND, made)
+    if scheduler:
+        result.settings = msgspec.structs.replace(result.settings, gang_scheduler_name=scheduler)
+    return result
+
+
+def bind(made: World, *names: str) -> World:
+    """These pods have a node."""
+    for name in names:
+        ref = ObjectRef(PODS, "default", name)
+        child = made.children[ref]
+        made.children[ref] = {**child, "spec": {**child["spec"], "nodeName": "node"}}
+    return made
+
+
+def half_full(running: int = 2, **given: Any) -> World:
+    """A job of which so many workers run, and the others have no room."""
+    made = bind(world(**given).settle(), *WORKERS[:running])
+    made.pods_become("Running", *WORKERS[:running])
+    made.pods_become("Pending", *WORKERS[running:], **NO_ROOM)
+    return made.settle(at(1))
+
+
+def test_the_workers_above_min_replicas_wait_without_stalling_the_job() -> None:
+    made = half_full()
+    made.settle(at(86400))
+    assert conditions(made) == ["Created", "Running"]
+    assert made.status["elastic"] == {
+        "ready": 2,
+        "waiting": 2,
+        "reason": "Unschedulable",
+        "message": f"pod mnist-worker-2: Unschedulable: {FULL}",
+    }
+
+
+@pytest.mark.parametrize("given", [{"annotation": None}, {"annotation": "false"}])
+def test_without_the_annotation_such_a_job_stalls(given: dict[str, Any]) -> None:
+    made = half_full(**given)
+    made.settle(at(86400))
+    assert conditions(made) == ["Stalled", "Created", "Running"]
+    assert "elastic" not in made.status
+
+
+def test_below_min_replicas_the_job_stalls() -> None:
+    made = world().settle()
+    bind(made, WORKERS[0]).pods_become("Running", WORKERS[0])
+    made.pods_become("Pending", *WORKERS[1:], **NO_ROOM).settle(at(61))
+    assert conditions(made) == ["Stalled", "Created", "Running"]
+
+
+def test_a_settled_job_that_waits_writes_nothing() -> None:
+    made = half_full()
+    other = {**NO_ROOM["conditions"][0], "message": "0/9 nodes are available."}
+    made.pods_become("Pending", *WORKERS[2:], conditions=[other])
+    for seconds in (2, 100, 86400):
+        plan = made.plan(at(seconds))
+        assert (plan.actions, plan.status) == ((), None)
+
+
+@pytest.mark.parametrize("policy", ["", "ExitCode", "Never", "Always"])
+@pytest.mark.parametrize("state", [EVICTED, PREEMPTED], ids=["evicted", "preempted"])
+def test_a_worker_that_loses_its_room_comes_back_and_counts_as_no_failure(
+    policy: str, state: dict[str, Any]
+) -> None:
+    made = half_full(3, policy=policy, backoffLimit=1)
+    for number in range(3):
+        made.pods_become("Failed", WORKERS[1], **state)
+        before = made.child("Pod", WORKERS[1])["metadata"]["uid"]
+        made.settle(at(100 + number))
+        assert made.child("Pod", WORKERS[1])["metadata"]["uid"] != before
+    assert pods(made) == WORKERS
+    assert conditions(made) == ["Created", "Running"]
+    assert "restarts" not in made.status
+    assert made.status["elastic"]["waiting"] == 2
+
+
+def test_a_node_that_takes_no_pod_gets_one_every_ten_seconds() -> None:
+    made = half_full()
+    made.pods_become("Failed", WORKERS[1], reason="OutOfcpu")
+    plan = made.plan(at(4))
+    assert (plan.actions, plan.requeue_after_s) == ((), 6.0)
+    assert numbers(made)["Worker"] == {"active": 2}
+
+
+def test_a_worker_whose_program_fails_counts_as_before() -> None:
+    made = half_full(policy="ExitCode", backoffLimit=1)
+    made.pods_become("Failed", WORKERS[1], **ended(137)).settle(at(100))
+    assert conditions(made)[-1] == "Failed"
+    assert "elastic" not in made.status
+
+
+def test_an_evicted_worker_of_a_job_that_is_not_elastic_counts_as_before() -> None:
+    made = half_full(annotation=None, backoffLimit=1)
+    made.pods_become("Failed", WORKERS[1], **EVICTED).settle(at(100))
+    assert conditions(made)[-1] == "Failed"
+
+
+def test_an_evicted_worker_restarts_no_other_one() -> None:
+    made = half_full(restartScope="Job")
+    made.pods_become("Failed", WORKERS[1], **EVICTED).settle(at(100))
+    assert "jobRestarts" not in made.status
+    assert made.child("Pod", WORKERS[0])["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "scheduler-plugins-scheduler"])
+@pytest.mark.parametrize(
+    ("given", "least"),
+    [
+        ({}, 2),
+        ({"annotation": None}, 4),
+        ({"elastic": {}}, 4),
+        ({"elastic": {"minReplicas": 9}}, 4),
+        ({"schedulingPolicy": {"minAvailable": 3}}, 3),
+    ],
+)
+def test_a_gang_has_the_pods_that_the_job_needs(
+    scheduler: str, given: dict[str, Any], least: int
+) -> None:
+    made = world(scheduler=scheduler, **given)
+    made.apply(made.plan(NOW))
+    group = next(child for ref, child in made.children.items() if ref.type in gangs.OWNS)
+    assert group["spec"]["minMember"] == least
+
+
+def test_the_gang_counts_the_master() -> None:
+    made = world(scheduler="volcano")
+    spec = pytorch_spec(4, elasticPolicy={"minReplicas": 1, "maxReplicas": 4})
+    made.change(spec).apply(made.plan(NOW))
+    group = next(child for ref, child in made.children.items() if ref.type in gangs.OWNS)
+    assert group["spec"]["minMember"] == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"scheduler": "volcano", "schedulingPolicy": {"minAvailable": 4}}, "minAvailable: is 4"),
+        ({"scheduler": "volcano", "schedulingPolicy": {"minAvailable": 2}}, None),
+        ({"schedulingPolicy": {"minAvailable": 4}}, None),
+    ],
+)
+def test_a_gang_of_more_pods_than_the_job_needs_is_told(
+    given: dict[str, Any], named: str | None
+) -> None:
+    events = [each for each in world(**given).plan(NOW).events if each.reason == "NotElastic"]
+    assert [named in each.message for each in events if named] == ([True] if named else [])
+    assert len(events) == (named is not None)
+
+
+def test_the_annotation_without_an_elastic_policy_has_no_effect_and_says_so() -> None:
+    made = world()
+    made.change(pytorch_spec(4, master=False))
+    plan = made.plan(NOW)
+    (told,) = [each for each in plan.events if each.reason == "NotElastic"]
+    assert "spec.elasticPolicy" in told.message
+    assert "elastic" not in (plan.status or {})
+
+
+def test_a_suspended_job_has_no_waiting_workers() -> None:
+    made = half_full()
+    made.change({**made.object["spec"], "runPolicy": {"suspend": True}}).settle(at(2))
+    assert pods(made) == []
+    assert "elastic" not in made.status
