@@ -37,8 +37,9 @@ class TokenBucket:
         self._filled_at = -math.inf
         self._held_until = -math.inf
 
-    def reserve(self, now: float) -> float:
-        """Take one token. Returns: seconds to wait before the request may pass.
+    def reserve(self, now: float, tokens: float = 1.0) -> float:
+        """Take one token, or as many as the request costs. Returns: seconds to wait before the
+        request may pass.
 
         Raises: Overloaded if the wait exceeds `max_wait_s`; then no token is taken
         """
@@ -46,11 +47,11 @@ class TokenBucket:
             earned = (now - self._filled_at) * self._qps
             self._tokens = min(float(self._burst), self._tokens + earned)
         self._filled_at = now
-        owed_s = max(0.0, (1.0 - self._tokens) / self._qps)
+        owed_s = max(0.0, (tokens - self._tokens) / self._qps)
         wait_s = max(owed_s, self._held_until - now)
         if wait_s > self._max_wait_s:
             raise Overloaded(self._what, wait_s)
-        self._tokens -= 1.0
+        self._tokens -= tokens
         return wait_s
 
     def hold(self, now: float, seconds: float) -> None:

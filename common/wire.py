@@ -11,7 +11,7 @@ frame creates no other objects (docs/decisions/0001).
 """
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -24,6 +24,10 @@ VERSIONS: Final = (1,)  # protocol versions of this build; docs/protocol.md says
 MAX_FRAME_BYTES: Final = 256 * 1024
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # of a chunked frame; Kubernetes objects have 1.5 MiB
 CHUNK_BYTES: Final = MAX_FRAME_BYTES - 1024  # leaves room for the Chunk's own fields
+PART_BYTES: Final = 3 * 1024 * 1024  # of names in one frame; a larger set is sent in parts
+MAX_HELD: Final = 32_768  # tasks of one node
+
+_MAX_HELD_BYTES: Final = 80  # of a uid and a version beside the key
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 ShortText = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -54,12 +58,25 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     version: Count
 
 
+HeldTasks = Annotated[dict[TaskKey, Held], msgspec.Meta(max_length=MAX_HELD)]
+
+
+class HeldPart(Frame, frozen=True):
+    """LC → GM, before Hello: a part of the tasks that this LC holds, where one frame is too small
+    for all of them.
+    """
+
+    held: HeldTasks
+
+
 class Hello(Frame, frozen=True):
-    """LC → GM: the first frame. `instance` is the ledger's random id; a new ledger has a new id."""
+    """LC → GM: the first frame, or the first one after HeldParts. `instance` is the ledger's random
+    id; a new ledger has a new id. `held` has the tasks that no HeldPart has named.
+    """
 
     versions: Annotated[list[int], msgspec.Meta(min_length=1, max_length=16)]
-    instance: ShortText
-    held: dict[TaskKey, Held]
+    instance: Annotated[str, msgspec.Meta(max_length=64)]
+    held: HeldTasks
 
 
 class Welcome(Frame, frozen=True):
@@ -88,8 +105,16 @@ class Withdraw(Frame, frozen=True):
     uid: Uid
 
 
+class SyncedPart(Frame, frozen=True):
+    """GM → LC, before Synced: a part of the desired set, where one frame is too small for it."""
+
+    keys: list[TaskKey]
+
+
 class Synced(Frame, frozen=True):
-    """GM → LC: `keys` is the whole desired set. The LC drops tasks that `keys` does not name."""
+    """GM → LC: `keys`, with those of the SyncedParts before, is the whole desired set. The LC drops
+    tasks that are not named.
+    """
 
     seq: Seq
     keys: list[TaskKey]
@@ -123,7 +148,19 @@ class Chunk(Frame, frozen=True):
     last: bool
 
 
-AnyFrame = Hello | Welcome | Assign | Withdraw | Synced | Report | Ack | Beat | Chunk
+AnyFrame = (
+    HeldPart
+    | Hello
+    | Welcome
+    | Assign
+    | Withdraw
+    | SyncedPart
+    | Synced
+    | Report
+    | Ack
+    | Beat
+    | Chunk
+)
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[AnyFrame]] = msgspec.msgpack.Decoder(AnyFrame)
@@ -140,6 +177,20 @@ def encode(frame: AnyFrame) -> list[bytes]:
     if len(data) > MAX_MESSAGE_BYTES:
         raise ValueError(f"{type(frame).__name__} of {len(data)} bytes, limit {MAX_MESSAGE_BYTES}")
     return [_encoder.encode(chunk) for chunk in split(data, CHUNK_BYTES)]
+
+
+def parts_of(keys: Iterable[TaskKey]) -> list[list[TaskKey]]:
+    """The keys in parts that fit into one frame each, at least one part."""
+    parts: list[list[TaskKey]] = [[]]
+    size_bytes = 0
+    for key in keys:
+        added_bytes = len(key.encode()) + _MAX_HELD_BYTES
+        if parts[-1] and size_bytes + added_bytes > PART_BYTES:
+            parts.append([])
+            size_bytes = 0
+        parts[-1].append(key)
+        size_bytes += added_bytes
+    return parts
 
 
 def split(data: bytes, size: int) -> Iterator[Chunk]:

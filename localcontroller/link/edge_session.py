@@ -55,7 +55,11 @@ class EdgeSession(Session):
         self._window: SendWindow[ReportKey, Outgoing] = SendWindow(
             WINDOW, per_key=REPORTS_OF_A_WORKER
         )
-        self._send(wire.Hello(list(wire.VERSIONS), instance, dict(held)))
+        self._synced_keys: list[TaskKey] = []  # of SyncedParts, until Synced
+        *parts, last = wire.parts_of(held)
+        for part in parts:
+            self._send(wire.HeldPart({key: held[key] for key in part}))
+        self._send(wire.Hello(list(wire.VERSIONS), instance, {key: held[key] for key in last}))
 
     def report(self, report: Outgoing) -> None:
         """Send this report, in place of a waiting older report of the same worker."""
@@ -73,8 +77,14 @@ class EdgeSession(Session):
         match frame:
             case wire.Beat():
                 return []
-            case wire.Assign() | wire.Withdraw() | wire.Synced():
+            case wire.Assign() | wire.Withdraw():
                 return [frame]
+            case wire.SyncedPart():
+                self._synced_keys += frame.keys
+                return []
+            case wire.Synced():
+                keys, self._synced_keys = self._synced_keys + frame.keys, []
+                return [wire.Synced(frame.seq, keys)]
             case wire.Ack():
                 return self._on_ack(frame)
         raise self._unexpected(frame)

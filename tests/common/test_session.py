@@ -1,5 +1,6 @@
 """The channel's two ends, joined in memory: convergence, liveness, and every broken peer."""
 
+import tracemalloc
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -463,3 +464,61 @@ def test_garbage_never_raises(messages: list[bytes]) -> None:
     for data in messages:
         gm.receive(data, 0)
         lc.receive(data, 0)
+
+
+# ---- bounds ---------------------------------------------------------------------------------
+
+
+def long_keys(count: int) -> list[TaskKey]:
+    name, namespace = "n" * 253, "s" * 63
+    return [TaskKey(f"models.edgeai.io/{namespace}/{name}-{number}") for number in range(count)]
+
+
+def test_a_node_may_hold_12_400_tasks_with_long_names() -> None:
+    keys, its_uid = long_keys(12_400), Uid("5a9c" * 9)
+    gone = TaskKey("models.edgeai.io/default/gone")
+    held = {key: wire.Held(its_uid, 1) for key in (*keys, gone)}
+    desired = {key: Desired(its_uid, 1, b"\x80") for key in keys}
+    gm, lc, events = opened(desired, held)
+    assert gm.held.keys() == {*keys, gone}
+    (synced,) = (event for event in events if isinstance(event, wire.Synced))
+    assert sorted(synced.keys) == sorted(keys)
+    lc.acknowledge(synced.seq)
+    carry(lc, gm)
+    assert gm.held.keys() == set(keys)
+
+
+def test_a_set_that_fits_into_one_message_needs_no_parts() -> None:
+    """So a release that knows no parts goes on as before."""
+    held = {TaskKey(f"models.edgeai.io/default/m{n}"): wire.Held(UID, 1) for n in range(20_000)}
+    assembler = wire.Assembler()
+    frames = [assembler.feed(data) for data in edge(held).data_to_send(0)]
+    assert [type(frame) for frame in frames if frame is not None] == [wire.Hello]
+
+
+def test_a_hello_of_many_tiny_entries_costs_little_memory() -> None:
+    entries = {TaskKey(f"{n:x}"): wire.Held("", 0) for n in range(300_000)}
+    data = wire.pack({"frame": "hello", "versions": [1], "instance": "i", "held": entries})
+    chunks = [wire.encode(each)[0] for each in wire.split(data, wire.CHUNK_BYTES)]
+    del entries, data
+    gm = cloud()
+    tracemalloc.start()
+    try:
+        events = [event for chunk in chunks for event in gm.receive(chunk, 0)]
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [type(event) for event in events] == [Closed]
+    assert peak_bytes < 20 * 1024 * 1024
+
+
+def test_what_a_node_says_it_holds_is_bounded_over_all_parts() -> None:
+    gm = cloud()
+    for number in range(100):
+        part = {TaskKey(f"{number}-{n}-{'x' * 900}"): wire.Held(UID, 1) for n in range(250)}
+        (data,) = wire.encode(wire.HeldPart(part))
+        if events := gm.receive(data, 0):
+            break
+    (closed,) = events
+    assert isinstance(closed, Closed)
+    assert (closed.code, number < 60) == (wire.Close.TOO_BIG, True)

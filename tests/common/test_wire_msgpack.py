@@ -28,15 +28,20 @@ KEY = TEXT.map(TaskKey)
 UID = TEXT.map(Uid)
 
 FRAMES: dict[str, st.SearchStrategy[wire.AnyFrame]] = {
+    "heldpart": st.builds(
+        wire.HeldPart,
+        held=st.dictionaries(KEY, st.builds(wire.Held, uid=TEXT, version=COUNT), max_size=20),
+    ),
     "hello": st.builds(
         wire.Hello,
         versions=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=16),
-        instance=TEXT,
+        instance=st.text(max_size=64),
         held=st.dictionaries(KEY, st.builds(wire.Held, uid=TEXT, version=COUNT), max_size=20),
     ),
     "welcome": st.builds(wire.Welcome, version=COUNT, epoch=COUNT, session=TEXT),
     "assign": st.builds(wire.Assign, seq=SEQ, key=KEY, uid=UID, version=COUNT, body=BODY),
     "withdraw": st.builds(wire.Withdraw, seq=SEQ, key=KEY, uid=UID),
+    "syncedpart": st.builds(wire.SyncedPart, keys=st.lists(KEY, max_size=40)),
     "synced": st.builds(wire.Synced, seq=SEQ, keys=st.lists(KEY, max_size=40)),
     "report": st.builds(
         wire.Report,
@@ -60,7 +65,7 @@ def documented_fields(name: str) -> list[str]:
 
 def as_map(name: str, frame: wire.AnyFrame) -> dict[str, Any]:
     values = {field: getattr(frame, field) for field in documented_fields(name)}
-    if isinstance(frame, wire.Hello):
+    if isinstance(frame, wire.Hello | wire.HeldPart):
         values["held"] = {key: [held.uid, held.version] for key, held in frame.held.items()}
     return {"frame": name, **values}
 

@@ -16,6 +16,7 @@ from common.ids import TaskKey, Uid
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
 
+MAX_HELD_BYTES: Final = 12 * 1024 * 1024  # of the keys and uids of the tasks that a node holds
 MAX_UNACKNOWLEDGED_REPORTS: Final = 4 * WINDOW  # a peer with more ignores its window
 
 
@@ -60,6 +61,7 @@ class CloudSession(Session):
     def __init__(self, *, now: float, timing: Timing) -> None:
         super().__init__(now=now, timing=timing)
         self.held: dict[TaskKey, wire.Held] = {}  # tasks that the LocalController says it holds
+        self._held_bytes = 0  # of the names in `held` at the handshake
         self._desired: dict[TaskKey, Desired] = {}
         self._window: SendWindow[TaskKey, wire.Assign | wire.Withdraw] = SendWindow(WINDOW)
         self._synced: wire.Synced | None = None  # the Synced that was sent
@@ -120,7 +122,10 @@ class CloudSession(Session):
         for seq, frame in self._window.take():
             self._send(msgspec.structs.replace(frame, seq=seq))
         if self._synced is None and not self._window.waiting:
-            self._synced = wire.Synced(self._window.next_seq(), list(self._desired))
+            *parts, last = wire.parts_of(self._desired)
+            for part in parts:
+                self._send(wire.SyncedPart(part))
+            self._synced = wire.Synced(self._window.next_seq(), last)
             self._dropped = frozenset(self.held.keys() - self._desired.keys())
             self._send(self._synced)
 
@@ -137,11 +142,23 @@ class CloudSession(Session):
         raise self._unexpected(frame)
 
     def _on_hello(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
-        if not isinstance(frame, wire.Hello) or self.version:
+        if not isinstance(frame, wire.Hello | wire.HeldPart) or self.version:
             raise self._unexpected(frame)
+        self._note_held(frame.held)
+        if isinstance(frame, wire.HeldPart):
+            return []
         self.version = _newest_common(frame.versions)
-        self.held = dict(frame.held)
-        return [HelloReceived(frame.instance, frame.held)]
+        return [HelloReceived(frame.instance, dict(self.held))]
+
+    def _note_held(self, held: Mapping[TaskKey, wire.Held]) -> None:
+        """Raises: ProtocolError, so that a node cannot fill the memory by what it says it holds"""
+        self._held_bytes += sum(len(key) + len(task.uid) for key, task in held.items())
+        if len(self.held) + len(held) > wire.MAX_HELD or self._held_bytes > MAX_HELD_BYTES:
+            raise ProtocolError(
+                wire.Close.TOO_BIG,
+                f"more than {wire.MAX_HELD} tasks held, or {MAX_HELD_BYTES} bytes of their names",
+            )
+        self.held.update(held)
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         sent = self._window.acknowledge(ack.seq)

@@ -7,6 +7,7 @@ ends a connection whose peer does not read and whose send buffer is full.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
@@ -18,6 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from common import wire
 from common.ids import NodeName, TaskKey
 from common.logs import get_logger
+from common.ratelimit import TokenBucket
 from common.session import WINDOW, Timing
 from common.tasks import TaskGroup
 from globalmanager.edge.metrics import EdgeMetrics
@@ -39,6 +41,7 @@ MAX_ANSWERS: Final = 16 * WINDOW
 # Shortest time between two ticks. A beat may have to wait for a message that is being sent. Without
 # this minimum, the timer would fire without a pause during that wait.
 _MIN_TICK_S: Final = 0.1
+FRAME_BYTES: Final = 16 * 1024  # a frame of this size costs as much as a beat
 _BEAT: Final = wire.encode(wire.Beat())[0]
 
 
@@ -50,6 +53,12 @@ class DriverTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Longest time until the network has taken one message."""
     close_s: float = 1.0
     """Longest time until the peer has answered a close frame."""
+    frames_per_s: float = 500.0
+    """Frames of one session that are read per second. So a node that sends without pause takes a
+    small share of the event loop from the other sessions. A frame of more than FRAME_BYTES counts
+    several times. An acknowledgement of a frame that this side has sent does not count."""
+    frames_burst: int = 1000
+    """Frames that are read at once after a pause. A Hello of the largest size costs 256."""
 
 
 class SessionDriver:
@@ -90,6 +99,12 @@ class SessionDriver:
         self._wake = asyncio.Event()  # set: the writer has something to do
         self._may_read = asyncio.Event()  # set: the inbox has room
         self._may_read.set()
+        self._frames = TokenBucket(
+            qps=timing.frames_per_s,
+            burst=timing.frames_burst,
+            max_wait_s=math.inf,
+            what="session",
+        )
         self._answers = 0  # acknowledgements that the writer has not taken yet
         self._answers_taken = asyncio.Event()  # set: fewer than MAX_ANSWERS acknowledgements wait
         self._answers_taken.set()
@@ -168,19 +183,27 @@ class SessionDriver:
             while True:
                 await self._may_read.wait()
                 await self._answers_taken.wait()
-                self._receive(await self._websocket.recv())
+                wait_s = self._receive(await self._websocket.recv())
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
         except ConnectionClosed:
             code, reason = self._websocket.close_code, self._websocket.close_reason
             self.close(code or wire.Close.GOING_AWAY, reason or "connection closed by the peer")
 
-    def _receive(self, message: str | bytes) -> None:
+    def _receive(self, message: str | bytes) -> float:
+        """Returns: seconds to wait before the next message is read"""
         self._metrics.messages_in.inc()
         if isinstance(message, str):
             self.close(wire.Close.PROTOCOL, "text message; frames are binary")
-            return
-        for event in self._session.receive(message, self._loop.time()):
+            return 0.0
+        events = self._session.receive(message, self._loop.time())
+        for event in events:
             self._on_event(event)
         self._after_session()
+        # This side bounds how many frames it sends, and each of them has one acknowledgement.
+        if events and all(isinstance(event, TaskAcked | EdgeSynced) for event in events):
+            return 0.0
+        return self._frames.reserve(self._loop.time(), max(1.0, len(message) / FRAME_BYTES))
 
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:

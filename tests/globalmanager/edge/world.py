@@ -129,6 +129,7 @@ class World:
         *,
         timing: Timing = SLOW,
         send_s: float = 10.0,
+        frames_per_s: float = 500.0,
         limits: AdmissionLimits | None = None,
         inbox: InboxLimits = QUICK_RETRY,
         authenticator: Authenticator | None = None,
@@ -162,7 +163,9 @@ class World:
             epoch=lambda: self.epoch,
             contacts=self.contacts,
             metrics=self.metrics,
-            timing=DriverTiming(session=timing, send_s=send_s, close_s=0.5),
+            timing=DriverTiming(
+                session=timing, send_s=send_s, close_s=0.5, frames_per_s=frames_per_s
+            ),
         )
         self.server = EdgeServer(
             "127.0.0.1",

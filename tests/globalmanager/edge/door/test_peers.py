@@ -193,7 +193,7 @@ async def test_a_peer_that_floods_pings_and_does_not_read_is_cut(world: World) -
 async def test_a_peer_that_asks_and_does_not_read_is_no_longer_listened_to(tmp_path: Path) -> None:
     """Reports that are refused at once are answered; answers that wait are bounded too."""
     foreign = wire.encode(wire.Report(1, uid(), WorkerName("w" * 253), 1, report_body()))[0]
-    async with World(tmp_path / "tokens", send_s=1.5).running() as world:
+    async with World(tmp_path / "tokens", send_s=1.5, frames_per_s=1e6).running() as world:
         with deaf_socket() as client:
             await upgrade(client, world)
             await asyncio.get_running_loop().sock_sendall(client, masked(HELLO))

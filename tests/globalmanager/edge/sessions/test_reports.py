@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import copy
+from functools import partial
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
@@ -14,8 +16,9 @@ from common import wire
 from common.ids import WorkerName
 from common.session import Timing
 from globalmanager.edge.door.admission import AdmissionLimits
+from globalmanager.edge.sessions.driver import FRAME_BYTES, DriverTiming
 from globalmanager.edge.sessions.inbox import InboxLimits, Retry
-from tests.globalmanager.edge.world import A, B, World, key, report_body, uid
+from tests.globalmanager.edge.world import A, B, Peer, World, beside, key, report_body, uid
 from tests.waiting import async_eventually
 
 
@@ -145,3 +148,68 @@ async def test_while_the_inbox_is_full_a_session_is_neither_read_nor_cut(tmp_pat
             world.statuses.open.set()
             await async_eventually("len(peer.acked) == 9", lambda: len(peer.acked) == 9)
             assert len(world.statuses.writes) == 9
+
+
+BEAT = wire.encode(wire.Beat())[0]
+FOREIGN = wire.encode(wire.Report(1, uid(), WorkerName("w"), 1, report_body()))[0]
+ACK = wire.encode(wire.Ack(10**6))[0]
+LARGE = wire.encode(wire.Report(1, uid(), WorkerName("w"), 1, b"\x00" * 64_000))[0]
+
+
+def is_acked(peer: Peer, number: int) -> bool:
+    return len(peer.acked) > number
+
+
+def received_by(world: World) -> float:
+    return world.sample("edgeai_edge_messages_total", direction="in")
+
+
+@pytest.mark.parametrize(
+    "message", [BEAT, FOREIGN, ACK, LARGE], ids=["beat", "foreign", "ack", "large"]
+)
+async def test_a_session_that_sends_without_pause_is_read_at_a_bounded_rate(
+    world: World, message: bytes
+) -> None:
+    world.assign(0, B)
+    async with world.peer(B) as other, world.socket(A) as websocket:
+        await async_eventually("a synced peer", lambda: other.is_synced)
+        await websocket.send(HELLO)
+        loop = asyncio.get_running_loop()
+        began, before = loop.time(), received_by(world)
+
+        async def flood() -> None:
+            with contextlib.suppress(ConnectionClosed):
+                while True:
+                    for _ in range(20):
+                        await websocket.send(message)
+                    await asyncio.sleep(0.002)  # the other node is served by the same loop
+
+        async def read() -> None:
+            with contextlib.suppress(ConnectionClosed):
+                while True:
+                    await websocket.recv()
+
+        async with beside(flood(), "flood"), beside(read(), "answers"):
+            await asyncio.sleep(1.0)
+            for number in range(5):
+                await other.report(body=report_body(seen=number))
+                acked = partial(is_acked, other, number)
+                await async_eventually("an ack of the other node", acked)
+            received = received_by(world) - before
+            timing = DriverTiming()
+            weight = max(1.0, len(message) / FRAME_BYTES)
+            allowed = timing.frames_burst + timing.frames_per_s * (loop.time() - began)
+            assert received * weight < allowed + 100
+            assert received * weight > timing.frames_burst / 2, "it is read as fast as it may be"
+            websocket.transport.abort()
+
+
+async def test_acknowledgements_of_what_was_sent_are_read_at_once(world: World) -> None:
+    count = 3 * DriverTiming().frames_burst
+    for n in range(count):
+        world.assign(n, A)
+    async with world.peer(A) as peer:
+        await async_eventually("a synced peer", lambda: peer.is_synced)
+        driver = world.sessions._open[A]
+        await async_eventually("all acknowledged", lambda: driver.synced)
+        assert driver._frames._tokens > DriverTiming().frames_burst - 10
