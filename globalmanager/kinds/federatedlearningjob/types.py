@@ -78,7 +78,9 @@ class S3Transmitter(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Transmitter(msgspec.Struct, frozen=True):
-    """Transport of the weights: either ws or s3. A job without a transmitter uses ws."""
+    """Transport of the weights: ws or s3. A job without a transmitter uses ws. When both are given,
+    s3 counts, as in Sedna.
+    """
 
     ws: WebSocketTransmitter | None = None
     s3: S3Transmitter | None = None
@@ -148,9 +150,9 @@ def read(object_: Object) -> FederatedLearningJobSpec:
 
 
 def _check_transmitter(transmitter: Transmitter | None) -> None:
-    if transmitter is not None and (transmitter.ws is None) == (transmitter.s3 is None):
-        problem = "has both ws and s3" if transmitter.ws else "has neither ws nor s3"
-        raise InvalidSpec("spec.transmitter", problem, "give exactly one, or leave it out for ws")
+    if transmitter is not None and transmitter.ws is None and transmitter.s3 is None:
+        remedy = "give one of them, or leave it out for ws"
+        raise InvalidSpec("spec.transmitter", "has neither ws nor s3", remedy)
     if transmitter is not None and transmitter.s3 is not None:
         check_bucket_url(transmitter.s3.agg_data_path, "spec.transmitter.s3.aggDataPath")
 

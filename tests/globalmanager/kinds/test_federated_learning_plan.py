@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -127,9 +128,10 @@ def test_each_trainer_has_a_secret_of_its_own() -> None:
     assert len({stored[name] for name in named}) == 2
 
 
-def test_workers_that_exchange_weights_through_a_bucket_get_its_keys() -> None:
+@pytest.mark.parametrize("others", [{}, {"ws": {}}], ids=["s3", "both, as in Sedna's sample"])
+def test_workers_that_exchange_weights_through_a_bucket_get_its_keys(others: Any) -> None:
     s3 = {"aggDataPath": "s3://bucket/weights", "credentialName": "keys"}
-    world = federated_job(transmitter={"s3": s3}).settle()
+    world = federated_job(transmitter={"s3": s3, **others}).settle()
     (container,) = pod_spec(world, "digits-train-0")["containers"]
     given = {item["name"]: item for item in container["env"]}
     assert given["TRANSMITTER"]["value"] == "s3"

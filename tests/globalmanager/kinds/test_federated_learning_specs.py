@@ -13,10 +13,6 @@ from tests.globalmanager.kinds.test_federated_learning_plan import pod_names
     [
         ({"trainingWorkers": []}, "spec.trainingWorkers"),
         ({"transmitter": {}}, "spec.transmitter: has neither ws nor s3"),
-        (
-            {"transmitter": {"ws": {}, "s3": {"aggDataPath": "s3://b/k"}}},
-            "spec.transmitter: has both ws and s3",
-        ),
         ({"transmitter": {"s3": {}}}, "spec.transmitter.s3.aggDataPath: is missing"),
         (
             {"transmitter": {"s3": {"aggDataPath": "not a url"}}},
