@@ -379,6 +379,9 @@ class Assignment(msgspec.Struct, frozen=True):
     uid: Uid
     version: int
     body: AssignmentBody
+    reporting: frozenset[WorkerName] | None = None
+    """The workers whose reports the GlobalManager takes from this node now. None: all workers in
+    `body`. The body cannot follow a worker that moves without a new version; this field can."""
 
     @classmethod
     def of(
@@ -387,16 +390,18 @@ class Assignment(msgspec.Struct, frozen=True):
         *,
         spec: dict[str, Any],
         workers: dict[WorkerName, WorkerGrant],
+        reporting: frozenset[WorkerName] | None = None,
     ) -> "Assignment":
         """The assignment of one node, for the kinds. Its version is the job's generation.
 
         Args:
             spec: the part of the spec that the node needs
             workers: the workers that may report from the node
+            reporting: those of them that belong to the node now; None: all
         """
         ref = observed.ref
         body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=spec, workers=workers)
-        return cls(task_key(ref), observed.uid, observed.generation, body)
+        return cls(task_key(ref), observed.uid, observed.generation, body, reporting)
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,11 +34,6 @@ class Binding(NamedTuple):
     workers: frozenset[WorkerName]
 
 
-class _Encoded(NamedTuple):
-    task: Desired
-    workers: frozenset[WorkerName]
-
-
 class DesiredSets:
     """The desired set of every node. All calls come from the event loop's thread."""
 
@@ -56,20 +51,18 @@ class DesiredSets:
         the task.
         """
         # Assignments that share a body share its encoding.
-        encoded: dict[int, _Encoded | None] = {}
-        desired: dict[NodeName, _Encoded] = {}
+        encoded: dict[int, Desired | None] = {}
+        desired: dict[NodeName, Desired] = {}
         for node, assignment in by_node.items():
             body = id(assignment.body)
             if body not in encoded:
-                task = encode(assignment)
-                workers = frozenset(assignment.body.workers)
-                encoded[body] = None if task is None else _Encoded(task, workers)
+                encoded[body] = encode(assignment)
             if (shared := encoded[body]) is not None:
                 desired[node] = shared
         for node in self._nodes_of.get(key, frozenset()) - desired.keys():
             self._remove(node, key)
-        for node, (task, workers) in desired.items():
-            self._put(node, key, task, workers)
+        for node, task in desired.items():
+            self._put(node, key, task, _reporting(by_node[node]))
         if desired:
             self._nodes_of[key] = frozenset(desired)
         else:
@@ -94,6 +87,7 @@ class DesiredSets:
         tasks = self._by_node.setdefault(node, {})
         before = tasks.get(key)
         if before == task:
+            self._bindings[node, task.uid] = Binding(key, workers)
             return
         if before is not None and before.uid != task.uid:
             del self._bindings[node, before.uid]
@@ -112,6 +106,11 @@ class DesiredSets:
     def _notify(self, node: NodeName, key: TaskKey, task: Desired | None) -> None:
         for subscriber in self._subscribers:
             subscriber(node, key, task)
+
+
+def _reporting(assignment: Assignment) -> frozenset[WorkerName]:
+    granted = frozenset(assignment.body.workers)
+    return granted if assignment.reporting is None else granted & assignment.reporting
 
 
 def encode(assignment: Assignment) -> Desired | None:

@@ -23,7 +23,11 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each trainer that may run on the node."""
     if is_being_deleted(observed.object):
         return {}
-    return {node: _assignment(observed, node) for node in nodes(observed)}
+    reporting = _reporting(observed)
+    return {
+        node: _assignment(observed, node, reporting.get(node, frozenset()))
+        for node in nodes(observed)
+    }
 
 
 def nodes(observed: Observed) -> list[NodeName]:
@@ -42,13 +46,14 @@ def _named_nodes(observed: Observed) -> Iterator[str]:
             yield node_of(pod)
 
 
-def _assignment(observed: Observed, node: NodeName) -> Assignment:
+def _assignment(observed: Observed, node: NodeName, reporting: frozenset[WorkerName]) -> Assignment:
     """The assignment of one node.
 
     The body depends only on the generation and the node, because the version is the generation. The
     GlobalManager would never send a body that changed without a new version. A trainer that takes
     its node from its Dataset may move without a new generation, so each such trainer has a grant on
-    every node of the job. Only the pod of the trainer knows the secret of the grant.
+    every node of the job. Only the pod of the trainer knows the secret of the grant. The
+    GlobalManager takes the trainer's reports from its present node alone.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
     trainers = _of_spec(spec, node) if spec else _of_pods(observed, node)
@@ -56,7 +61,25 @@ def _assignment(observed: Observed, node: NodeName) -> Assignment:
         observed,
         spec={"trainingWorkers": [{"dataset": dataset} for dataset in trainers.values()]},
         workers={_worker(observed, index): _grant(observed, index) for index in trainers},
+        reporting=reporting,
     )
+
+
+def _reporting(observed: Observed) -> dict[str, frozenset[WorkerName]]:
+    """Node -> the trainers that may report from the node now: the node of the trainer's pod, or
+    else the node where the spec or the Dataset puts the trainer.
+    """
+    spec: FederatedLearningJobSpec | None = observed.spec
+    places: dict[WorkerName, str] = {}
+    for index, worker in enumerate(spec.training_workers if spec else ()):
+        places[_worker(observed, index)] = types.node_of(observed, worker)
+    for pod in observed.pods:
+        if has_role(pod, TRAIN) and node_of(pod):
+            places[WorkerName(pod["metadata"]["name"])] = node_of(pod)
+    by_node: dict[str, set[WorkerName]] = {}
+    for name, node in places.items():
+        by_node.setdefault(node, set()).add(name)
+    return {node: frozenset(names) for node, names in by_node.items()}
 
 
 def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:

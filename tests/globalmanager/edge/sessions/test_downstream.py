@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,3 +124,19 @@ def test_followers_of_the_changes_know_the_sets(
         assert own == sets.for_node(node)
         expected = {k: by_node[node].version for k, by_node in wanted.items() if node in by_node}
         assert {k: task.version for k, task in own.items()} == expected
+
+
+def test_a_worker_that_moves_is_bound_to_its_present_node_without_a_new_version() -> None:
+    sets, changes = recorded()
+    made = assignment()
+    (worker,) = made.body.workers
+    there = msgspec.structs.replace(made, reporting=frozenset({worker}))
+    gone = msgspec.structs.replace(made, reporting=frozenset())
+    for here, other in ((A, B), (B, A)):
+        sets.assign(key(), {here: there, other: gone})
+        bindings = [sets.binding_of(node, made.uid) for node in (here, other)]
+        assert [binding and binding.workers for binding in bindings] == [
+            frozenset({worker}),
+            frozenset(),
+        ]
+    assert [change[:2] for change in changes] == [(A, key()), (B, key())]
