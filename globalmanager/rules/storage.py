@@ -29,6 +29,13 @@ SCHEMES: Final = ("s3", "http", "https")
 CREDENTIAL_KEYS: Final = ("S3_ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
 
 _USER_INFO: Final = re.compile(r"//[^/]*@")
+# So the container is allowed in namespaces of the level "restricted". The user of the container is
+# that of the pod, because the data belongs to this user.
+_FETCH_CONTEXT: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 _DOWNLOADS_VOLUME: Final = "edgeai-downloads"
 
 
@@ -242,6 +249,7 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
         "imagePullPolicy": "IfNotPresent",
         "args": [word for source in sources for word in _fetched_to(source.url)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _FETCH_CONTEXT,
         "volumeMounts": [mount],
     }
     if credentials:

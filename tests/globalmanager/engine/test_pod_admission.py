@@ -145,6 +145,23 @@ def test_a_model_on_the_node_is_refused_and_the_message_says_where_the_field_com
     assert "use an s3 or http URL" in told
 
 
+def test_the_strictest_level_allows_models_from_a_bucket() -> None:
+    """The template says all that it must say; edgeai's init container says the rest itself."""
+    container = {
+        "name": "main",
+        "image": "registry.test/x:1",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    pod = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    given = {"template": {"spec": {"containers": [container], "securityContext": pod}}}
+    world = small_service(joint_inference_spec(edge=given, cloud=given))
+    world.model("small", "s3://a/m.onnx").model("big", "https://a.test/m.onnx")
+    assert refusals(world, admission("restricted")) == []
+
+
 def test_a_worker_spec_is_judged_as_the_pod_that_it_becomes() -> None:
     told = refusals(proposal_service(), admission("restricted"))
     assert any("allowPrivilegeEscalation must be false" in text for text in told)
