@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from globalmanager.kinds import KINDS
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+MIGRATION = ROOT / "docs" / "migrate-from-sedna.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?")
 
 
@@ -26,4 +29,28 @@ def test_each_test_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_pages_that_promise_name_tests() -> None:
-    assert all(named(ROOT / "docs" / page) for page in ("security.md", "kubeedge.md"))
+    assert all(
+        named(ROOT / "docs" / page) for page in ("security.md", "kubeedge.md", MIGRATION.name)
+    )
+
+
+def test_every_comparison_with_sedna_names_a_test() -> None:
+    text = MIGRATION.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!what|---)(.*) \|$", text.partition("## The same")[2], re.MULTILINE)
+    assert len(rows) > 25
+    assert [row for row in rows if not NAMED.search(row)] == []
+
+
+def test_the_kinds_of_sedna_that_are_served() -> None:
+    text = MIGRATION.read_text(encoding="utf-8")
+    served = {type_.kind for kind in KINDS for type_ in kind.resources if type_.group == "sedna.io"}
+    named_as_served, refused = (
+        set(re.findall(r"\b[A-Z]\w*(?:Service|Job)\b|\bDataset\b|\bModel\b", part))
+        for part in (
+            text.partition("edgeai serves ")[2].partition(" of `sedna.io")[0],
+            text.partition("5. **")[2].partition("are not served")[0],
+        )
+    )
+    assert named_as_served == served
+    assert len(refused) == 7
+    assert not refused & served
