@@ -12,10 +12,11 @@ that has no secret never speaks: its pod alone tells its state, from the first r
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -49,6 +50,8 @@ CONNECT_S: Final = 10.0
 LIST_S: Final = 30.0
 PAGE: Final = 100
 MAX_BYTES: Final = 8 * 1024 * 1024
+_HEAD_BYTES: Final = 64 * 1024
+_LIST_METADATA: Final = re.compile(rb'"metadata"\s*:\s*(\{[^{}]*\})')
 
 
 class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,6 +62,14 @@ class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
 class _PodList(msgspec.Struct, frozen=True):
     metadata: _ListMetadata
     items: list[WorkerPod] | None = None
+
+
+class _Pods(NamedTuple):
+    by_uid: dict[str, WorkerPod]
+    resource_version: str
+    """From which to watch."""
+    is_complete: bool
+    """False: a pod was left out, because it is too large."""
 
 
 class _WatchEvent(msgspec.Struct, frozen=True):
@@ -236,15 +247,17 @@ class PodWatch:
     async def _list(self, session: aiohttp.ClientSession) -> str:
         """List the pods, and judge them. Returns: the resourceVersion from which to watch."""
         self._params = {**_WORKERS, "fieldSelector": f"spec.nodeName={self._source.node}"}
-        pods, version = await self._read_all(session)
+        pods, version, is_complete = await self._read_all(session)
         if not pods and self._ledger.view.grants:
             # KubeEdge's MetaServer lists no pods for this selector while the cloud is offline.
             self._params = {**_WORKERS}
-            pods, version = await self._read_all(session)
+            pods, version, is_complete = await self._read_all(session)
         missing = [pod for uid, pod in self._pods.items() if uid not in pods]
-        # An empty list does not prove that the pods are gone, because an API that lost its data
-        # lists no pods. So ask for each missing pod by name.
-        gone = missing if pods else [pod for pod in missing if await self._is_gone(session, pod)]
+        gone = missing
+        if not pods or not is_complete:
+            # An empty list does not prove that the pods are gone, because an API that lost its data
+            # lists no pods. A pod that was left out is not gone either. So ask for each by name.
+            gone = [pod for pod in missing if await self._is_gone(session, pod)]
         for pod in missing:
             if pod not in gone:
                 pods[pod.metadata.uid] = pod
@@ -254,8 +267,9 @@ class PodWatch:
         await self._judge(pods.values())
         return version
 
-    async def _read_all(self, session: aiohttp.ClientSession) -> tuple[dict[str, WorkerPod], str]:
-        """This node's pods by uid, and the resourceVersion from which to watch.
+    async def _read_all(self, session: aiohttp.ClientSession) -> "_Pods":
+        """This node's pods. A page that is too large is asked for in smaller pages, and a pod that
+        is too large is left out.
 
         Raises: Unavailable, ClientError
         """
@@ -263,14 +277,23 @@ class PodWatch:
         timeout = aiohttp.ClientTimeout(total=LIST_S, sock_connect=CONNECT_S)
         pods: dict[str, WorkerPod] = {}
         page = _ListMetadata()
+        limit, is_complete = PAGE, True
         while True:
-            params = {**self._params, "limit": str(PAGE)}
+            params = {**self._params, "limit": str(limit)}
             if page.continue_:
                 params["continue"] = page.continue_
             async with session.get(url, params=params, timeout=timeout) as response:
                 _check(response)
                 body = await _read_body(response, self._max_bytes)
-            result = msgspec.json.decode(body, type=_PodList)
+            if not body.is_whole and limit > 1:
+                limit //= 2
+                continue
+            if body.is_whole:
+                result = msgspec.json.decode(body.content, type=_PodList)
+            else:
+                result = _PodList(_metadata_at_the_head(body.content))
+                log.warning("pod left out of the list, too large", limit_bytes=self._max_bytes)
+                is_complete = False
             pods.update(
                 (pod.metadata.uid, pod)
                 for pod in result.items or []
@@ -278,7 +301,7 @@ class PodWatch:
             )
             page = result.metadata
             if not page.continue_:
-                return pods, page.resource_version
+                return _Pods(pods, page.resource_version, is_complete)
 
     async def _is_gone(self, session: aiohttp.ClientSession, pod: WorkerPod) -> bool:
         """Whether the API answers that the pod does not exist. Other answers prove nothing."""
@@ -288,7 +311,9 @@ class PodWatch:
             if response.status != 200:
                 return response.status == 404
             body = await _read_body(response, self._max_bytes)
-        return msgspec.json.decode(body, type=WorkerPod).metadata.uid != pod.metadata.uid
+        if not body.is_whole:
+            return False
+        return msgspec.json.decode(body.content, type=WorkerPod).metadata.uid != pod.metadata.uid
 
     async def _watch(
         self, session: aiohttp.ClientSession, resource_version: str
@@ -312,14 +337,27 @@ class PodWatch:
         return self._source.url.rstrip("/") + path
 
 
-async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    """Raises: Unavailable, ClientError"""
+class _Body(NamedTuple):
+    content: bytes
+    is_whole: bool
+
+
+async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> _Body:
+    """The body, or its beginning where it has more than `max_bytes`. Raises: ClientError"""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > max_bytes:
-            raise Unavailable(f"{response.url.path} has more than {max_bytes} bytes")
-    return bytes(body)
+            return _Body(bytes(body), is_whole=False)
+    return _Body(bytes(body), is_whole=True)
+
+
+def _metadata_at_the_head(body: bytes) -> _ListMetadata:
+    """The metadata of a list of which only the beginning is known. Raises: Unavailable"""
+    found = _LIST_METADATA.search(body[:_HEAD_BYTES])
+    if found is None:
+        raise Unavailable("a list of pods is too large, and its metadata are not at its head")
+    return msgspec.json.decode(found[1], type=_ListMetadata)
 
 
 def _check(response: aiohttp.ClientResponse) -> None:
@@ -328,16 +366,24 @@ def _check(response: aiohttp.ClientResponse) -> None:
 
 
 async def _lines(stream: aiohttp.StreamReader, max_bytes: int) -> AsyncIterator[bytes]:
-    buffer = bytearray()
+    """The lines of a watch. A line of more than `max_bytes` is left out, and the next ones follow:
+    one huge pod must not hide the other pods.
+    """
+    parts: list[bytes] = []
+    size_bytes = 0
     async for chunk in stream.iter_any():
-        buffer += chunk
-        *lines, rest = buffer.split(b"\n")
-        for line in lines:
-            if line:
-                yield bytes(line)
-        buffer = rest
-        if len(buffer) > max_bytes:
-            raise Unavailable(f"line of the watch exceeds {max_bytes} bytes")
+        for number, piece in enumerate(chunk.split(b"\n")):
+            if number:  # the end of a line was before this piece
+                if 0 < size_bytes <= max_bytes:
+                    yield b"".join(parts)
+                elif size_bytes:
+                    log.warning("pod left out of the watch, too large", size_bytes=size_bytes)
+                parts, size_bytes = [], 0
+            size_bytes += len(piece)
+            if size_bytes <= max_bytes:
+                parts.append(piece)
+            else:
+                parts.clear()
 
 
 def _tls(source: PodsSource) -> ssl.SSLContext | bool:

@@ -71,7 +71,7 @@ class ClusterApi:
         if request.query.get("watch") == "true":
             return await self._watch(request)
         start = int(request.query.get("continue", 0))
-        end = start + self.page_size
+        end = start + min(self.page_size, int(request.query.get("limit", self.page_size)))
         items = [pod for pod in self.pods.values() if self._is_selected(pod, request)]
         metadata = {"resourceVersion": "7", "continue": str(end) if end < len(items) else ""}
         return web.json_response({"metadata": metadata, "items": items[start:end]})

@@ -99,18 +99,40 @@ async def test_an_event_in_pieces_is_read_and_bookmarks_are_passed_over(
     assert api.lists == 1
 
 
-async def test_a_watch_with_an_endless_line_is_ended(tasks: Ledger, api: ClusterApi) -> None:
+async def test_an_oversized_pod_in_the_watch_hides_no_other(tasks: Ledger, api: ClusterApi) -> None:
     async with watching(tasks, api.url, max_bytes=10_000):
         await api.until_watched()
-        api.send(b"x" * 20_000)
-        await async_eventually("a second list", lambda: api.lists == 2)
+        huge = pod(name="huge", phase="Running", message="x" * 20_000)
+        api.send(b'{"type": "ADDED", "object": ' + json.dumps(huge).encode()[:9_000])
+        api.send(json.dumps(huge).encode()[9_000:] + b"}\n")
+        api.send_event("MODIFIED", pod(phase="Failed"))
+        await until_state(tasks, "failed")
+    assert api.lists == 1
 
 
-async def test_an_endless_list_is_ended(tasks: Ledger, api: ClusterApi) -> None:
-    api.pods["a"] = pod(phase="Failed", message="x" * 20_000)
+async def test_an_oversized_pod_in_the_list_hides_no_other(tasks: Ledger, api: ClusterApi) -> None:
+    for number in range(5):
+        api.pods[f"a{number}"] = pod(name=f"a{number}", phase="Pending")
+    api.pods["huge"] = pod(name="huge", phase="Running", message="x" * 20_000)
+    api.pods["a"] = pod(phase="Failed")
     async with watching(tasks, api.url, max_bytes=10_000):
-        await async_eventually("a second list", lambda: api.lists >= 2)
-    assert await tasks.workers() == []
+        await until_state(tasks, "failed")
+        await api.until_watched()
+
+
+async def test_a_pod_that_has_grown_too_large_is_not_gone(tasks: Ledger, api: ClusterApi) -> None:
+    api.pods["a"] = pod(phase="Running")
+    other = pod(name="b", worker="other", phase="Running")
+    async with watching(tasks, api.url, max_bytes=10_000, min_round_s=0.0):
+        await api.until_watched()
+        api.pods["a"] = pod(phase="Running", message="x" * 20_000)
+        api.pods["b"] = other
+        before = api.lists
+        await api.until_watched()
+        api.end_watches()
+        await async_eventually("a second list", lambda: api.lists > before)
+        await api.until_watched()
+        assert await tasks.workers() == [], "nobody is said to be lost"
 
 
 async def test_an_api_that_cannot_watch_is_polled_slowly(tasks: Ledger, api: ClusterApi) -> None:
