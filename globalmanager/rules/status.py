@@ -6,7 +6,7 @@ has changed, nothing is written.
 """
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -281,7 +281,11 @@ def fold(
 
 
 def folded(
-    status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
+    status: Mapping[str, Any],
+    report: WorkerReport,
+    *,
+    keep_greatest: bool = True,
+    counts: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """The report's entry of .status.workers; None when the report is stale or changes nothing.
 
@@ -293,6 +297,8 @@ def folded(
         keep_greatest: True when a new ledger must not reduce the counts of an earlier ledger. The
             entry keeps the counts of an earlier ledger of the same node as `countedBefore`, and the
             counts of each former node as `countedElsewhere`
+        counts: names of totals in taskInfo. They never fall within one ledger, whatever its
+            LocalController says
 
     Raises: ReportRefused when .status.workers has no room for the report
     """
@@ -304,6 +310,8 @@ def folded(
         raise ReportRefused(f"status.workers has {len(known)} workers, no more are kept")
     counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
     ours = worker_entry(report, counted)
+    if (entry.get("instance"), entry.get("node")) == (report.ledger_id, report.node):
+        ours["taskInfo"] = _not_fallen(mapping(entry.get("taskInfo")), ours["taskInfo"], counts)
     # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
     # run again.
     theirs = {key: value for key, value in entry.items() if key not in ours}
@@ -312,6 +320,17 @@ def folded(
         return None
     kept = _within_budget(known, report, wanted)
     return None if _without_clocks(kept) == _without_clocks(entry) else kept
+
+
+def _not_fallen(
+    known: Mapping[str, Any], new: Mapping[str, Any], counts: Collection[str]
+) -> dict[str, Any]:
+    greater = {
+        name: known[name]
+        for name in counts
+        if name in known and _count(known[name]) > _count(new.get(name))
+    }
+    return {**new, **greater}
 
 
 def _within_budget(

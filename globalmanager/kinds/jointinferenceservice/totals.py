@@ -8,7 +8,7 @@ from typing import Any, Final
 from globalmanager.rules import sedna
 from globalmanager.rules import status as rules
 
-_COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
+COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 
 
 def of(status: Mapping[str, Any], group: str) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def of(status: Mapping[str, Any], group: str) -> dict[str, Any]:
 def _metrics(status: Mapping[str, Any], group: str) -> list[dict[str, str]]:
     if not rules.workers(status):
         return []
-    counts = {name: rules.total(status, name) for name in _COUNTS}
+    counts = {name: rules.total(status, name) for name in COUNTS}
     ratio = counts["uploaded"] / counts["seen"] if counts["seen"] else 0.0
     values = {
         **{name: str(count) for name, count in counts.items()},

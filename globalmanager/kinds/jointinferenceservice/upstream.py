@@ -16,7 +16,7 @@ from globalmanager.rules import status as rules
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
     """The merge patch of .status for one report. None when the report changes nothing."""
-    entry = rules.folded(status, report)
+    entry = rules.folded(status, report, counts=totals.COUNTS)
     if entry is None:
         return None
     workers = {**rules.workers(status), report.worker: entry}

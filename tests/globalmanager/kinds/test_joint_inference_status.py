@@ -299,3 +299,13 @@ def test_a_service_without_nodes_has_no_condition_about_contact() -> None:
     world.pod("edge", "edge1").contact("edge1").settle()
     assert world.condition("EdgeConnected")["status"] == "True"
     assert world.status["edgeNodes"] == "edge1"
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_count_never_falls_whatever_a_local_controller_says(attempt: int) -> None:
+    world = small_service().settle()
+    world.receive(report(counts={"seen": 154, "hard": 9, "uploaded": 9, "latency": 7}))
+    world.receive(report(attempt=attempt, counts={"seen": 1, "uploaded": 10, "latency": 3}))
+    entry = world.status["workers"]["digits-edge"]
+    assert entry["taskInfo"] == {"seen": 154, "hard": 9, "uploaded": 10, "latency": 3}
+    assert world.settle().status["uploadCount"] == 10
