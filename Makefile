@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test training-test elastic-test cluster-test e2e lint types crds bench clean lock
+.PHONY: help demo test training-test elastic-test cluster-test e2e fuzz lint types crds bench clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -46,6 +46,9 @@ e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, an
 	@# Before the nodes start: containers mount these directories.
 	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
 	@$(BIN)/pytest tests/e2e -rs
+
+fuzz: $(DEVELOP) ## Look for input that breaks something, FUZZ_SECONDS (60) for each target
+	@$(BIN)/python -m tests.fuzz
 
 lint: $(DEVELOP) ## Check style and the import rules
 	@$(BIN)/ruff check .

@@ -259,7 +259,7 @@ def unpack(body: bytes, type_: type) -> Any:
     """Decode a body as `type_`. Raises: ProtocolError, which names the first wrong field"""
     try:
         return msgspec.msgpack.decode(body, type=type_)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(Close.PROTOCOL, f"malformed body: {error}") from error
 
 

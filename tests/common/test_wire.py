@@ -163,3 +163,9 @@ def test_equal_bodies_are_equal_bytes() -> None:
 def test_malformed_body_names_the_field() -> None:
     with pytest.raises(ProtocolError, match=r"\$\.status"):
         wire.unpack(wire.pack({"status": "asleep"}), wire.ReportBody)
+
+
+def test_a_body_with_text_that_is_no_utf_8_is_a_protocol_error() -> None:
+    body = wire.pack({"phase": "abc"}).replace(b"abc", b"\x80bc")
+    with pytest.raises(ProtocolError, match="malformed body"):
+        wire.unpack(body, wire.ReportBody)

@@ -29,7 +29,14 @@ from globalmanager.edge.identity.node_tokens import TokenAuthenticator
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming
-from globalmanager.edge.sessions.inbox import Done, Inbox, InboxLimits, Outcome, Refused
+from globalmanager.edge.sessions.inbox import (
+    Done,
+    FoldAndWrite,
+    Inbox,
+    InboxLimits,
+    Outcome,
+    Refused,
+)
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.ha.contacts import Contacts
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
@@ -135,6 +142,7 @@ class World:
         authenticator: Authenticator | None = None,
         tls: ServerTls | None = None,
         review_s: float = 60.0,
+        fold_and_write: FoldAndWrite | None = None,
     ) -> None:
         token_file.write_text(
             "".join(
@@ -153,7 +161,7 @@ class World:
         self.epoch = 7
         self.inbox = Inbox(
             binding_of=self.desired.binding_of,
-            fold_and_write=self.statuses,
+            fold_and_write=fold_and_write or self.statuses,
             metrics=self.metrics,
             limits=inbox,
         )
