@@ -25,7 +25,8 @@ CLOUD_POD: Final = "Pod/digits-cloud"
 EDGE_DEPLOYMENT: Final = "Deployment/digits-deployment-edge"
 CLOUD_DEPLOYMENT: Final = "Deployment/digits-deployment-cloud"
 FRONT: Final = "Service/digits-cloud"
-ALL: Final = {EDGE_POD, CLOUD_POD, EDGE_DEPLOYMENT, CLOUD_DEPLOYMENT, FRONT}
+SECRET: Final = "Secret/digits-edge"
+ALL: Final = {EDGE_POD, CLOUD_POD, EDGE_DEPLOYMENT, CLOUD_DEPLOYMENT, FRONT, SECRET}
 PODS: Final = {"edge": EDGE_POD, "cloud": CLOUD_POD}
 
 
@@ -100,6 +101,7 @@ class InferenceRules:
             ),
             pytest.param(EDGE_DEPLOYMENT, "Orphan", {EDGE_DEPLOYMENT}, id="without its pod"),
             pytest.param(FRONT, "", {FRONT}, id="Service"),
+            pytest.param(SECRET, "", {SECRET}, id="Secret"),
         ],
     )
     def test_what_is_deleted_comes_back_each_time_and_nothing_else_is_touched(
@@ -119,7 +121,7 @@ class InferenceRules:
             for deleted in (EDGE_DEPLOYMENT, FRONT, CLOUD_POD):
                 service.delete_made(deleted)
             wait_until_lost(service, EDGE_DEPLOYMENT, EDGE_POD, FRONT)
-        service.wait_for_new(before, *ALL - {CLOUD_DEPLOYMENT})
+        service.wait_for_new(before, *ALL - {CLOUD_DEPLOYMENT, SECRET})
         service.wait_for("phase", "Running")
 
     def test_a_worker_that_was_scaled_away_comes_back(self, service: InferenceService) -> None:
@@ -256,6 +258,7 @@ class InferenceRules:
         assert service.creations(uid) == [
             ("created Deployment digits-deployment-cloud", 1),
             ("created Deployment digits-deployment-edge", 1),
+            ("created Secret digits-edge", 1),
             ("created Service digits-cloud", 1),
         ]
         for model in service.models.values():  # is referred to, and not owned

@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 T = TypeVar("T")
 
-_TYPES: Final = (("v1", "Pod"), ("apps/v1", "Deployment"), ("v1", "Service"))
+_TYPES: Final = (("v1", "Pod"), ("apps/v1", "Deployment"), ("v1", "Service"), ("v1", "Secret"))
 
 
 class Api(Protocol):
@@ -98,7 +98,7 @@ class Job:
     # ---- what was made for it -------------------------------------------------------------------
 
     def made(self) -> dict[str, list[Object]]:
-        """By "Pod/<worker>", "Deployment/<name>", "Service/<name>"; without what is on its way out.
+        """By "Pod/<worker>", "Deployment/<name>", and so on; without what is on its way out.
 
         More than one under a key: pods of one worker, of which one is to follow the other.
         """
