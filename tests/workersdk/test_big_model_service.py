@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -214,14 +215,28 @@ def test_idle_connection_is_closed() -> None:
         assert read_until_closed(connection).startswith(b"HTTP/1.1 ")
 
 
+@contextlib.contextmanager
+def predicting(service: BigModelService, model: Model) -> Iterator[socket.socket]:
+    """A connection whose request the model has. The service turns a connection away as long as it
+    has not noticed the end of the connection before.
+    """
+    while True:
+        with connected(service) as connection:
+            connection.sendall(PREDICT)
+            while not (is_served := model.entered.acquire(timeout=0.05)):
+                if select.select([connection], [], [], 0)[0]:
+                    break
+            if is_served:
+                yield connection
+                return
+
+
 def test_connections_beyond_the_limit_are_turned_away_until_one_is_answered() -> None:
     model = Model()
     with serving(model, max_connections=1) as service:
         wait_until_ready(service)
         model.gate.clear()
-        with connected(service) as first:
-            first.sendall(PREDICT)
-            model.entered.acquire()
+        with predicting(service, model) as first:
             with connected(service) as second:
                 assert read_until_closed(second).startswith(b"HTTP/1.1 503")
             model.gate.set()
