@@ -44,7 +44,14 @@ SEDNA: Final = st.fixed_dictionaries(
     },
 )
 JSON: Final = (EDGEAI | SEDNA).map(lambda body: json.dumps(body).encode())
-BODIES: Final = JSON | JSON | st.binary(max_size=30)
+GOOD: Final = st.builds(
+    lambda seen, name: json.dumps(
+        {"name": name, "status": "running", "output": {"taskInfo": {"seen": seen}}}
+    ).encode(),
+    st.integers(0, 99),
+    st.sampled_from([*sorted(OWN), str(FOREIGN)]),
+)
+BODIES: Final = GOOD | JSON | st.binary(max_size=30)
 WORKERS: Final = st.sampled_from([*sorted(OWN), str(FOREIGN), "none", "..", "%2e%2e%2f", "a%00b"])
 PATHS: Final = st.builds(
     lambda form, worker: form.format(worker),
@@ -63,6 +70,8 @@ async def test_whatever_a_worker_sends_the_others_are_byte_identical(ledger: Led
         status, _ = await node.status(foreign, worker=FOREIGN, secret=FOREIGN_SECRET)
         assert status == 200
         before = await everything_else(ledger)
+        other = {"name": FOREIGN, "status": "running", "output": {"taskInfo": {"seen": 9}}}
+        message = json.dumps(other).encode()
 
         async def check(requests: list[tuple[str, str, bytes]]) -> None:
             nonlocal accepted
@@ -76,7 +85,9 @@ async def test_whatever_a_worker_sends_the_others_are_byte_identical(ledger: Led
 
         @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
         @given(REQUESTS)
-        @example([("POST", f"v1/workers/{WORKER}/status", json.dumps(foreign).encode())])
+        @example([("POST", f"v1/workers/{WORKER}/status", message)])
+        @example([("POST", f"v1/workers/{FOREIGN}/status", message)])
+        @example([("POST", f"sedna/workers/{FOREIGN}/info", message)])
         def attacks(requests: list[tuple[str, str, bytes]]) -> None:
             asyncio.run_coroutine_threadsafe(check(requests), loop).result()
 
