@@ -26,7 +26,7 @@ from tests.waiting import eventually
 VERY_LATE_S: Final = 8.0
 LATE_S: Final = 2.0
 LIFE_S: Final = 5.0  # of which a manager that hears of a job late has three to make its children
-MADE: Final = 3  # for a job: two Deployments, one Service
+MADE: Final = 4  # for a job: two Deployments, one Service, one Secret
 # The garbage collector looks for new types twice a minute.
 COLLECTED_S: Final = 90.0
 
@@ -60,7 +60,10 @@ def wait_until_collected(client: Client, namespace: str) -> None:
     def check() -> bool:
         deployments = client.list(f"/apis/apps/v1/namespaces/{namespace}/deployments")
         services = client.list(f"/api/v1/namespaces/{namespace}/services")
-        left = [each["metadata"]["name"] for each in (*deployments, *services)]
+        secrets = client.list(
+            f"/api/v1/namespaces/{namespace}/secrets?labelSelector=edgeai.io/name"
+        )
+        left = [each["metadata"]["name"] for each in (*deployments, *services, *secrets)]
         assert not left, f"there is still {left}"
         return True
 
