@@ -79,7 +79,8 @@ def _is_launcher_placed(job: Present) -> bool:
 def _pause_s(job: Present, size: Size) -> float:
     """Seconds until the job may add a waiting worker."""
     since = _known(job.observed).get("lastScaleTime")
-    return left_s(since, _PAUSE_S, job.now, unknown=0.0) if size.next_index >= _MANY else 0.0
+    left = left_s(since, _PAUSE_S, job.now, unknown=0.0)
+    return min(left, _PAUSE_S) if size.next_index >= _MANY else 0.0  # clocks differ
 
 
 def _fields(

@@ -243,6 +243,8 @@ def _check_templates(given: Given) -> None:
 
 
 def _check_bounds(given: Given) -> None:
+    if given.spec.elastic is not None:  # the room decides how many workers there are at the start
+        return
     worker: WorkerForm = given.spec.et_replica_specs.worker
     low, high = worker.min_replicas, worker.max_replicas
     number = 1 if worker.replicas is None else worker.replicas
@@ -330,7 +332,8 @@ CONSTRAINTS: Final = (
     ),
     Constraint(
         field=f"{PATH}.worker",
-        rule="such that minReplicas <= replicas <= maxReplicas at the start of the job",
+        rule="such that minReplicas <= replicas <= maxReplicas at the start of the job, without "
+        "spec.elastic",
     ),
     Constraint(
         field=f"{PATH}.worker",

@@ -362,3 +362,28 @@ def test_room_comes_and_goes(seed: int, low: int, more: int, queued: int) -> Non
             assert sorted(cluster.hosts()) == sorted(map(worker, cluster.running()))
     assert cluster.status["phase"] not in ("Failed", "Restarting")
     assert cluster.status["nextWorkerIndex"] <= high + lost + len(taken_back)
+
+
+# ---- what does not count ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [None, 1, 9])
+def test_replicas_do_not_count_at_the_start(replicas: int | None) -> None:
+    job = elastic(low=2, high=4)
+    form = job["spec"]["etReplicaSpecs"]["worker"]
+    if replicas is None:
+        del form["replicas"]
+    else:
+        form["replicas"] = replicas
+    cluster = Cluster(job, room=9).rest()
+    assert cluster.status["phase"] == "Running"
+    assert len(cluster.running()) == 4
+
+
+def test_a_time_in_the_future_holds_up_no_growth() -> None:
+    cluster = Cluster(elastic(low=1, high=4), room=2).rest()
+    cluster.object["status"]["nextWorkerIndex"] = 1000
+    cluster.object["status"]["elastic"]["lastScaleTime"] = "2099-01-01T00:00:00Z"
+    cluster.room = 3
+    cluster.tick()
+    assert cluster.plan(cluster.clock).requeue_after_s == 600.0
