@@ -43,7 +43,8 @@ class Team:
         self._script = script
         self._agent = agent
         self._files = files
-        self._token = secrets.token_urlsafe(16)
+        # The workers get the token as an argument, so the token must not begin with "-".
+        self._token = secrets.token_hex(16)
         self._listener = socket.create_server((address, 0))
         self._listener.setblocking(False)
         self._hosts: list[str] = []
