@@ -139,10 +139,6 @@ def test_the_message_of_the_scheduler_stays_while_the_reason_does() -> None:
     cluster.set(worker(2), {"status": {"conditions": [entry]}})
     made = cluster.planned()
     assert (made.actions, made.status) == ((), None)
-    cluster = Cluster(elastic(low=2), room=3)
-    cluster.tick()
-    cluster.planned()
-    assert len(cluster.told().get("message", "")) < 500
 
 
 def test_from_index_1000_on_workers_are_added_slowly_unless_the_job_needs_them() -> None:
