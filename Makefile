@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test training-test elastic-test cluster-test e2e fuzz lint types crds bench clean lock
+.PHONY: help demo test system-test training-test elastic-test cluster-test e2e fuzz lint types crds bench clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -21,11 +21,14 @@ AT_A_TIME := --numprocesses 3 --dist loadfile
 
 # None of these tests leaves the machine. Every program that imports aiohttp reads the certificates of
 # the machine, which takes a tenth of a second, a quarter of what most programs here need to start.
-test: export SSL_CERT_FILE := /dev/null
-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev/null
+test system-test: export SSL_CERT_FILE := /dev/null
+test system-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev/null
 test: $(DEVELOP) ## Run the tests
 	@# In their order: else the files with few tests, which take longest, would come last.
 	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
+
+system-test: $(DEVELOP) ## Run the tests of a whole edgeai: the demo, faults, bad input, two versions side by side
+	@$(BIN)/pytest tests/system $(AT_A_TIME)
 
 training-test: $(DEVELOP) ## Run the longer tests of training, with real PyTorch, TensorFlow and the SDK of Kubeflow
 	@# Installs them once. What cannot be installed here is said, and its tests are skipped.
