@@ -211,6 +211,8 @@ def _progress(status: dict[str, Any]) -> str:
     metrics = [f"{entry['key']} {entry['value']}" for entry in status.get("metrics") or ()]
     if status.get("rounds"):
         metrics.insert(0, f"round {status.get('round', 0)}/{status['rounds']}")
+    elif status.get("round"):  # Sedna's library does not tell how many rounds there will be
+        metrics.insert(0, f"round {status['round']}")
     return ", ".join(metrics[:MAX_SHOWN])
 
 

@@ -50,13 +50,13 @@ def failed(observed: Observed, phase: str, because: Finding) -> tuple[Finding, .
 def metrics(group: str, counts: Mapping[str, int]) -> dict[str, str]:
     """Sedna's metrics of joint inference. uploadCloudRatio has all digits, as Sedna writes it.
 
-    Args: counts: seen, hard, uploaded
+    Args: counts: seen, hard and uploaded, as far as a worker has told them
     """
     if group != GROUP:
         return {}
-    seen, uploaded = counts["seen"], counts["uploaded"]
-    return {
-        "uploadCloudRatio": json.dumps(uploaded / seen if seen else 0.0).removesuffix(".0"),
-        "inferenceNumber": str(seen),
-        "hardExampleNumber": str(counts["hard"]),
-    }
+    found = {}
+    if {"seen", "uploaded"} <= counts.keys():
+        ratio = counts["uploaded"] / counts["seen"] if counts["seen"] else 0.0
+        found["uploadCloudRatio"] = json.dumps(ratio).removesuffix(".0")
+    names = {"seen": "inferenceNumber", "hard": "hardExampleNumber"}
+    return found | {names[name]: str(counts[name]) for name in names if name in counts}

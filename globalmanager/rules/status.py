@@ -248,10 +248,13 @@ def workers(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: mapping(entry) for name, entry in mapping(status.get("workers")).items()}
 
 
-def total(status: Mapping[str, Any], count: str) -> int:
-    """Sum of one taskInfo count over all workers and all their nodes; 0..2**53."""
+def total(status: Mapping[str, Any], count: str) -> int | None:
+    """Sum of one taskInfo count over all workers and all their nodes; 0..2**53. None when no worker
+    has told the count.
+    """
     infos = (info for entry in workers(status).values() for info in _infos(entry))
-    return min(sum(_count(info.get(count)) for info in infos), _MAX_COUNT)
+    told = [_count(info[count]) for info in infos if _is_number(info.get(count))]
+    return min(sum(told), _MAX_COUNT) if told else None
 
 
 def _infos(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

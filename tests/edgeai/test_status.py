@@ -67,6 +67,12 @@ def test_a_federated_job_is_shown_with_its_round_and_its_metrics() -> None:
     assert "round 7/40, accuracy 0.91" in shown(federated)
 
 
+def test_a_federated_job_of_sednas_library_is_shown_with_its_round_alone() -> None:
+    status = {"phase": "Running", "round": 7}
+    federated = job("digits", "sedna.io") | {"kind": "FederatedLearningJob", "status": status}
+    assert "round 7 " in shown(federated)
+
+
 def test_a_training_job_is_shown_by_its_last_condition_and_its_replicas() -> None:
     conditions = [
         {"type": "Created", "status": "True", "message": "PyTorchJob mnist is created."},

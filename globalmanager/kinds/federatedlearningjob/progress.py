@@ -4,7 +4,7 @@ Called by `main`. Total: a report may contain anything.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,11 +23,13 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 def of(trainers: Entries) -> dict[str, Any]:
-    """The fields round, rounds and metrics of .status."""
+    """The fields round, rounds and metrics of .status. A number is None when no trainer has told
+    it.
+    """
     workers = trainers.values()
     return {
-        "round": max((_whole(entry, "currentRound") for entry in workers), default=0),
-        "rounds": max((_whole(entry, "rounds") for entry in workers), default=0),
+        "round": _greatest(workers, "currentRound"),
+        "rounds": _greatest(workers, "rounds"),
         "metrics": list(metrics(workers)),
     }
 
@@ -88,13 +90,18 @@ def metrics(workers: Any) -> Iterator[dict[str, str]]:
 
 
 def _samples(entry: Mapping[str, Any]) -> int:
-    return _whole(entry, "sampleCount")
+    return _whole(entry, "sampleCount") or 0
 
 
-def _whole(entry: Mapping[str, Any], name: str) -> int:
+def _greatest(workers: Iterable[Mapping[str, Any]], name: str) -> int | None:
+    told = (_whole(entry, name) for entry in workers)
+    return max((number for number in told if number is not None), default=None)
+
+
+def _whole(entry: Mapping[str, Any], name: str) -> int | None:
     value: Any = rules.mapping(entry.get("taskInfo")).get(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return int(value) if is_number and math.isfinite(value) and 0 <= value <= 2**53 else 0
+    return int(value) if is_number and math.isfinite(value) and 0 <= value <= 2**53 else None
 
 
 def _metrics(entry: Mapping[str, Any]) -> dict[str, float]:

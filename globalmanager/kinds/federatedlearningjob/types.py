@@ -125,9 +125,11 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     finished: list[str] = []
     """Names of the pods of workers that are done. The plan never runs these workers again, also
     when their pods are gone."""
-    round: int = 0
-    """The latest round that a trainer has reported."""
-    rounds: int = 0
+    round: int | None = None
+    """The latest round that a trainer has reported. Absent while no trainer has told a round."""
+    rounds: int | None = None
+    """The number of rounds that a trainer expects. Absent while no trainer has told it: Sedna's
+    library never does."""
     metrics: list[Metric] = []
     """Weighted means of the trainers' last reports. The numbers of samples are the weights."""
     workers: dict[str, dict[str, Any]] = {}

@@ -109,12 +109,14 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Number of pods that are neither finished nor being deleted."""
     failed: int = 0
     """Number of pods that failed."""
-    upload_count: int = 0
-    """Number of samples that all edge workers together have sent to the cloud."""
+    upload_count: int | None = None
+    """Number of samples that all edge workers together have sent to the cloud. Absent while no
+    worker has told this number."""
     metrics: list[Metric] = []
     """Totals over all edge workers: seen, hard, uploaded, answeredByCloud, fallbacks, and
     uploadCloudRatio, which is uploaded / seen with four decimals. In group sedna.io the ratio has
-    all digits, and Sedna's inferenceNumber (seen) and hardExampleNumber (hard) follow."""
+    all digits, and Sedna's inferenceNumber (seen) and hardExampleNumber (hard) follow. A count that
+    no worker has told is left out."""
     workers: dict[str, dict[str, Any]] = {}
     """Worker -> last report of each edge worker. The edge side writes this field."""
 

@@ -196,6 +196,18 @@ def test_round_and_metrics_are_computed_from_all_trainers_reports() -> None:
     assert world.condition("Training")["message"] == "round 4"
 
 
+def test_a_round_that_no_trainer_has_told_is_left_out() -> None:
+    """Sedna's library never tells how many rounds there will be."""
+    world = federated_job().settle()
+    assert not {"round", "rounds"} & world.status.keys()
+    world.receive(report(worker="digits-train-0", counts={"currentRound": 0}))
+    assert world.settle().status["round"] == 0
+    world.receive(report(worker="digits-train-0", counts={"currentRound": 3, "sampleCount": 8}))
+    assert world.settle().status["round"] == 3
+    assert "rounds" not in world.status
+    assert world.plan().status is None
+
+
 def test_the_status_of_the_model_has_round_and_metrics() -> None:
     world = federated_job().settle()
     world.receive(trainer_report("digits-train-0", 3, 100, accuracy=0.5))

@@ -219,7 +219,47 @@ def test_start_time_is_set_once() -> None:
 
 def test_before_the_first_report_there_are_no_metrics() -> None:
     status = small_service().settle().status
-    assert (status["uploadCount"], status["metrics"]) == (0, [])
+    assert ("uploadCount" in status, status["metrics"]) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("counts", "uploads", "told"),
+    [
+        ({"seen": 8, "hard": 2, "uploaded": 2}, 2, {"uploadCloudRatio": "0.2500"}),
+        ({"seen": 8, "hard": 0}, None, {}),
+        ({"uploaded": 3, "fallbacks": 0}, 3, {}),
+        ({"seen": 0, "uploaded": 0}, 0, {"uploadCloudRatio": "0.0000"}),
+        ({"latency": 7}, None, {}),
+        ({}, None, {}),
+    ],
+)
+def test_a_count_that_no_worker_has_told_is_left_out(
+    counts: dict[str, int], uploads: int | None, told: dict[str, str]
+) -> None:
+    """0 would be a claim. Sedna's library never tells answeredByCloud and fallbacks."""
+    world = small_service().settle()
+    world.receive(report(counts=counts))
+    world.settle()
+    numbers = {name: str(count) for name, count in counts.items() if name != "latency"}
+    metrics = {entry["key"]: entry["value"] for entry in world.status["metrics"]}
+    assert (world.status.get("uploadCount"), metrics) == (uploads, numbers | told)
+
+
+def test_a_count_that_one_worker_has_told_is_the_sum_of_those_that_told_it() -> None:
+    world = small_service().settle()
+    world.receive(report(worker="digits-edge-a", counts={"seen": 8, "uploaded": 2}))
+    world.receive(report(worker="digits-edge-b", counts={"seen": 8, "fallbacks": 1}))
+    world.settle()
+    metrics = {entry["key"]: entry["value"] for entry in world.status["metrics"]}
+    assert metrics.items() >= {"seen": "16", "uploaded": "2", "fallbacks": "1"}.items()
+
+
+def test_a_count_of_a_former_node_stays_told() -> None:
+    world = small_service().settle()
+    world.receive(report(counts={"seen": 4, "fallbacks": 1}))
+    world.receive(report(node="edge1", counts={"seen": 2}))
+    metrics = {entry["key"]: entry["value"] for entry in world.settle().status["metrics"]}
+    assert metrics == {"seen": "6", "fallbacks": "1"}
 
 
 def test_samples_are_added_up_over_workers() -> None:

@@ -62,6 +62,15 @@ def test_sednas_metrics_are_beside_ours_at_full_precision(
     assert len(told) == len(world.status["metrics"])
 
 
+def test_a_metric_of_sedna_that_no_worker_has_told_is_left_out() -> None:
+    world = service().settle()
+    world.receive(report(counts={"seen": 4}))
+    assert metrics(world) == {"seen": "4", "inferenceNumber": "4"}
+    world.receive(report(counts={"seen": 4, "hard": 1}))
+    told = {"inferenceNumber": "4", "hardExampleNumber": "1"}
+    assert metrics(world) == {"seen": "4", "hard": "1", **told}
+
+
 def test_a_report_and_a_plan_write_the_same_metrics() -> None:
     """Otherwise each would correct the other for ever."""
     world = service().settle()
