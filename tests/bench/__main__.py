@@ -1,7 +1,7 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory]
-        [edge-memory] [elastic] [churn] [training]
+        [edge-memory] [elastic] [hostile] [churn] [training]
 
 Without a name, all but `churn` and `training`, which take 18 and about 10 minutes.
 
@@ -19,6 +19,7 @@ from tests.bench import (
     edge_memory,
     elastic,
     federated,
+    hostile,
     local,
     manager_memory,
     training,
@@ -34,6 +35,7 @@ SECTIONS = {
     "manager-memory": manager_memory.measure,
     "edge-memory": edge_memory.measure,
     "elastic": elastic.measure,
+    "hostile": hostile.measure,
     "churn": churn.measure,
     "training": training.measure,
 }
@@ -45,6 +47,7 @@ USUAL = (
     "manager-memory",
     "edge-memory",
     "elastic",
+    "hostile",
 )
 
 

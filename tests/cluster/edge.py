@@ -49,6 +49,15 @@ class Edge:
     def logs(self) -> str:
         return self._program.last_words()
 
+    @property
+    def status_url(self) -> str:
+        """Of its own REST API."""
+        return f"http://{_HOST}:{self._status_port}"
+
+    def worker_url(self, worker: str, *, secret: str) -> str:
+        """Where this worker reports."""
+        return f"http://{_HOST}:{self._worker_port}/w/{secret}/v1/workers/{worker}/status"
+
     def link(self) -> dict[str, Any]:
         """Of its own REST API; {} while that does not answer."""
         return self._get("/api/v1/link")
@@ -60,9 +69,7 @@ class Edge:
 
     def _get(self, path: str) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(
-                f"http://{_HOST}:{self._status_port}{path}", timeout=5
-            ) as answer:
+            with urllib.request.urlopen(f"{self.status_url}{path}", timeout=5) as answer:
                 state: dict[str, Any] = json.load(answer)
                 return state
         except OSError:
@@ -72,7 +79,7 @@ class Edge:
         """As a worker on this node; until it is taken."""
         message = {"phase": "inference", "status": "running", "output": {"taskInfo": counts}}
         request = urllib.request.Request(
-            f"http://{_HOST}:{self._worker_port}/w/{secret}/v1/workers/{worker}/status",
+            self.worker_url(worker, secret=secret),
             data=json.dumps(message).encode(),
             headers={"Content-Type": "application/json"},
         )

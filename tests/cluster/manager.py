@@ -38,7 +38,7 @@ class GlobalManager:
         flags: Sequence[str] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._http_port = free_port()
+        self.http_port = free_port()
         self.edge_address = f"{_HOST}:{free_port()}"
         token_file = directory / "edge-tokens"
         token_file.write_text("".join(f"{n} {_digest(token)}\n" for n, token in tokens.items()))
@@ -46,7 +46,7 @@ class GlobalManager:
             *(sys.executable, "-m", "globalmanager", "--kubeconfig", str(kubeconfig)),
             *("--system-namespace", system_namespace, "--edge-token-file", str(token_file)),
             *("--edge-address", self.edge_address, "--edge-plaintext", "allow"),
-            *("--http-address", f"{_HOST}:{self._http_port}", "--http-auth", "none"),
+            *("--http-address", f"{_HOST}:{self.http_port}", "--http-auth", "none"),
             *("--framework-images", "tensorflow:1.18=registry.test/tensorflow:1.18"),
             *flags,
         ]
@@ -86,7 +86,7 @@ class GlobalManager:
 
     def get(self, path: str, *, token: str = "") -> str:
         """What its REST API answers, whatever the status. Raises: OSError, HTTPException"""
-        connection = http.client.HTTPConnection(_HOST, self._http_port, timeout=5)
+        connection = http.client.HTTPConnection(_HOST, self.http_port, timeout=5)
         try:
             connection.request("GET", path, headers=_bearer(token))
             return connection.getresponse().read().decode()
@@ -100,6 +100,17 @@ class GlobalManager:
 
     def resident_kib(self) -> float:
         return self._program.resident_kib()
+
+    def peak_kib(self) -> float:
+        """The largest resident set since the start, or since `forget_peak`."""
+        return self._program.peak_kib()
+
+    def forget_peak(self) -> None:
+        self._program.forget_peak()
+
+    def processor_s(self) -> float:
+        """Seconds of processor time since the start."""
+        return self._program.processor_s()
 
     def logs(self) -> str:
         return self._program.last_words()

@@ -100,11 +100,25 @@ class Program:
 
     def resident_kib(self) -> float:
         """Its memory: the resident set."""
-        assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert resident is not None, status
-        return float(resident.group(1))
+        return self._memory_kib("VmRSS")
+
+    def peak_kib(self) -> float:
+        """The largest resident set since the start, or since `forget_peak`."""
+        return self._memory_kib("VmHWM")
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # proc(5): resets VmHWM
+
+    def processor_s(self) -> float:
+        """Seconds of processor time since the start."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
+
+    def _memory_kib(self, which: str) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(rf"{which}:\s+(\d+) kB", status)
+        assert found is not None, status
+        return float(found.group(1))
 
     def last_words(self) -> str:
         """The end of its log, without what Kubernetes' programs say for information only."""

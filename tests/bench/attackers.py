@@ -1,0 +1,118 @@
+"""The attackers of the section `hostile`: each is one process, as fast as it can be.
+
+    python -m tests.bench.attackers NAME SECONDS JSON
+
+NAME is a key of ATTACKS, JSON has the arguments of that function. Prints one JSON object: what was
+done, and what the attacker was told. So a run shows whether the attack reached its target.
+"""
+
+import asyncio
+import json
+import select
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import uvloop
+
+Told = Counter[str]
+
+POLL_S: Final = 0.01
+STATUS_LINE_BYTES: Final = 12  # "HTTP/1.1 503"
+
+
+def spin(seconds: float) -> Told:
+    """Nothing but work of its own: what a busy but innocent process costs the others."""
+    done: Told = Counter()
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        done["rounds"] += 1
+    return done
+
+
+# ---- sockets ------------------------------------------------------------------------------------
+
+
+class Holders:
+    """Connections that say something and read nothing. One that the peer ends is opened anew.
+
+    Args: say: the bytes that each connection sends once
+    """
+
+    def __init__(self, address: tuple[str, int], count: int, say: bytes) -> None:
+        self._address, self._count, self._say = address, count, say
+        self._poll = select.poll()
+        self._open: dict[int, socket.socket] = {}
+        self._is_answered: set[int] = set()
+        self.told: Told = Counter()
+
+    def run(self, seconds: float, *, until_answered: bool) -> Told:
+        """Args: until_answered: leave a connection as soon as an answer begins"""
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            while len(self._open) < self._count and time.monotonic() < end_s:
+                self._connect()
+            for number, what in self._poll.poll(POLL_S * 1000):
+                if what & select.POLLIN:
+                    self._note_answer(number)
+                if until_answered or what & (select.POLLERR | select.POLLHUP | select.POLLRDHUP):
+                    self._leave(number)
+        self.told["open at the end"] = len(self._open)
+        for number in list(self._open):
+            self._leave(number)
+        return self.told
+
+    def _connect(self) -> None:
+        try:
+            connection = socket.create_connection(self._address, timeout=1.0)
+            connection.sendall(self._say)
+        except OSError as error:
+            self.told[f"not connected: {type(error).__name__}"] += 1
+            time.sleep(POLL_S)
+            return
+        self.told["connections"] += 1
+        self._open[connection.fileno()] = connection
+        self._poll.register(connection, select.POLLIN | select.POLLRDHUP)
+
+    def _note_answer(self, number: int) -> None:
+        """Look at the beginning of the answer without reading it."""
+        connection = self._open[number]
+        try:
+            line = connection.recv(STATUS_LINE_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except OSError:
+            line = b""
+        self.told[f"answer {line[9:12].decode()}" if line else "cut without an answer"] += 1
+        # From now on only the end of the connection is news.
+        self._poll.modify(connection, select.POLLRDHUP)
+
+    def _leave(self, number: int) -> None:
+        connection = self._open.pop(number)
+        self._poll.unregister(connection)
+        connection.close()
+        self.told["connections that ended"] += 1
+
+
+def lists(seconds: float, *, port: int, path: str) -> Told:
+    """60 clients that list eleven objects of 1.3 MB and do not read (row A2)."""
+    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    return Holders(("127.0.0.1", port), 60, request).run(seconds, until_answered=False)
+
+
+ATTACKS: Final[dict[str, Callable[..., Told | Coroutine[Any, Any, Told]]]] = {
+    "spin": spin,
+    "lists": lists,
+}
+
+
+def main() -> None:
+    name, seconds, arguments = sys.argv[1:]
+    done = ATTACKS[name](float(seconds), **json.loads(arguments))
+    told = uvloop.run(done) if asyncio.iscoroutine(done) else done
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""What an honest neighbour notices while one tenant or one node attacks.
+
+    python -m tests.bench hostile
+    python -m tests.bench.hostile SECONDS [ATTACK...]
+
+A real control plane with its controller manager, a GlobalManager, the LocalController of the
+neighbour's node, the neighbour's own load and each attacker are processes on one machine. The
+attackers come one after the other, each for SECONDS, and first nobody, and a process that only
+computes: an attacker takes a processor from all others, whatever it attacks.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from edgeai.api import Object
+from globalmanager.kinds.jointinferenceservice.workers import secret_name, worker_name
+from tests.bench.cluster import AS_DEPLOYED, CRDS, SYSTEM_NAMESPACE
+from tests.bench.samples import MODEL, model, service
+from tests.bench.spread import spread
+from tests.cluster import binaries
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.edge import Edge
+from tests.cluster.manager import GlobalManager
+from tests.waiting import eventually
+
+SECONDS: Final = 60.0  # of each attack
+NEIGHBOUR: Final = "neighbour"  # the namespace and the node of the honest one
+ATTACKER: Final = "attacker"  # likewise
+TOKENS: Final = {name: f"secret-of-{name}" for name in (NEIGHBOUR, ATTACKER)}
+WORKERS: Final = ("honest-0", "honest-1")  # services of the neighbour that report
+LARGE_BYTES: Final = 1_300_000
+LARGE_OBJECTS: Final = 11
+SETTLE_S: Final = 3.0
+DEADLINE_S: Final = 300.0
+
+
+def measure(seconds: float = SECONDS, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Figures of docs/performance.md, "Beside attackers"."""
+    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
+        control_plane = ControlPlane(binaries.obtain(), Path(directory))
+        try:
+            control_plane.start()
+            with _Bench(control_plane, Path(directory)).running() as bench:
+                return bench.figures(seconds, only)
+        finally:
+            control_plane.stop()
+
+
+class _Bench:
+    def __init__(self, control_plane: ControlPlane, directory: Path) -> None:
+        self._control_plane = control_plane
+        self._client = control_plane.client
+        self._directory = directory
+        token_file = directory / "admin-token"
+        token_file.touch(mode=0o600)
+        token_file.write_text(control_plane.token)
+        self._connection = (control_plane.url, str(control_plane.ca), str(token_file))
+        self._manager = GlobalManager(
+            kubeconfig=control_plane.kubeconfig,
+            system_namespace=SYSTEM_NAMESPACE,
+            directory=directory,
+            tokens=TOKENS,
+            environment=AS_DEPLOYED,
+        )
+        self._edge = Edge(
+            NEIGHBOUR,
+            token=TOKENS[NEIGHBOUR],
+            port=int(self._manager.edge_address.rpartition(":")[2]),
+            directory=directory,
+        )
+
+    @contextmanager
+    def running(self) -> Iterator["_Bench"]:
+        """With all that is there before the first attack."""
+        self._prepare()
+        try:
+            self._manager.start()
+            self._edge.start()
+            eventually("the tasks of the workers", self._has_tasks)
+            yield self
+        finally:
+            self._edge.stop()
+            self._manager.stop()
+
+    def figures(self, seconds: float, only: Sequence[str]) -> dict[str, Any]:
+        list_path = f"/api/v1/namespaces/{ATTACKER}/jointinferenceservices"
+        attacks: dict[str, tuple[str, Object] | None] = {
+            "nobody": None,
+            "busy-process": ("spin", {}),
+            "lists-not-read": ("lists", {"port": self._manager.http_port, "path": list_path}),
+        }
+        wanted = only or list(attacks)
+        return {"seconds": seconds} | {
+            name: self._beside(attacks[name], seconds) for name in attacks if name in wanted
+        }
+
+    def _prepare(self) -> None:
+        for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
+            done = self._control_plane.kubectl(*arguments, "-f", str(CRDS))
+            assert done.returncode == 0, done.stderr
+        for name in (SYSTEM_NAMESPACE, NEIGHBOUR, ATTACKER):
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            self._client.create(namespace)
+        for name in (NEIGHBOUR, ATTACKER):
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+            self._client.create(node)
+            account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+            eventually("the account of pods", partial(self._client.find, account))
+        self._client.create(model(MODEL, NEIGHBOUR))
+        for name in WORKERS:
+            self._client.create(_named(service(0, NEIGHBOUR, NEIGHBOUR, model=MODEL), name))
+        for number in range(LARGE_OBJECTS):
+            large = _named(service(0, ATTACKER, ATTACKER), f"large-{number}")
+            container = {"name": "worker", "image": "none", "args": ["x" * LARGE_BYTES]}
+            large["spec"]["edgeWorker"]["template"] = {"spec": {"containers": [container]}}
+            self._client.create(large)
+
+    def _has_tasks(self) -> bool:
+        held = self._edge.tasks(NEIGHBOUR)
+        assert held == set(WORKERS), f"{sorted(held)}\n{self._edge.logs()}\n{self._manager.logs()}"
+        return True
+
+    # ---- one attack ----
+
+    def _beside(self, attack: tuple[str, Object] | None, seconds: float) -> dict[str, Any]:
+        """What the neighbour sees while this attack goes on."""
+        process = None
+        self._manager.forget_peak()
+        spent_s = self._manager.processor_s()
+        if attack is not None:
+            process = _start("attackers", attack[0], str(seconds), json.dumps(attack[1]))
+        seen = json.loads(_said_by(self._neighbour(seconds)))
+        figures = {
+            "cr_to_edge_ms": spread(seen.pop("cr_to_edge_ms")),
+            "report_ms": spread(seen.pop("report_ms")),
+            "worker_api_ms": spread(seen.pop("worker_api_ms")),
+            **seen,
+            "manager_peak_mib": round(self._manager.peak_kib() / 1024, 1),
+            "manager_processor_s": round(self._manager.processor_s() - spent_s, 1),
+        }
+        if process is not None:
+            figures["attacker"] = json.loads(_said_by(process))
+        return figures
+
+    def _neighbour(self, seconds: float) -> subprocess.Popen[str]:
+        where = (NEIGHBOUR, NEIGHBOUR, self._edge.status_url)
+        urls = [self._worker_url(name) for name in WORKERS]
+        return _start("neighbour", *self._connection, *where, str(seconds), *urls)
+
+    def _worker_url(self, name: str) -> str:
+        """Of the worker API, with the secret that the worker's pod would get."""
+        path = f"/api/v1/namespaces/{NEIGHBOUR}/secrets/{secret_name(name)}"
+        (value,) = self._client.get(path)["data"].values()
+        return self._edge.worker_url(worker_name(name, "edge"), secret=b64decode(value).decode())
+
+
+def _named(object_: Object, name: str) -> Object:
+    return {**object_, "metadata": {**object_["metadata"], "name": name}}
+
+
+def _start(module: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", f"tests.bench.{module}", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _said_by(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, f"{process.args!r} ended with {process.returncode}"
+    return said
+
+
+if __name__ == "__main__":
+    seconds = float(sys.argv[1]) if sys.argv[1:] else SECONDS
+    print(json.dumps(measure(seconds, sys.argv[2:]), indent=1))

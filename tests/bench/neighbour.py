@@ -1,0 +1,227 @@
+"""The honest neighbour of the section `hostile`: makes jobs and reports, and measures both.
+
+    python -m tests.bench.neighbour URL CA TOKEN_FILE NAMESPACE NODE STATUS_URL SECONDS
+        WORKER_URL...
+
+Creates JointInferenceServices on NODE and asks the LocalController at STATUS_URL when it holds
+each. Reports as the workers of WORKER_URLs, and watches until each report stands in the status.
+Everything is done at its time, whether what came before is done or not. A sample that takes longer
+than PATIENCE_S counts PATIENCE_S and is named in `unseen`. Prints one JSON object.
+"""
+
+import asyncio
+import json
+import ssl
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+import uvloop
+
+from tests.bench.creator import PLURAL
+from tests.bench.samples import MODEL, service
+
+JOB_EVERY_S: Final = 0.25
+REPORT_EVERY_S: Final = 0.5  # of one worker
+HEARTBEAT_S: Final = 5.0  # what each worker promises; after three times as long it counts as lost
+POLL_S: Final = 0.002  # between two questions for the tasks of the LocalController
+AGAIN_S: Final = 0.2  # between two attempts at one report
+PATIENCE_S: Final = 30.0
+LINE_BYTES: Final = 2**20
+
+
+class Jobs:
+    """Jobs that come and go, and when the LocalController holds each."""
+
+    def __init__(self, api: aiohttp.ClientSession, path: str, node: str, status_url: str) -> None:
+        self._api, self._path, self._node = api, path, node
+        self._tasks_url = f"{status_url}/api/v1/tasks"
+        self._waiting: dict[str, asyncio.Future[float]] = {}  # by uid
+        self.took_ms: list[float] = []
+        self.unseen = 0
+
+    async def run(self, seconds: float) -> None:
+        async with aiohttp.ClientSession() as edge, asyncio.TaskGroup() as tasks:
+            poll = tasks.create_task(self._poll(edge))
+            async with asyncio.TaskGroup() as samples:
+                async for number in paced(JOB_EVERY_S, seconds):
+                    samples.create_task(self._sample(number))
+            poll.cancel()
+
+    async def _sample(self, number: int) -> None:
+        wanted = service(number, "", self._node, model=MODEL)
+        wanted["metadata"] = {"generateName": "neighbour-"}
+        async with self._api.post(self._path, json=wanted) as answer:
+            told_s = time.monotonic()
+            answer.raise_for_status()
+            metadata = (await answer.json())["metadata"]
+        held = self._waiting[metadata["uid"]] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                self.took_ms.append((await held - told_s) * 1000)
+        except TimeoutError:
+            self.took_ms.append(PATIENCE_S * 1000)
+            self.unseen += 1
+        del self._waiting[metadata["uid"]]
+        async with self._api.delete(f"{self._path}/{metadata['name']}") as answer:
+            answer.raise_for_status()
+
+    async def _poll(self, edge: aiohttp.ClientSession) -> None:
+        """Ask the LocalController for what it holds, while anything is awaited."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            if not self._waiting:
+                continue
+            async with edge.get(self._tasks_url) as answer:
+                held = {task["uid"] for task in (await answer.json())["items"]}
+            now_s = time.monotonic()
+            for uid in held & self._waiting.keys():
+                if not self._waiting[uid].done():
+                    self._waiting[uid].set_result(now_s)
+
+
+class _Worker(msgspec.Struct, frozen=True, rename="camel"):
+    status: str = ""
+    task_info: dict[str, float] = {}
+
+
+class _Status(msgspec.Struct, frozen=True):
+    workers: dict[str, _Worker] = {}
+
+
+class _Object(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+class _Event(msgspec.Struct, frozen=True):
+    object: _Object
+
+
+class Reports:
+    """Reports of several workers, and when each stands in the status of its job."""
+
+    def __init__(self, api: aiohttp.ClientSession, path: str, urls: list[str]) -> None:
+        self._api, self._path = api, path
+        self._urls = {url.rsplit("/", 2)[1]: url for url in urls}  # by name of the worker
+        self._waiting: dict[str, dict[int, asyncio.Future[float]]] = {
+            each: {} for each in self._urls
+        }
+        self._seen = dict.fromkeys(self._urls, 0)
+        self.took_ms: list[float] = []
+        self.answered_ms: list[float] = []
+        self.answers: Counter[int] = Counter()  # by HTTP status; 0: no answer
+        self.unseen = 0
+        self.lost = 0  # times that a status said that a worker is lost
+
+    async def run(self, seconds: float) -> None:
+        async with aiohttp.ClientSession() as edge, asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(self._watch())
+            async with asyncio.TaskGroup() as samples:
+                # The counts of a job never fall, so those of this run begin after those before.
+                first = int(time.time() * 1000)
+                async for number in paced(REPORT_EVERY_S, seconds):
+                    for worker in self._urls:
+                        samples.create_task(self._sample(edge, worker, first + number))
+            watch.cancel()
+
+    async def _sample(self, edge: aiohttp.ClientSession, worker: str, value: int) -> None:
+        seen = self._waiting[worker][value] = asyncio.get_running_loop().create_future()
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._post(edge, worker, value)
+                self.answered_ms.append((time.monotonic() - began_s) * 1000)
+                self.took_ms.append((await seen - began_s) * 1000)
+        except TimeoutError:
+            self.took_ms.append(PATIENCE_S * 1000)
+            self.unseen += 1
+        del self._waiting[worker][value]
+
+    async def _post(self, edge: aiohttp.ClientSession, worker: str, value: int) -> None:
+        """As the worker SDK: again, until it is taken."""
+        message = {
+            "phase": "inference",
+            "status": "running",
+            "heartbeatSeconds": HEARTBEAT_S,
+            "output": {"taskInfo": {"seen": value}},
+        }
+        while True:
+            try:
+                async with edge.post(self._urls[worker], json=message) as answer:
+                    self.answers[answer.status] += 1
+                    if answer.ok:
+                        return
+            except aiohttp.ClientError:
+                self.answers[0] += 1
+            await asyncio.sleep(AGAIN_S)
+
+    async def _watch(self) -> None:
+        decoder = msgspec.json.Decoder(_Event)
+        query = {"watch": "true", "resourceVersion": "0"}
+        while True:  # a server that is behind may end a watch
+            async with self._api.get(self._path, params=query) as answer:
+                async for line in answer.content:
+                    self._on_status(decoder.decode(line).object.status, time.monotonic())
+
+    def _on_status(self, status: _Status, now_s: float) -> None:
+        for name in status.workers.keys() & self._urls.keys():
+            worker = status.workers[name]
+            self.lost += worker.status == "lost"
+            value = worker.task_info.get("seen", 0)
+            for awaited, future in self._waiting[name].items():
+                if awaited <= value and not future.done():
+                    future.set_result(now_s)
+
+
+async def paced(every_s: float, seconds: float) -> AsyncIterator[int]:
+    """0, 1, 2, … each at its time, for `seconds`."""
+    begin_s = time.monotonic()
+    for number in range(int(seconds / every_s)):
+        await asyncio.sleep(max(0.0, begin_s + number * every_s - time.monotonic()))
+        yield number
+
+
+@asynccontextmanager
+async def admin(url: str, ca: str, token: str) -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca), limit=64)
+    async with aiohttp.ClientSession(
+        base_url=url,
+        connector=connector,
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=aiohttp.ClientTimeout(total=None),
+        read_bufsize=LINE_BYTES,
+    ) as session:
+        yield session
+
+
+async def run(
+    url: str, ca: str, token: str, *where: str, seconds: float, urls: list[str]
+) -> dict[str, Any]:
+    namespace, node, status_url = where
+    path = f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
+    async with admin(url, ca, token) as api:
+        jobs, reports = Jobs(api, path, node, status_url), Reports(api, path, urls)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(jobs.run(seconds))
+            tasks.create_task(reports.run(seconds))
+    return {
+        "cr_to_edge_ms": jobs.took_ms,
+        "report_ms": reports.took_ms,
+        "worker_api_ms": reports.answered_ms,
+        "worker_api_answers": reports.answers,
+        "unseen": jobs.unseen + reports.unseen,
+        "lost": reports.lost,
+    }
+
+
+if __name__ == "__main__":
+    url, ca, token_file, *where, seconds = sys.argv[1:8]
+    token = Path(token_file).read_text().strip()
+    figures = run(url, ca, token, *where, seconds=float(seconds), urls=sys.argv[8:])
+    print(json.dumps(uvloop.run(figures)))
