@@ -50,6 +50,7 @@ from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
+from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.server import RestServer
 from globalmanager.rules.pod_security import Level
 from globalmanager.settings import Settings
@@ -159,7 +160,9 @@ class Manager:
             version=VERSION,
         )
         self._rest = RestServer(
-            *split_address(settings.http_address, "setting httpAddress"), routes=api.routes
+            *split_address(settings.http_address, "setting httpAddress"),
+            routes=api.routes,
+            metrics=RestMetrics(registry),
         )
         self._edge = EdgeServer(
             *split_address(settings.edge_address, "setting edgeAddress"),

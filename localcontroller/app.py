@@ -15,6 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from common.backoff import Backoff
 from common.errors import SettingsError
+from common.http_connections import BoundedConnections, BoundedListener
 from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
@@ -36,7 +37,7 @@ log = get_logger(__name__)
 
 STOP_S: Final = 1.0
 NO_SPACE_RETRY_S: Final = 5.0
-BACKLOG: Final = 128  # connections that wait until the server accepts them
+MAX_CONNECTIONS: Final = 512  # twice the requests that the worker API admits at a time
 IDLE_S: Final = 30.0
 LINGER_S: Final = 1.0
 
@@ -103,8 +104,8 @@ async def _run_with(
         silence_factor=settings.worker_silence_factor, now=asyncio.get_running_loop().time
     )
     link = _link(settings, ledger, metrics)
-    worker_api = WorkerApi(ledger, heartbeats, metrics).app()
-    status_api = StatusApi(ledger, link, metrics).app()
+    worker_api = HttpServer(WorkerApi(ledger, heartbeats, metrics).app(), metrics, what="workers")
+    status_api = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")
     await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
     await _serve(status_api, settings.status_address, "flag --status-address", stack)
     async with TaskGroup() as group:
@@ -166,31 +167,54 @@ def _dataset_options(settings: Settings) -> DatasetOptions:
     )
 
 
-def http_server(
-    app: web.Application,
-    *,
-    idle_s: float = IDLE_S,
-    linger_s: float = LINGER_S,
-    stop_s: float = STOP_S,
-) -> web.AppRunner:
-    """The server of both APIs. Every wait for a client is bounded.
+class HttpServer:
+    """The server of one of both APIs. It bounds each wait for a client, and the connections.
 
     Args:
+        what: name of the API in metrics and logs
         idle_s: for a connection without a request, or with an incomplete request head
         linger_s: for the rest of a body after an early reply, so that the client can read the reply
         stop_s: for requests in progress when the process ends
+        max_connections: most open connections; a new one then takes the place of another one
     """
-    logger = logging.getLogger("localcontroller.http")
-    logger.addFilter(_without_request)
-    return web.AppRunner(
-        app,
-        access_log=None,
-        logger=logger,
-        auto_decompress=False,  # a small compressed body could unpack to a large one
-        keepalive_timeout=idle_s,
-        lingering_time=linger_s,
-        shutdown_timeout=stop_s,
-    )
+
+    def __init__(
+        self,
+        app: web.Application,
+        metrics: Metrics,
+        *,
+        what: str,
+        idle_s: float = IDLE_S,
+        linger_s: float = LINGER_S,
+        stop_s: float = STOP_S,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._connections = BoundedConnections(
+            max_connections, what=what, on_cut=metrics.connections_cut.labels(api=what).inc
+        )
+        metrics.connections.labels(api=what).set_function(lambda: len(self._connections))
+        app.middlewares.insert(0, self._connections.middleware)
+        logger = logging.getLogger("localcontroller.http")
+        logger.addFilter(_without_request)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=logger,
+            auto_decompress=False,  # a small compressed body could unpack to a large one
+            keepalive_timeout=idle_s,
+            lingering_time=linger_s,
+            shutdown_timeout=stop_s,
+        )
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Begin to listen. Returns: the address. Raises: OSError, UnicodeError"""
+        await self._runner.setup()
+        await BoundedListener(self._runner, host, port, self._connections).start()
+        bound_host, bound_port, *_ = self._runner.addresses[0]
+        return str(bound_host), int(bound_port)
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
 
 
 def _without_request(record: logging.LogRecord) -> bool:
@@ -201,18 +225,16 @@ def _without_request(record: logging.LogRecord) -> bool:
 
 
 async def _serve(
-    app: web.Application, address: str, source: str, stack: contextlib.AsyncExitStack
+    server: HttpServer, address: str, source: str, stack: contextlib.AsyncExitStack
 ) -> None:
     """Listen on `address` until the stack unwinds. Raises: SettingsError naming `source`"""
     host, port = split_address(address, source)
-    runner = http_server(app)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
+    stack.push_async_callback(server.stop)
     try:
-        await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
+        bound = await server.start(host, port)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SettingsError(
             source, f"cannot listen on {address}: {reason}; choose another or free it"
         ) from error
-    log.info("listening", setting=source, address=runner.addresses[0])
+    log.info("listening", setting=source, address=bound)

@@ -20,6 +20,18 @@ class Metrics:
             ["code"],
             registry=self.registry,
         )
+        self.connections = Gauge(
+            "localcontroller_http_connections",
+            "Open connections of the worker API and of the status API",
+            ["api"],
+            registry=self.registry,
+        )
+        self.connections_cut = Counter(
+            "localcontroller_http_connections_cut_total",
+            "Connections that ended because there was no room",
+            ["api"],
+            registry=self.registry,
+        )
         self.reports = Counter(
             "localcontroller_reports_total",
             "Reports that the GlobalManager acknowledged or refused",

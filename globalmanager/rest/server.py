@@ -1,4 +1,5 @@
-"""The HTTP server of the REST API. It listens on one address and limits the size of requests.
+"""The HTTP server of the REST API. It listens on one address, and limits the size of requests and
+the number of connections.
 
 Run by app.
 """
@@ -8,8 +9,10 @@ from typing import Final
 
 from aiohttp import web
 
+from common.http_connections import BoundedConnections, BoundedListener
 from common.logs import get_logger
 from globalmanager.rest.errors import answer_errors, forbid_caching
+from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.routes import Route
 
 log = get_logger(__name__)
@@ -19,15 +22,31 @@ MAX_FIELD_BYTES: Final = 8190  # one header
 MAX_HEADERS: Final = 64
 KEEPALIVE_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 3.0
+MAX_CONNECTIONS: Final = 256
 
 
 class RestServer:
-    """Serves `routes` from `start` to `stop`."""
+    """Serves `routes` from `start` to `stop`.
 
-    def __init__(self, host: str, port: int, *, routes: Sequence[Route]) -> None:
+    Args: max_connections: most open connections; a new one then takes the place of another one
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        routes: Sequence[Route],
+        metrics: RestMetrics,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
         self._host, self._port = host, port
+        self._connections = BoundedConnections(
+            max_connections, what="REST API", on_cut=metrics.connections_cut.inc
+        )
+        metrics.connections.set_function(lambda: len(self._connections))
         self._runner = web.AppRunner(
-            application(routes),
+            application(routes, self._connections),
             access_log=None,
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_FIELD_BYTES,
@@ -50,7 +69,7 @@ class RestServer:
     async def start(self) -> None:
         """Begin to listen. Raises: OSError when the process cannot listen on the address"""
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
+        await BoundedListener(self._runner, self._host, self._port, self._connections).start()
         log.info("REST API listening", address="{}:{}".format(*self.address))
 
     async def stop(self) -> None:
@@ -64,8 +83,8 @@ class RestServer:
         await self.stop()
 
 
-def application(routes: Sequence[Route]) -> web.Application:
-    app = web.Application(middlewares=[answer_errors], client_max_size=1)
+def application(routes: Sequence[Route], connections: BoundedConnections) -> web.Application:
+    app = web.Application(middlewares=[connections.middleware, answer_errors], client_max_size=1)
     app.on_response_prepare.append(forbid_caching)
     for route in routes:
         app.router.add_get(route.path, route.handler)

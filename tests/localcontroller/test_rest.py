@@ -5,11 +5,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from common.ids import WorkerName
-from localcontroller.app import http_server
+from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.link import Endpoint, Link, default_delays
 from localcontroller.metrics import Metrics
@@ -67,12 +66,11 @@ async def api(ledger: Ledger) -> AsyncIterator[Api]:
     endpoint = Endpoint(url="ws://127.0.0.1:1", node="edge-1")
     delays = default_delays(min_s=1, max_s=60)
     link = Link(endpoint, ledger, metrics, timing=TIMING, delays=delays)
-    runner = http_server(StatusApi(ledger, link, metrics).app())
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")
+    host, port = await server.start("127.0.0.1", 0)
     async with aiohttp.ClientSession() as session:
-        yield Api(f"http://127.0.0.1:{runner.addresses[0][1]}", session)
-    await runner.cleanup()
+        yield Api(f"http://{host}:{port}", session)
+    await server.stop()
 
 
 @pytest.fixture

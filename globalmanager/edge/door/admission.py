@@ -5,7 +5,6 @@ nothing and gets a Retry-After header. So the server admits a fleet that reconne
 bit by bit.
 """
 
-import ipaddress
 import math
 import random
 from collections import Counter, OrderedDict
@@ -14,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from common.addresses import network_of
 from common.ratelimit import TokenBucket
 
 REMEMBERED_ADDRESSES: Final = 4096
@@ -34,7 +34,8 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     unauthenticated: int = 256
     """Largest number of connections that are not authenticated yet."""
     unauthenticated_per_address: int = 16
-    """Largest number of connections from one IP address that are not authenticated yet."""
+    """Largest number of connections from one IP address (IPv6: one /64) that are not authenticated
+    yet."""
     open_s: float = 10.0
     """Longest time in seconds from the TCP connection to the answered handshake, TLS included."""
     busy_retry_s: float = 10.0
@@ -73,15 +74,18 @@ class Lobby:
         """A place for one connection; None when the lobby is full. The caller must call the place's
         `leave`.
         """
-        if len(self) >= self._total or self._waiting[address] >= self._per_address:
+        network = network_of(address)
+        # `get` leaves no entry behind for an address without a place
+        if len(self) >= self._total or self._waiting.get(network, 0) >= self._per_address:
             return None
-        self._waiting[address] += 1
+        self._waiting[network] += 1
         return LobbyPlace(address, self._leave)
 
     def _leave(self, address: str) -> None:
-        self._waiting[address] -= 1
-        if not self._waiting[address]:
-            del self._waiting[address]
+        network = network_of(address)
+        self._waiting[network] -= 1
+        if not self._waiting[network]:
+            del self._waiting[network]
 
 
 class AddressBuckets:
@@ -121,21 +125,6 @@ class AddressBuckets:
         return TokenBucket(
             qps=self._qps, burst=self._burst, max_wait_s=self._max_wait_s, what=self._what
         )
-
-
-def network_of(address: str) -> str:
-    """The key of an address's bucket. The key is the IPv4 address, or the /64 network of an IPv6
-    address, because one host may use all addresses of a /64 network.
-    """
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.IPv6Address(int(parsed) >> 64 << 64))
 
 
 def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random.uniform) -> str:

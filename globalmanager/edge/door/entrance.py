@@ -14,9 +14,9 @@ from typing import cast
 from common.errors import Overloaded
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
+from common.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
-from globalmanager.edge.door.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.tls import ServerTls, reason_of
 
 log = get_logger(__name__)
@@ -115,18 +115,29 @@ class Entrance(asyncio.Protocol):
     Args:
         connection: the WebSocket connection that takes over, after TLS if there is a gate
         gate: performs the TLS handshake; None: plain ws
+        on_full: called with the peer's address when the lobby has no room
     """
 
-    def __init__(self, connection: EdgeConnection, *, lobby: Lobby, gate: TlsGate | None) -> None:
+    def __init__(
+        self,
+        connection: EdgeConnection,
+        *,
+        lobby: Lobby,
+        gate: TlsGate | None,
+        on_full: Callable[[str], None],
+    ) -> None:
         self._connection = connection
         self._lobby = lobby
         self._gate = gate
+        self._on_full = on_full
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's class has no such base class
         peer = transport.get_extra_info("peername")
-        place = self._lobby.enter(str(peer[0]) if peer else "")
+        address = str(peer[0]) if peer else ""
+        place = self._lobby.enter(address)
         if place is None:
+            self._on_full(address)
             transport.abort()
             return
         self._connection.place = place

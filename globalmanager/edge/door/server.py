@@ -20,10 +20,10 @@ from common import wire
 from common.errors import Overloaded, Unavailable
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
+from common.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.admission import AddressBuckets, AdmissionLimits, Lobby, retry_after
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.entrance import Entrance, TlsGate
-from globalmanager.edge.door.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.tls import ServerTls, peer_certificate
 from globalmanager.edge.identity.handshake import (
     NODE_HEADER,
@@ -82,6 +82,7 @@ class EdgeServer:
         self._buckets = self._new_address_buckets(max_wait_s=0.0)
         self._stranger_warning = RefusedConnectionWarning("peer not authenticated")
         self._unavailable_warning = RefusedConnectionWarning("peers cannot be authenticated now")
+        self._full_warning = RefusedConnectionWarning("too many peers are not authenticated yet")
         self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
         self._reviewing: asyncio.Task[None] | None = None
         self._lobby = Lobby(
@@ -198,7 +199,11 @@ class EdgeServer:
 
     def _entrance(self, *args: Any, **kwargs: Any) -> Entrance:
         connection = EdgeConnection(*args, everyone=self._connections, **kwargs)
-        return Entrance(connection, lobby=self._lobby, gate=self._gate)
+        return Entrance(connection, lobby=self._lobby, gate=self._gate, on_full=self._on_full)
+
+    def _on_full(self, address: str) -> None:
+        self._metrics.handshakes.labels("no room").inc()
+        self._full_warning.log_refusal(peer=address, unauthenticated=len(self._lobby))
 
     async def _handle(self, websocket: ServerConnection) -> None:
         connection = cast(EdgeConnection, websocket)

@@ -16,6 +16,7 @@ from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.access import Access, OpenAccess
 from globalmanager.rest.api import Api
+from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.server import RestServer
 from globalmanager.rest.streams import StreamLimits
 
@@ -93,14 +94,16 @@ class Sessions:
 
 
 class World:
-    def __init__(self, access: Access | None = None, **stream_limits: float) -> None:
+    def __init__(
+        self, access: Access | None = None, *, max_connections: int = 256, **stream_limits: float
+    ) -> None:
         self.cluster = Cluster()
         self.sessions = Sessions()
         self.contacts = Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0)
         self.is_populated = True
         self.health = Health(True)
-        registry = CollectorRegistry()
-        Counter("things", "Things", registry=registry).inc(3)
+        self.registry = CollectorRegistry()
+        Counter("things", "Things", registry=self.registry).inc(3)
         self.api = Api(
             access=access or OpenAccess(),
             cache=self.cluster,
@@ -109,11 +112,17 @@ class World:
             types=TYPES,
             is_populated=lambda: self.is_populated,
             health=lambda: self.health,
-            registry=registry,
+            registry=self.registry,
             version="1.2.3",
             stream_limits=msgspec.convert(stream_limits, StreamLimits),
         )
-        self.server = RestServer("127.0.0.1", 0, routes=self.api.routes)
+        self.server = RestServer(
+            "127.0.0.1",
+            0,
+            routes=self.api.routes,
+            metrics=RestMetrics(self.registry),
+            max_connections=max_connections,
+        )
         self.client: ClientSession
 
     @property

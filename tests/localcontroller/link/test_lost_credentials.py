@@ -16,9 +16,8 @@ from typing import Final
 
 import aiohttp
 import pytest
-from aiohttp import web
 
-from localcontroller.app import http_server
+from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.credentials import CredentialLost, Credentials
 from localcontroller.link.link import Endpoint, Link
@@ -250,10 +249,9 @@ async def test_liveness_fails_once_the_credential_is_lost(
         credential_check_s=0.02,
         credential_lost_s=0.1,
     )
-    runner = http_server(StatusApi(ledger, link, metrics).app())
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/healthz"
+    server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")
+    host, port = await server.start("127.0.0.1", 0)
+    url = f"http://{host}:{port}/healthz"
     running_link = asyncio.create_task(link.run(), name="link")
     async with aiohttp.ClientSession() as session:
         await cloud.until_synced()
@@ -265,4 +263,4 @@ async def test_liveness_fails_once_the_credential_is_lost(
         async with session.get(url) as response:
             assert response.status == 503
             assert str(mount.token_file) in await response.text()
-    await runner.cleanup()
+    await server.stop()

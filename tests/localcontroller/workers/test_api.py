@@ -11,11 +11,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from common.ids import WorkerName
 from common.logs import MASK, mask_secrets
-from localcontroller.app import http_server
+from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import WorkerRow
 from localcontroller.ledger.writer import LedgerCommit
@@ -43,12 +42,13 @@ class Node:
     """The worker API on a socket, with its ledger and deadlines. Keyword arguments: of WorkerApi"""
 
     def __init__(self, ledger: Ledger, session: aiohttp.ClientSession, **limits: Any) -> None:
+        self.metrics = Metrics()
         self.ledger = ledger
         self.port = 0
         self.commits: list[LedgerCommit] = []
         self.clock = Clock()
         self.heartbeats = Heartbeats(silence_factor=3.0, now=self.clock)
-        self.api = WorkerApi(ledger, self.heartbeats, Metrics(), **limits)
+        self.api = WorkerApi(ledger, self.heartbeats, self.metrics, **limits)
         self._session = session
         ledger.on_commit = self._on_commit
 
@@ -77,12 +77,19 @@ class Node:
     async def row(self, worker: str = WORKER) -> WorkerRow:
         return next(row for row in await self.ledger.workers() if row.name == worker)
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+    async def connect(
+        self, source: str = "127.0.0.1"
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0))
+
+    def sample(self, name: str) -> float:
+        return self.metrics.registry.get_sample_value(name, {"api": "workers"}) or 0.0
 
 
 @contextlib.asynccontextmanager
-async def running_node(ledger: Ledger, **limits: Any) -> AsyncIterator[Node]:
+async def running_node(
+    ledger: Ledger, *, max_connections: int = 64, **limits: Any
+) -> AsyncIterator[Node]:
     """Args: limits: keyword arguments of WorkerApi"""
     assert await ledger.apply(
         [
@@ -92,12 +99,18 @@ async def running_node(ledger: Ledger, **limits: Any) -> AsyncIterator[Node]:
     ) == ["", ""]
     async with aiohttp.ClientSession() as session:
         node = Node(ledger, session, **limits)
-        runner = http_server(node.api.app(), idle_s=1.0, linger_s=0.2, stop_s=0.2)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        node.port = runner.addresses[0][1]
+        server = HttpServer(
+            node.api.app(),
+            node.metrics,
+            what="workers",
+            idle_s=1.0,
+            linger_s=0.2,
+            stop_s=0.2,
+            max_connections=max_connections,
+        )
+        _, node.port = await server.start("127.0.0.1", 0)
         yield node
-        await runner.cleanup()
+        await server.stop()
 
 
 @pytest.fixture
@@ -420,6 +433,24 @@ async def test_a_connection_without_a_request_is_cut(start: bytes, node: Node) -
     writer.write(start)
     assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
     writer.close()
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"], ids=["same", "another"])
+async def test_idle_connections_are_bounded_and_keep_no_worker_out(
+    source: str, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running_node(ledger, max_connections=4) as node:
+        idle = [await node.connect(source) for _ in range(12)]
+        await async_eventually(
+            "connections that were cut",
+            lambda: node.sample("localcontroller_http_connections_cut_total") == 8,
+        )
+        assert node.sample("localcontroller_http_connections") == 4
+        assert (await node.status(message()))[0] == 200
+        assert node.sample("localcontroller_http_connections") <= 4
+        for _, writer in idle:
+            writer.transport.abort()
+    assert "too many connections" in capsys.readouterr().out
 
 
 async def test_a_client_that_leaves_amid_the_body_causes_no_warning(

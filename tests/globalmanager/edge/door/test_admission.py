@@ -2,8 +2,8 @@
 
 import pytest
 
+from common.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.admission import AddressBuckets, Lobby, retry_after
-from globalmanager.edge.door.refusal_warning import RefusedConnectionWarning
 
 
 def test_the_lobby_is_bounded_per_address_and_in_total() -> None:
@@ -15,6 +15,13 @@ def test_the_lobby_is_bounded_per_address_and_in_total() -> None:
     visits[0].leave()
     assert lobby.enter("b") is not None
     assert len(lobby) == 3
+
+
+def test_the_addresses_of_one_host_share_the_places_of_the_lobby() -> None:
+    lobby = Lobby(total=8, per_address=2)
+    visits = [lobby.enter(f"2001:db8::{n}") for n in range(3)]
+    assert [visit is not None for visit in visits] == [True, True, False]
+    assert lobby.enter("2001:db8:0:1::1") is not None
 
 
 @pytest.mark.parametrize(("draw", "header"), [(0.0, "5"), (0.5, "10"), (1.0, "15")])

@@ -202,7 +202,9 @@ async def test_what_strangers_do_is_one_line_of_the_log_and_counted_all_the_same
     assert world.sample("edgeai_edge_handshakes_total", outcome="401") == 5
 
 
-async def test_connections_that_say_nothing_are_bounded_and_cut(tmp_path: Path) -> None:
+async def test_connections_that_say_nothing_are_bounded_and_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     limits = AdmissionLimits(unauthenticated_per_address=3, open_s=0.3)
     async with World(tmp_path / "tokens", limits=limits).running() as world:
         async with contextlib.AsyncExitStack() as stack:
@@ -212,6 +214,10 @@ async def test_connections_that_say_nothing_are_bounded_and_cut(tmp_path: Path) 
             )
             async with raw(world) as (reader, _):
                 assert await read_to_end(reader) == b"", "no room in the lobby"
+            assert world.sample("edgeai_edge_handshakes_total", outcome="no room") == 1
+            assert "too many peers are not authenticated yet" in capsys.readouterr().out
+            async with world.peer(local_addr=("127.0.0.2", 0)) as other:
+                await async_eventually("a synced peer of another address", lambda: other.is_synced)
             for reader, _ in idle:
                 assert await read_to_end(reader) == b"", "the deadline for the handshake"
         async with world.peer() as peer:

@@ -1,7 +1,8 @@
 """The open connections of a server, and which of them ends when a new client needs room.
 
-BoundedServer calls this module under its lock. A connection whose request is being answered is
-never ended. So clients that are idle or send slowly keep nobody out.
+The servers of the SDK call this module under their lock, the managers' servers from their event
+loop. A connection whose request is being answered is never ended. So clients that are idle or send
+slowly keep nobody out.
 """
 
 import enum
@@ -10,6 +11,8 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 import msgspec
+
+from common.addresses import network_of
 
 Connection = TypeVar("Connection", bound=Hashable)
 
@@ -24,7 +27,11 @@ class Stage(enum.Enum):
 
 
 class Client(msgspec.Struct):
-    """One connection. `is_proven`: the server has answered a request of this connection."""
+    """One connection.
+
+    `address` is the client's network: one host may use all addresses of an IPv6 /64. `is_proven`:
+    the server has answered a request of this connection.
+    """
 
     address: str
     stage: Stage = Stage.IDLE
@@ -38,12 +45,16 @@ class Connections(Generic[Connection]):
         self._limit = limit
         self._clients: dict[Connection, Client] = {}
 
+    def __len__(self) -> int:
+        return len(self._clients)
+
     def add(self, connection: Connection, address: str) -> Connection | None:
         """Add a connection, and remove another connection if there are too many.
 
         Returns: the removed connection, which the caller must end; `connection` itself if no other
             connection may end; None: there was room
         """
+        address = network_of(address)
         victim = self._victim(address) if len(self._clients) >= self._limit else None
         if len(self._clients) >= self._limit and victim is None:
             return connection

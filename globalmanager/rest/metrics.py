@@ -1,0 +1,17 @@
+"""Prometheus metrics of the REST server: its connections. /metrics shows them."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class RestMetrics:
+    """All metrics of the REST server; one instance for each registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.connections = Gauge(
+            "edgeai_rest_connections", "Open connections of the REST API", registry=registry
+        )
+        self.connections_cut = Counter(
+            "edgeai_rest_connections_cut",
+            "Connections of the REST API that ended because there was no room",
+            registry=registry,
+        )

@@ -1,0 +1,61 @@
+"""Connections to the REST API beyond its limit, over real sockets."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.globalmanager.rest.cluster import JI, World, object_of
+from tests.waiting import PATIENCE_S, async_eventually
+
+LIMIT = 8
+SLOW = f"GET /api/v1/{JI} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+HOLDERS = {
+    "silent, of the same address": ("127.0.0.1", b""),
+    "silent, of another address": ("127.0.0.2", b""),
+    "with half a head": ("127.0.0.2", b"GET /healthz HTTP/1.1\r\n"),
+    "that do not read a long answer, of another address": ("127.0.0.2", SLOW),
+}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with World(max_connections=LIMIT).running() as world:
+        text = "<" * 1_300_000
+        world.cluster.objects = [{**object_of(f"o{n}"), "spec": {"x": text}} for n in range(4)]
+        yield world
+
+
+@pytest.mark.parametrize(("source", "sent"), HOLDERS.values(), ids=HOLDERS.keys())
+async def test_connections_are_bounded_and_keep_nobody_out(
+    world: World, source: str, sent: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.ExitStack() as held:
+        for _ in range(3 * LIMIT):
+            # The kernel accepts the connection, and nobody reads from it.
+            connection = socket.create_connection(world.server.address, source_address=(source, 0))
+            held.enter_context(connection).sendall(sent)
+        await async_eventually("connections that were cut", lambda: cut(world) == 2 * LIMIT)
+        for _ in range(3):
+            async with asyncio.timeout(PATIENCE_S):
+                assert (await world.get("/healthz"))[0] == 200
+        assert world.registry.get_sample_value("edgeai_rest_connections") <= LIMIT  # type: ignore[operator]
+    assert "too many connections" in capsys.readouterr().out
+
+
+def cut(world: World) -> float:
+    return world.registry.get_sample_value("edgeai_rest_connections_cut_total") or 0.0
+
+
+async def test_a_connection_that_ended_leaves_room(world: World) -> None:
+    for _ in range(3 * LIMIT):
+        _, writer = await asyncio.open_connection(*world.server.address)
+        writer.close()
+        await writer.wait_closed()
+        await async_eventually(
+            "no connection",
+            lambda: world.registry.get_sample_value("edgeai_rest_connections") == 0,
+        )
+    assert cut(world) == 0
