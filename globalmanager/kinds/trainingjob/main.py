@@ -7,17 +7,19 @@ with the same decisions. Source of the order of the steps: AliyunContainerServic
 pkg/controllers/trainingjob_controller.go.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from common.times import rfc3339
-from globalmanager.contract import Event, InvalidSpec, Observed, Plan, Severity
+from globalmanager.contract import Event, Observed, Plan, Severity
 from globalmanager.kinds.trainingjob import (
     changes,
     hosts,
+    invalid,
+    phases,
     present,
     replacement,
     room,
@@ -32,18 +34,16 @@ from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import View
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import faults, lifecycle, status
+from globalmanager.rules import lifecycle, status
 from globalmanager.rules.elastic.host_list import HostList, next_list
-from globalmanager.rules.lifecycle import CleanPods, Timers
+from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.status import Truth, mapping
+from globalmanager.rules.status import Truth
 from globalmanager.rules.training import stalls
 from globalmanager.rules.training.changes import of_a_suspended_job
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.plan import written_plan
 
-INVALID_SPEC: Final = "InvalidSpec"
-"""Reason of the condition Stalled after an edit that makes the spec of a started job wrong."""
 _MAY_SCALE: Final = (State.RUNNING, State.SCALING)
 """The states in which a scaler can begin."""
 _MAX_NAMED: Final = 3  # workers in one message
@@ -66,46 +66,25 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if state in ENDS:
         return _after_the_end(observed, now)
     conditions = Conditions(observed, KIND, now, states=STATES)
-    fault = observed.invalid or (observed.spec.start_fault if _is_new(observed) else None)
-    if fault is not None:
-        return _invalid(observed, fault, conditions, now)
+    is_new = invalid.is_new(observed)
+    fault = observed.invalid or (observed.spec.start_fault if is_new else None)
+    if fault is not None and is_new:
+        return invalid.refused(observed, fault, conditions, now)
     restarts = present.restarts_of(observed)
     pods = workers.present(observed)
-    job = Present(observed, observed.spec, now, state, conditions, restarts, pods)
-    return _suspended(job) if _is_suspended(job) else _living(job)
+    spec = observed.spec if fault is None else invalid.readable(observed.object)
+    job = Present(observed, spec, now, state, conditions, restarts, pods)
+    if fault is not None:
+        invalid.tell(job, fault)
+    if _is_suspended(job):
+        return _suspended(job)
+    return _living(job) if fault is None else invalid.until_the_end(job)
 
 
 def _is_suspended(job: Present) -> bool:
     """A launcher that has succeeded before the suspension began ends the job."""
     has_succeeded = present.launcher_of(job) is Launcher.SUCCEEDED
     return job.spec.is_suspended and (job.state is State.SUSPENDED or not has_succeeded)
-
-
-def _is_new(observed: Observed) -> bool:
-    """Whether the job has never started."""
-    return status.parse_time(status.of(observed).get("startTime")) is None and not observed.children
-
-
-def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
-    """A job that never started has failed. A job that an edit made wrong stays as it is until the
-    spec is corrected. The condition Stalled and one event for each edit tell the fault.
-    """
-    known, text = status.of(observed), f"{KIND} {observed.ref.name}"
-    if _is_new(observed):
-        message = f"{text} has failed because the spec is invalid: {error}"
-        conditions.set(State.FAILED, message, cause="FailedValidation")
-        fields = {"phase": str(State.FAILED), "completionTime": rfc3339(now)}
-        return written_plan(observed, conditions, fields, now)
-    # The colon ends what the condition is about, so another wrong value is another condition.
-    conditions.stall(
-        INVALID_SPEC, f"{error.path} {error.problem}: {error.remedy}; {text} stays as it is"
-    )
-    conditions.events.clear()
-    if known.get("observedGeneration") != observed.generation:
-        message = f"{text} stays as it is because the spec is invalid: {error}"
-        message = message[: status.MAX_MESSAGE_CHARS]
-        conditions.events.append(Event(Severity.WARNING, f"{KIND}FailedValidation", message))
-    return written_plan(observed, conditions, {}, now)
 
 
 # ---- a job that lives ---------------------------------------------------------------------------
@@ -137,7 +116,7 @@ def _living(job: Present) -> Plan:
     state, restarts = job.state, job.restarts
     for state in path(job.state, situation):
         restarts += state is State.RESTARTING
-        _enter(job, state, situation, replaced)
+        phases.enter(job, state, situation, replaced)
     unwanted = replaced.spent | scaled.leaving
     following = next_list(
         listed,
@@ -243,52 +222,6 @@ def _situation(
     )
 
 
-def _enter(job: Present, state: State, situation: Situation, replaced: Replacement) -> None:
-    """Set the condition of a state that the job enters."""
-    message = f"{job.text} {_MESSAGES[state]}"
-    if state is State.FAILED:
-        message = f"{job.text} has failed because {_failure(job, situation, replaced)}"
-    elif state is State.RESTARTING:
-        message = f"{job.text} is restarting because {_failure(job, situation, replaced)}"
-    elif state is State.WORKERS_CREATED and job.conditions.is_true(State.WORKERS_READY):
-        # A worker was lost before the launcher could start.
-        job.conditions.set(State.WORKERS_READY, message, truth=Truth.FALSE, cause="WorkerLost")
-    elif job.conditions.is_true(State.SCALING):
-        text = f"{job.text} is not scaling any more."
-        job.conditions.set(State.SCALING, text, truth=Truth.FALSE, cause="Scaled")
-    job.conditions.set(state, message)
-
-
-_MESSAGES: Final[Mapping[State, str]] = {
-    State.CREATED: "is created.",
-    State.WORKERS_CREATED: "has the pods of all workers.",
-    State.WORKERS_READY: "has enough workers that are ready.",
-    State.LAUNCHER_CREATED: "has the pod of its launcher.",
-    State.RUNNING: "is running.",
-    State.SCALING: "is scaling.",
-    State.RESTARTING: "is restarting.",
-    State.SUCCEEDED: "is successfully completed.",
-    State.FAILED: "has failed.",
-}
-
-
-def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
-    """Why the launcher has failed or could not start."""
-    limit = f" It was started again {job.restarts} times." if job.restarts else ""
-    if situation.launcher is Launcher.LOST:
-        return f"the pod of its launcher is gone.{limit}"
-    if situation.launcher is Launcher.FAILED:
-        pod = present.launcher_pod(job.observed)
-        fault = faults.first_fault([pod]) if pod is not None else None
-        cause = f" {fault.message}" if fault is not None else ""
-        return f"its launcher failed.{limit}{cause}"
-    ended = (job.pods[name] for name in sorted(replaced.spent) if name in job.pods)
-    fault = faults.first_fault(ended)
-    cause = f" {fault.message}" if fault is not None else ""
-    needed = present.enough(job.spec, replaced.size)
-    return f"{len(replaced.spent)} workers ended, and the launcher needs {needed}.{cause}"
-
-
 def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
     """Set the condition Stalled when the job does not get on. Returns: waits until a change"""
     known = stalls.of_refusal(job.observed, job.conditions)
@@ -306,7 +239,7 @@ def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
     fault = job.spec.limits_fault
     if fault is not None:
         message = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
-        job.conditions.stall(INVALID_SPEC, message)
+        job.conditions.stall(invalid.INVALID_SPEC, message)
         return Timers()
     pods = job.pods
     launcher = present.launcher_pod(job.observed)
@@ -332,7 +265,7 @@ def _suspended(job: Present) -> Plan:
     """The status of a suspended job keeps the wanted workers, so the job resumes in its size."""
     message = f"{job.text} is suspended."
     if job.state is State.NEW:
-        job.conditions.set(State.CREATED, f"{job.text} {_MESSAGES[State.CREATED]}")
+        job.conditions.set(State.CREATED, f"{job.text} {phases.MESSAGES[State.CREATED]}")
     for state in _AT_WORK:
         if job.conditions.is_true(state):
             job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
@@ -355,8 +288,8 @@ def _suspended(job: Present) -> Plan:
 
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: TrainingJob | None = observed.spec
-    policy = spec.clean_pods if spec is not None else _readable_policy(observed)
-    deletions = changes.of_an_ended_job(observed, policy)
+    readable = invalid.readable(observed.object) if spec is None else spec
+    deletions = changes.of_an_ended_job(observed, readable.clean_pods)
     told, events = scalers.refused(observed, now)
     replicas, not_scaled = _not_scaled(observed, spec)
     fields: dict[str, Any] = {
@@ -381,9 +314,3 @@ def _not_scaled(observed: Observed, spec: TrainingJob | None) -> tuple[Any, tupl
     text = f"{KIND} {observed.ref.name}"
     message = f"{text} has ended and is not scaled to {spec.replicas} workers; create it anew"
     return spec.replicas, (Event(Severity.WARNING, f"{KIND}NotScaled", message),)
-
-
-def _readable_policy(observed: Observed) -> CleanPods:
-    """The policy of a job whose spec is wrong by now."""
-    given = mapping(observed.object.get("spec")).get("cleanPodPolicy")
-    return CleanPods(given) if given in list(CleanPods) else CleanPods.RUNNING

@@ -89,7 +89,8 @@ def of(
         why_none = f"no index up to {MAX_INDEX} is left; create the job anew"
         elastic = room.forgotten(job.observed)
     else:
-        found = room.of(job, kept, taken={*listed, *spent, *held})
+        taken = {*listed, *spent, *held}
+        found = room.of(job, kept, lost=len(replaced), taken=taken)
         new, timers = found.size, timers.add(*found.timers.waits_s)
         why_none = "another worker waits for room"
         elastic = {"elastic": found.fields}

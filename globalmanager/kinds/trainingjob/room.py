@@ -34,11 +34,13 @@ class Room(NamedTuple):
     timers: Timers = Timers()
 
 
-def of(job: Present, size: Size, *, taken: Collection[str]) -> Room:
-    """The size that follows from the room that the workers have now.
+def of(job: Present, size: Size, *, lost: int, taken: Collection[str]) -> Room:
+    """The size that follows from the room that the workers have now. A job whose limits are wrong
+    keeps its number of workers.
 
     Args:
         size: the workers without those that are lost
+        lost: how many workers are lost
         taken: workers that do not wait for room although their pod has none: the launcher uses
             them, they have ended for good, or a scaler takes care of them
     """
@@ -52,6 +54,8 @@ def of(job: Present, size: Size, *, taken: Collection[str]) -> Room:
     # Until the launcher has room itself, the job takes no more room than it needs to start.
     queued = spec.max_queued or 0 if _is_launcher_placed(job) else 0
     wanted = max(least, min(most, len(size.target) - len(waits) + queued))
+    if spec.limits_fault is not None:
+        least = wanted = len(size.target) + lost
     surplus = len(size.target) - wanted
     if surplus > 0:
         # The pods that pend go last: they are nearer to their room than workers without a pod.

@@ -51,6 +51,8 @@ def _begun(view: View, current: Current) -> Step:
 def _beyond_limits(view: View, number: int) -> str:
     """Why so many workers cannot go; "" when they can."""
     total = len(view.size.target)
+    if view.limits_problem:
+        return view.limits_problem
     if number >= total:
         return f"{view.text} has {total} workers, so {number} cannot go"
     if total - number < view.least:

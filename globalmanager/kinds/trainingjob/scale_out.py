@@ -52,7 +52,9 @@ def _begun(view: View, current: Current) -> Step:
     number, total = scaler.count, len(size.target) + scaler.count
     most = view.spec.max_replicas
     problem = ""
-    if most is not None and total > most:
+    if view.limits_problem:
+        problem = view.limits_problem
+    elif most is not None and total > most:
         problem = f"{total} workers are more than maxReplicas, {most}"
     elif total > MAX_REPLICAS:
         problem = f"{total} workers are more than {MAX_REPLICAS}"

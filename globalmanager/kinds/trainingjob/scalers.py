@@ -219,6 +219,8 @@ def _from_replicas(view: View, waiting: Sequence[Current]) -> tuple[tuple[Create
     """The scaler for an edit of `replicas`, and the number that the plan has dealt with."""
     wanted = view.spec.replicas
     known = status.of(view.observed).get("observedReplicas")
+    if view.limits_problem:
+        return (), known if type(known) is int else wanted  # an edit waits for correct limits
     if view.spec.max_queued is not None and (known == wanted or room.accepts(view.spec, wanted)):
         return _to_limit(view, waiting), wanted
     if known == wanted or type(known) is not int:

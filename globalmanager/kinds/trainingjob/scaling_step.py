@@ -62,6 +62,14 @@ class View(NamedTuple):
         return max(self.spec.min_replicas or 1, 1)
 
     @property
+    def limits_problem(self) -> str:
+        """Why no scaler can change an elastic job; "" when scalers can."""
+        fault = self.spec.limits_fault
+        if self.spec.max_queued is None or fault is None:
+            return ""
+        return f"{fault.path} {fault.problem}; {fault.remedy}"
+
+    @property
     def text(self) -> str:
         return f"TrainingJob {self.observed.ref.name}"
 

@@ -173,10 +173,10 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """How often the launcher may be started again. 0 for the policy Never."""
     is_suspended: bool
     start_fault: InvalidSpec | None
-    """Why a job with this number of workers cannot start. Later the number only asks for a
+    """Why a job with these numbers of workers cannot start. Later `replicas` only asks for a
     scaler, which tells the fault (`scalers`)."""
     limits_fault: InvalidSpec | None
-    """Why no number of workers keeps both limits. Tells an edit of a job that has started."""
+    """Why the limits cannot hold. A job that has started goes on with its number of workers."""
     ssh_secret: str
     """The user's own Secret; "" when the job gets a Secret."""
 
@@ -204,8 +204,8 @@ def read(object_: Object) -> TrainingJob:
         slots=_slots(spec),
         clean_pods=spec.clean_pod_policy or CleanPods.RUNNING,
         restarts=limit if is_restarted else 0,
-        start_fault=_fault(_check_bounds, given),
-        limits_fault=_fault(_check_limits, given),
+        start_fault=_fault(given, _check_bounds, _check_elastic),
+        limits_fault=_fault(given, _check_limits, _check_elastic),
         is_suspended=marks.get(SUSPENDED) == "true",
         ssh_secret=str(marks.get(SSH_SECRET, "")),
     )
@@ -264,9 +264,11 @@ def _check_limits(given: Given) -> None:
         raise InvalidSpec(f"{PATH}.worker.minReplicas", problem, "lower it, or raise maxReplicas")
 
 
-def _fault(check: Callable[[Given], None], given: Given) -> InvalidSpec | None:
+def _fault(given: Given, *checks: Callable[[Given], None]) -> InvalidSpec | None:
+    """The first fault."""
     try:
-        check(given)
+        for each in checks:
+            each(given)
     except InvalidSpec as error:
         return error
     return None
@@ -352,7 +354,6 @@ CONSTRAINTS: Final = (
             " || self.etReplicaSpecs.worker.restartPolicy != 'Never'))"
         ),
         cel_field="spec",
-        check=_check_elastic,
     ),
     Constraint(
         field="spec.elastic.maxQueued",

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from common.times import rfc3339
-from globalmanager.contract import PODS, Action, Create, Delete, Object, ObjectRef, Plan
+from globalmanager.contract import PODS, Action, Create, Delete, Event, Object, ObjectRef, Plan
 from globalmanager.rules.faults import is_active
 from tests.globalmanager.builders import at, merged
 from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, ElasticWorld, example
@@ -33,6 +33,8 @@ class Cluster(ElasticWorld):
         self.terminates = True
         self.ended: list[str] = []
         """Workers with a node that the job itself has deleted."""
+        self.events: list[Event] = []
+        """The events of all plans that took effect."""
 
     @property
     def clock(self) -> datetime:
@@ -110,6 +112,7 @@ class Cluster(ElasticWorld):
         """One plan takes effect."""
         made = self.plan(self.clock)
         self.apply(made)
+        self.events += made.events
         self.wait = made.requeue_after_s
         return made
 

@@ -1,0 +1,59 @@
+"""The condition and the event of each state that a TrainingJob enters.
+
+Called by `main` and `invalid`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from globalmanager.kinds.trainingjob import present
+from globalmanager.kinds.trainingjob.present import Present
+from globalmanager.kinds.trainingjob.replacement import Replacement
+from globalmanager.kinds.trainingjob.states import Launcher, Situation, State
+from globalmanager.rules import faults
+from globalmanager.rules.status import Truth
+
+MESSAGES: Final[Mapping[State, str]] = {
+    State.CREATED: "is created.",
+    State.WORKERS_CREATED: "has the pods of all workers.",
+    State.WORKERS_READY: "has enough workers that are ready.",
+    State.LAUNCHER_CREATED: "has the pod of its launcher.",
+    State.RUNNING: "is running.",
+    State.SCALING: "is scaling.",
+    State.RESTARTING: "is restarting.",
+    State.SUCCEEDED: "is successfully completed.",
+    State.FAILED: "has failed.",
+}
+
+
+def enter(job: Present, state: State, situation: Situation, replaced: Replacement) -> None:
+    """Set the condition of a state that the job enters."""
+    message = f"{job.text} {MESSAGES[state]}"
+    if state is State.FAILED:
+        message = f"{job.text} has failed because {_failure(job, situation, replaced)}"
+    elif state is State.RESTARTING:
+        message = f"{job.text} is restarting because {_failure(job, situation, replaced)}"
+    elif state is State.WORKERS_CREATED and job.conditions.is_true(State.WORKERS_READY):
+        # A worker was lost before the launcher could start.
+        job.conditions.set(State.WORKERS_READY, message, truth=Truth.FALSE, cause="WorkerLost")
+    elif job.conditions.is_true(State.SCALING):
+        text = f"{job.text} is not scaling any more."
+        job.conditions.set(State.SCALING, text, truth=Truth.FALSE, cause="Scaled")
+    job.conditions.set(state, message)
+
+
+def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
+    """Why the launcher has failed or could not start."""
+    limit = f" It was started again {job.restarts} times." if job.restarts else ""
+    if situation.launcher is Launcher.LOST:
+        return f"the pod of its launcher is gone.{limit}"
+    if situation.launcher is Launcher.FAILED:
+        pod = present.launcher_pod(job.observed)
+        fault = faults.first_fault([pod]) if pod is not None else None
+        cause = f" {fault.message}" if fault is not None else ""
+        return f"its launcher failed.{limit}{cause}"
+    ended = (job.pods[name] for name in sorted(replaced.spent) if name in job.pods)
+    fault = faults.first_fault(ended)
+    cause = f" {fault.message}" if fault is not None else ""
+    needed = present.enough(job.spec, replaced.size)
+    return f"{len(replaced.spent)} workers ended, and the launcher needs {needed}.{cause}"
