@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,12 +23,11 @@ from rich.table import Table
 from rich.text import Text
 
 from common.errors import EdgeAIError
-from edgeai import environment, runtimes
+from edgeai import runtimes
 from edgeai.api import Api, Object
 from edgeai.demo import stage
 from edgeai.demo.faults import pid_of
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
-from edgeai.environment import Environment
 from examples.distributed_training import data
 from examples.distributed_training.manifests import Placement, job
 
@@ -105,7 +103,7 @@ def _installed(console: Console) -> Path:
 def _story(on: Stage, python: Path) -> Outcome:
     on.console.print(Panel.fit("[bold]Distributed training[/]: a master and two workers train one "
                                "network with PyTorch, and one worker is killed"))  # fmt: skip
-    running = _prepare(on)
+    running = stage.start(on, data.write)
     placement = Placement(files=on.files, python=python, namespace=NAMESPACE, pause_seconds=PAUSE_S)
     created_s = time.monotonic()
     created = stage.apply(on, running, [job(placement)])
@@ -123,17 +121,6 @@ def _story(on: Stage, python: Path) -> Outcome:
         restarts=held["status"].get("jobRestarts", 0),
         seconds=round(seconds, 1),
     )
-
-
-def _prepare(on: Stage) -> Environment:
-    with on.console.status("starting a cluster"), ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(data.write, on.files)
-        running = environment.up(on.state_dir)
-        writing.result()
-    on.tick(
-        f"GlobalManager in the cloud, nodes {', '.join((environment.CLOUD, *environment.EDGES))}"
-    )
-    return running
 
 
 class _Training:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from edgeai import environment
 from edgeai.api import Object
 from edgeai.demo import stage
 from edgeai.demo.faults import pid_of
@@ -60,7 +58,7 @@ def run(console: Console) -> int:
 def _story(on: Stage) -> Outcome:
     on.console.print(Panel.fit("[bold]Elastic training[/]: workers come, one is killed and one "
                                "leaves, and the training goes on"))  # fmt: skip
-    running = _prepare(on)
+    running = stage.start(on, data.write)
     placement = Placement(files=on.files, namespace=NAMESPACE, steps=STEPS, pause_seconds=PAUSE_S)
     created = stage.apply(on, running, [rendered(JOB, placement)])
     training = _Training(on, running, placement)
@@ -70,17 +68,6 @@ def _story(on: Stage) -> Outcome:
     stage.delete(on, running.api, created)
     stage.end(on, running)
     return outcome
-
-
-def _prepare(on: Stage) -> Environment:
-    with on.console.status("starting a cluster"), ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(data.write, on.files)
-        running = environment.up(on.state_dir)
-        writing.result()
-    on.tick(
-        f"GlobalManager in the cloud, nodes {', '.join((environment.CLOUD, *environment.EDGES))}"
-    )
-    return running
 
 
 class _Training:

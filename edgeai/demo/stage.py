@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -89,6 +90,17 @@ def perform(story: Story, console: Console, *, keep: bool) -> int:
     console.file.flush()
     print(msgspec.json.encode(outcome).decode(), flush=True)
     return 0
+
+
+def start(stage: Stage, write: Callable[[Path], object]) -> Environment:
+    """Start a cluster. Meanwhile `write` writes the workers' input into the given directory."""
+    with stage.console.status("starting a cluster"), ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write, stage.files)
+        running = environment.up(stage.state_dir)
+        writing.result()
+    nodes = ", ".join((environment.CLOUD, *environment.EDGES))
+    stage.tick(f"GlobalManager in the cloud, nodes {nodes}")
+    return running
 
 
 def apply(stage: Stage, running: Environment, objects: list[Object]) -> Object:
