@@ -7,7 +7,7 @@ with the same decisions. Source of the order of the steps: AliyunContainerServic
 pkg/controllers/trainingjob_controller.go.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -44,6 +44,8 @@ from globalmanager.rules.training.changes import of_a_suspended_job
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.plan import written_plan
 
+TOO_FEW_WORKERS: Final = "TooFewWorkers"
+"""Reason of the condition Stalled of an elastic job that cannot have minReplicas workers."""
 _MAY_SCALE: Final = (State.RUNNING, State.SCALING)
 """The states in which a scaler can begin."""
 _MAX_NAMED: Final = 3  # workers in one message
@@ -154,7 +156,7 @@ def _living(job: Present) -> Plan:
         "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(shown.hosts),
         "replicaStatuses": present.numbers(observed, job.pods),
     }
-    stalled = _stall(job, scaled.size, replaced.missing) if lives else Timers()
+    stalled = _stall(job, scaled.size, replaced) if lives else Timers()
     waits = (*replaced.timers.waits_s, *scaled.timers.waits_s, *stalled.waits_s)
     timers = timers.add(following.wait_s, *waits)
     job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
@@ -222,7 +224,7 @@ def _situation(
     )
 
 
-def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
+def _stall(job: Present, size: Size, replaced: Replacement) -> Timers:
     """Set the condition Stalled when the job does not get on. Returns: waits until a change"""
     known = stalls.of_refusal(job.observed, job.conditions)
     if known is not None:
@@ -232,6 +234,7 @@ def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
         pod = present.launcher_ref(job.observed)
         message = f"pod {pod.name}: it is not there any more"
         return _missing(job, present.LAUNCHER_MISSING, message)
+    missing = replaced.missing
     if missing:
         names = ", ".join(missing[:_MAX_NAMED])
         message = f"workers: {len(missing)} pods are not there any more, for example {names}"
@@ -240,6 +243,10 @@ def _stall(job: Present, size: Size, missing: Sequence[str]) -> Timers:
     if fault is not None:
         message = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
         job.conditions.stall(invalid.INVALID_SPEC, message)
+        return Timers()
+    usable = len(size.target) - len(replaced.spent)
+    if job.spec.max_queued is not None and usable < present.enough(job.spec, size):
+        job.conditions.stall(TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}")
         return Timers()
     pods = job.pods
     launcher = present.launcher_pod(job.observed)
@@ -274,7 +281,7 @@ def _suspended(job: Present) -> Plan:
         "phase": str(State.SUSPENDED),
         "currentScaler": None,
         "currentWorkers": [],
-        **room.at_rest(job.observed),
+        **room.at_rest(job.observed, job.pods),
         "replicaStatuses": present.numbers(job.observed, job.pods),
     }
     deletions = of_a_suspended_job(job.observed)
@@ -292,12 +299,13 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     deletions = changes.of_an_ended_job(observed, readable.clean_pods)
     told, events = scalers.refused(observed, now)
     replicas, not_scaled = _not_scaled(observed, spec)
+    pods = workers.present(observed)
     fields: dict[str, Any] = {
         "observedReplicas": replicas,
-        "replicaStatuses": present.numbers(observed, workers.present(observed)),
+        "replicaStatuses": present.numbers(observed, pods),
         "currentWorkers": [],
         "currentScaler": None,
-        **room.at_rest(observed),
+        **room.at_rest(observed, pods),
     }
     return Plan(
         stages=tuple(stage for stage in (told, deletions) if stage),

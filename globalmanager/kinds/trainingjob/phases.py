@@ -6,10 +6,11 @@ Called by `main` and `invalid`.
 from collections.abc import Mapping
 from typing import Final
 
-from globalmanager.kinds.trainingjob import present
+from globalmanager.kinds.trainingjob import present, room
 from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.replacement import Replacement
 from globalmanager.kinds.trainingjob.states import Launcher, Situation, State
+from globalmanager.kinds.trainingjob.types import MAX_INDEX
 from globalmanager.rules import faults
 from globalmanager.rules.status import Truth
 
@@ -52,8 +53,17 @@ def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
         fault = faults.first_fault([pod]) if pod is not None else None
         cause = f" {fault.message}" if fault is not None else ""
         return f"its launcher failed.{limit}{cause}"
+    return too_few(job, replaced)
+
+
+def too_few(job: Present, replaced: Replacement) -> str:
+    """Why the job cannot get the workers that its launcher needs."""
     ended = (job.pods[name] for name in sorted(replaced.spent) if name in job.pods)
     fault = faults.first_fault(ended)
-    cause = f" {fault.message}" if fault is not None else ""
     needed = present.enough(job.spec, replaced.size)
-    return f"{len(replaced.spent)} workers ended, and the launcher needs {needed}.{cause}"
+    text = f"{len(replaced.spent)} workers ended, and the launcher needs {needed}."
+    if fault is not None:
+        text += f" {fault.message}"
+    if replaced.size.next_index > MAX_INDEX:
+        text += f" {room.NO_INDEX}."
+    return text

@@ -139,9 +139,15 @@ def is_ready(pod: Object) -> bool:
 
 
 def enough(spec: TrainingJob, size: Size) -> int:
-    """So many workers must be ready before the launcher starts."""
-    number = len(size.target)
-    return number if spec.min_replicas is None else min(spec.min_replicas, number)
+    """So many workers must be ready before the launcher starts: at least 1, also when no index is
+    left for a worker.
+    """
+    number = max(len(size.target), 1)
+    if spec.min_replicas is None:
+        return number
+    # An elastic job always has minReplicas workers, as long as there are indices.
+    is_elastic = spec.max_queued is not None and spec.limits_fault is None
+    return spec.min_replicas if is_elastic else min(spec.min_replicas, number)
 
 
 # ---- the status ---------------------------------------------------------------------------------

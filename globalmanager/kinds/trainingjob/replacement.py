@@ -86,13 +86,13 @@ def of(
     kept = size.without(name for name, _ in (*replaced, *dropped))
     if job.spec.max_queued is None:
         new = kept.with_new_workers(job.observed.ref.name, len(replaced))
-        why_none = f"no index up to {MAX_INDEX} is left; create the job anew"
+        why_none = room.NO_INDEX
         elastic = room.forgotten(job.observed)
     else:
         taken = {*listed, *spent, *held}
-        found = room.of(job, kept, lost=len(replaced), taken=taken)
+        found = room.of(job, kept, lost=len(replaced), taken=taken, spent=spent)
         new, timers = found.size, timers.add(*found.timers.waits_s)
-        why_none = "another worker waits for room"
+        why_none = _why_no_successor(found)
         elastic = {"elastic": found.fields}
     successors = new.target[len(kept.target) :]
     events = [
@@ -112,6 +112,13 @@ def of(
         tuple(missing),
         tuple(lifecycle.deletion(pods[name]) for name in again),
     )
+
+
+def _why_no_successor(found: room.Room) -> str:
+    if found.waiting:
+        return "another worker waits for room"
+    is_at_end = found.size.next_index > MAX_INDEX
+    return room.NO_INDEX if is_at_end else "the job has as many workers as its limit allows"
 
 
 def _loss(pod: Object | None, job: Present, *, is_listed: bool) -> str | None:

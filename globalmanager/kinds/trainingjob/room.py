@@ -6,7 +6,7 @@ them when there is room. A worker that loses its room leaves the job, and anothe
 place. Only workers that wait are ever taken back, so the job never gives up room that it has.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from common.times import rfc3339
@@ -23,6 +23,7 @@ from globalmanager.rules.training import waiting
 _MANY: Final = 1000
 """From this index on a job adds waiting workers slowly, so the indices last for months."""
 _PAUSE_S: Final = 600.0
+NO_INDEX: Final = f"no index up to {MAX_INDEX} is left; create the job anew"
 
 
 class Room(NamedTuple):
@@ -32,9 +33,13 @@ class Room(NamedTuple):
     fields: dict[str, Any]
     """.status.elastic."""
     timers: Timers = Timers()
+    waiting: int = 0
+    """So many workers wait for room."""
 
 
-def of(job: Present, size: Size, *, lost: int, taken: Collection[str]) -> Room:
+def of(
+    job: Present, size: Size, *, lost: int, taken: Collection[str], spent: Collection[str]
+) -> Room:
     """The size that follows from the room that the workers have now. A job whose limits are wrong
     keeps its number of workers.
 
@@ -43,9 +48,13 @@ def of(job: Present, size: Size, *, lost: int, taken: Collection[str]) -> Room:
         lost: how many workers are lost
         taken: workers that do not wait for room although their pod has none: the launcher uses
             them, they have ended for good, or a scaler takes care of them
+        spent: the workers that have ended for good
     """
     spec, pods = job.spec, job.pods
     least, most = max(spec.min_replicas or 1, 1), limit(job.observed, spec)
+    if _is_launcher_placed(job):
+        # Before the launcher runs, workers that end for good fail the job, as without spec.elastic.
+        least = max(least, min(most, least + len(spent)))
     waits = [
         name
         for name in size.target
@@ -71,8 +80,8 @@ def of(job: Present, size: Size, *, lost: int, taken: Collection[str]) -> Room:
     if changed != size:
         fields["lastScaleTime"] = rfc3339(job.now)
     if surplus < 0 and changed.next_index > MAX_INDEX:
-        fields["message"] = f"no index up to {MAX_INDEX} is left for a further worker"
-    return Room(changed, fields, timers)
+        fields |= {"reason": "NoIndexLeft", "message": NO_INDEX}
+    return Room(changed, fields, timers, fields["waiting"])
 
 
 def _is_launcher_placed(job: Present) -> bool:
@@ -104,11 +113,15 @@ def _fields(
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def at_rest(observed: Observed) -> dict[str, Any]:
-    """The fields of .status of an elastic job that keeps no workers. The limit stays."""
+def at_rest(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
+    """The fields of .status of an elastic job that wants no workers any more. The limit stays.
+
+    Args: pods: the workers' pods that are still there
+    """
     known = _known(observed)
     kept = {key: known[key] for key in ("limit", "lastScaleTime") if key in known}
-    return {"elastic": {"ready": 0, "waiting": 0, **kept}} if known else {}
+    ready = len(present.ready_workers(pods))
+    return {"elastic": {"ready": ready, "waiting": 0, **kept}} if known else {}
 
 
 def forgotten(observed: Observed) -> dict[str, Any]:

@@ -106,6 +106,13 @@ class Cluster(ElasticWorld):
         self.set(name, {"metadata": {"deletionTimestamp": rfc3339(at(self.now + 30))}})
         self.set(name, {"status": {"conditions": [entry]}})
 
+    def fail(self, name: str, code: int = 137) -> Self:
+        """The container of this pod ends with an exit code."""
+        container = self.pods_of_job()[name]["spec"]["containers"][0]["name"]
+        entry = {"name": container, "state": {"terminated": {"exitCode": code}}}
+        self.set(name, {"status": {"phase": "Failed", "containerStatuses": [entry]}})
+        return self
+
     # ---- the job ----
 
     def planned(self) -> Plan:
@@ -131,6 +138,15 @@ class Cluster(ElasticWorld):
         raise AssertionError(f"does not rest: {self.status}")
 
     # ---- what tests ask ----
+
+    def stalled(self) -> tuple[str, str]:
+        """(reason, message) of the condition Stalled."""
+        condition = self.condition("Stalled")
+        return condition.get("reason", ""), condition.get("message", "")
+
+    def told_of(self, reason: str) -> list[str]:
+        """The messages of the events with this reason."""
+        return [event.message for event in self.events if event.reason == reason]
 
     def told(self) -> dict[str, Any]:
         return dict(self.status.get("elastic") or {})
