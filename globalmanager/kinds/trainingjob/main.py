@@ -48,6 +48,8 @@ TOO_FEW_WORKERS: Final = "TooFewWorkers"
 """Reason of the condition Stalled of an elastic job that cannot have minReplicas workers."""
 _MAY_SCALE: Final = (State.RUNNING, State.SCALING)
 """The states in which a scaler can begin."""
+_SCALE_IN_FAILED: Final = "ScaleInFailed"
+"""Reason of the condition Stalled while an elastic job is above its limit."""
 _MAX_NAMED: Final = 3  # workers in one message
 _AT_WORK: Final = (
     State.WORKERS_CREATED,
@@ -156,7 +158,7 @@ def _living(job: Present) -> Plan:
         "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(shown.hosts),
         "replicaStatuses": present.numbers(observed, job.pods),
     }
-    stalled = _stall(job, scaled.size, replaced) if lives else Timers()
+    stalled = _stall(job, scaled, replaced) if lives else Timers()
     waits = (*replaced.timers.waits_s, *scaled.timers.waits_s, *stalled.waits_s)
     timers = timers.add(following.wait_s, *waits)
     job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
@@ -224,7 +226,7 @@ def _situation(
     )
 
 
-def _stall(job: Present, size: Size, replaced: Replacement) -> Timers:
+def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
     """Set the condition Stalled when the job does not get on. Returns: waits until a change"""
     known = stalls.of_refusal(job.observed, job.conditions)
     if known is not None:
@@ -239,18 +241,13 @@ def _stall(job: Present, size: Size, replaced: Replacement) -> Timers:
         names = ", ".join(missing[:_MAX_NAMED])
         message = f"workers: {len(missing)} pods are not there any more, for example {names}"
         return _missing(job, present.WORKERS_MISSING, message)
-    fault = job.spec.limits_fault
+    fault = _fault_of_size(job, scaled, replaced)
     if fault is not None:
-        message = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
-        job.conditions.stall(invalid.INVALID_SPEC, message)
-        return Timers()
-    usable = len(size.target) - len(replaced.spent)
-    if job.spec.max_queued is not None and usable < present.enough(job.spec, size):
-        job.conditions.stall(TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}")
+        job.conditions.stall(*fault)
         return Timers()
     pods = job.pods
     launcher = present.launcher_pod(job.observed)
-    wanted = (pods[name] for name in size.target if name in pods)
+    wanted = (pods[name] for name in scaled.size.target if name in pods)
     looked_at = [stalls.of_pod(pod, job.now) for pod in wanted if not room.is_queued(job, pod)]
     if launcher is not None:
         looked_at.insert(0, stalls.of_pod(launcher, job.now))
@@ -258,6 +255,18 @@ def _stall(job: Present, size: Size, replaced: Replacement) -> Timers:
     if told is not None:
         job.conditions.stall(told.reason, told.message)
     return Timers().add(*(wait_s for _, wait_s in looked_at))
+
+
+def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> tuple[str, str] | None:
+    """(reason, message) of a job that cannot have the number of workers that it is to have."""
+    fault, size = job.spec.limits_fault, scaled.size
+    if fault is not None:
+        text = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
+        return invalid.INVALID_SPEC, text
+    usable = len(size.target) - len(replaced.spent)
+    if job.spec.max_queued is not None and usable < present.enough(job.spec, size):
+        return TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}"
+    return (_SCALE_IN_FAILED, scaled.problem) if scaled.problem else None
 
 
 def _missing(job: Present, reason: str, message: str) -> Timers:

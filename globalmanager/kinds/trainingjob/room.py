@@ -19,6 +19,7 @@ from globalmanager.rules import status
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import waiting
+from globalmanager.rules.training.forms import MAX_REPLICAS
 
 _MANY: Final = 1000
 """From this index on a job adds waiting workers slowly, so the indices last for months."""
@@ -102,11 +103,10 @@ def _fields(
     pods, known = job.pods, _known(job.observed)
     left = [name for name in waits if name in size.target]
     new = [name for name in size.target if name not in known_before.target]
-    most = limit(job.observed, job.spec)
     fields = {
         "ready": len(present.ready_workers(pods).intersection(size.target)),
         "waiting": len(left) + len(new),
-        "limit": most if most != job.spec.max_replicas else None,
+        "limit": scaled_limit(job.observed, job.spec),
         **waiting.told([pods[name] for name in left if name in pods], known),
         "lastScaleTime": known.get("lastScaleTime"),
     }
@@ -130,13 +130,22 @@ def forgotten(observed: Observed) -> dict[str, Any]:
 
 
 def limit(observed: Observed, spec: TrainingJob) -> int:
-    """The largest number of workers: maxReplicas, or what `kubectl scale` has set since."""
-    most = spec.max_replicas or 1
+    """The largest number of workers: maxReplicas, or what `kubectl scale` has set since, within the
+    present limits.
+    """
+    most, scaled = spec.max_replicas or 1, scaled_limit(observed, spec)
+    return most if scaled is None else max(spec.min_replicas or 1, min(most, scaled))
+
+
+def scaled_limit(observed: Observed, spec: TrainingJob) -> int | None:
+    """What `kubectl scale` has set, also while other limits exclude the number. None when it has
+    set nothing, or maxReplicas.
+    """
     told = _known(observed).get("limit")
     known = status.of(observed).get("observedReplicas")
     if type(known) is int and known != spec.replicas and accepts(spec, spec.replicas):
-        told = spec.replicas
-    return told if type(told) is int and accepts(spec, told) else most
+        return spec.replicas if spec.replicas != spec.max_replicas else None
+    return told if type(told) is int and 0 < told <= MAX_REPLICAS else None
 
 
 def accepts(spec: TrainingJob, replicas: int) -> bool:

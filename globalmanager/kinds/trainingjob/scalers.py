@@ -34,7 +34,7 @@ from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic import scaler_status, scalers
 from globalmanager.rules.elastic.scaler_status import has_ended, state_of
 from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS, SCALER_ENDS, ScalerState
-from globalmanager.rules.lifecycle import Timers
+from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import MAX_MESSAGE_CHARS
 from globalmanager.rules.training.conditions import STALLED
@@ -44,6 +44,10 @@ SCALERS: Final = {SCALE_OUTS: scalers.job_of, SCALE_INS: scalers.job_of}
 _STEPS: Final = {"ScaleOut": scale_out.step, "ScaleIn": scale_in.step}
 _NAME_CONFLICT: Final = "NameConflict"
 """Reason of the engine's refusal when an object of another owner has the name."""
+_FIRST_PAUSE_S: Final = 60.0
+_MAX_PAUSE_S: Final = 3600.0
+"""Between two ScaleIns of the job to the same limit."""
+_MAX_TRIES: Final = 10
 _MAX_TOLD: Final = 50
 """Scalers that one plan adopts, or tells that they are accepted or refused. They cause the next
 plan."""
@@ -69,6 +73,8 @@ class Scaling(NamedTuple):
     timers: Timers = Timers()
     added_by: Mapping[str, str] = {}
     """New worker -> the ScaleOut that is being executed and adds the worker."""
+    problem: str = ""
+    """Why an elastic job has more workers than its limit: its own ScaleIn has failed."""
 
 
 def adoptions(observed: Observed) -> tuple[Adopt, ...]:
@@ -112,20 +118,21 @@ def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
     label = current.label if current is not None and is_active else ""
     size = msgspec.structs.replace(step.size, current_scaler=label)
     told, events = _told(view, current, step)
-    made, replicas = _from_replicas(view, waiting)
+    asked = _from_replicas(view, waiting)
     accepted = _accepted(view.observed, waiting, view.now)
-    stages = (adoptions(view.observed), (*accepted, *told), made)
+    stages = (adoptions(view.observed), (*accepted, *told), asked.made)
     return Scaling(
         size,
         is_active,
         step.leaving,
         step.withheld,
         (*(stage for stage in stages if stage), *((step.deletions,) if step.deletions else ())),
-        {"observedReplicas": replicas},
+        {"observedReplicas": asked.replicas},
         events,
         step.executions,
-        step.timers,
+        step.timers.add(asked.wait_s),
         _added_by(view, current),
+        asked.problem,
     )
 
 
@@ -215,35 +222,86 @@ def _events(current: Current, state: ScalerState, message: str) -> tuple[Event, 
 # ---- kubectl scale ------------------------------------------------------------------------------
 
 
-def _from_replicas(view: View, waiting: Sequence[Current]) -> tuple[tuple[Create, ...], int]:
-    """The scaler for an edit of `replicas`, and the number that the plan has dealt with."""
+class _Asked(NamedTuple):
+    """What `replicas` or the limit of the job asks for."""
+
+    made: tuple[Create, ...]
+    """The new scaler."""
+    replicas: int
+    """The number with which the plan has dealt."""
+    problem: str = ""
+    wait_s: float | None = None
+    """Seconds until the next try."""
+
+
+def _from_replicas(view: View, waiting: Sequence[Current]) -> _Asked:
+    """The scaler for an edit of `replicas`."""
     wanted = view.spec.replicas
     known = status.of(view.observed).get("observedReplicas")
     if view.limits_problem:
-        return (), known if type(known) is int else wanted  # an edit waits for correct limits
+        # An edit waits for correct limits.
+        return _Asked((), known if type(known) is int else wanted)
     if view.spec.max_queued is not None and (known == wanted or room.accepts(view.spec, wanted)):
-        return _to_limit(view, waiting), wanted
+        return _to_limit(view, waiting)
     if known == wanted or type(known) is not int:
-        return (), wanted
+        return _Asked((), wanted)
     if adoptions(view.observed):
-        return (), known  # the number counts the scalers that were adopted
+        return _Asked((), known)  # the number counts the scalers that were adopted
     missing = wanted - _expected(view, waiting)
     if missing == 0:
-        return (), wanted
+        return _Asked((), wanted)
     type_ = SCALE_OUTS if missing > 0 else SCALE_INS
     content = {"toAdd": {"count": missing}} if missing > 0 else {"toDelete": {"count": -missing}}
     made = _scaler(view, type_, content)
     # A plan about a refusal is not carried out, so the number still waits for its scaler.
-    return (made,) if made is not None else (), known if view.observed.refusal else wanted
+    return _Asked((made,) if made is not None else (), known if view.observed.refusal else wanted)
 
 
-def _to_limit(view: View, waiting: Sequence[Current]) -> tuple[Create, ...]:
-    """The ScaleIn of an elastic job with more workers than `kubectl scale` or maxReplicas allow."""
-    surplus = _expected(view, waiting) - room.limit(view.observed, view.spec)
+def _to_limit(view: View, waiting: Sequence[Current]) -> _Asked:
+    """The ScaleIn of an elastic job with more workers than `kubectl scale` or maxReplicas allow. A
+    ScaleIn that has failed is followed by another one, ever more slowly.
+    """
+    limit = room.limit(view.observed, view.spec)
+    nothing = _Asked((), view.spec.replicas)
+    surplus = _expected(view, waiting) - limit
     if surplus <= 0 or adoptions(view.observed):
-        return ()
-    made = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}})
-    return () if made is None else (made,)
+        return nothing
+    tried = _tried(view.observed)
+    last = max(tried, key=_ended_at, default=None)
+    if last is not None:
+        told = status.mapping(last.get("status")).get("message")
+        has_too_many = f"{view.text} has {len(view.size.target)} workers, above its limit, {limit}"
+        is_last_try = len(tried) >= _MAX_TRIES
+        remedy = (
+            "delete the ScaleIn, and another one follows"
+            if is_last_try
+            else "another ScaleIn follows, and at once when you delete this one"
+        )
+        problem = f"ScaleIn {last['metadata']['name']}: {told}. {has_too_many}; {remedy}"
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** (len(tried) - 1), _MAX_PAUSE_S)
+        wait_s = left_s(_ended_at(last), pause_s, view.now, unknown=0.0)
+        if is_last_try or wait_s > 0:
+            return nothing._replace(problem=problem, wait_s=None if is_last_try else wait_s)
+    made = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}}, is_tried_again=True)
+    return nothing if made is None else nothing._replace(made=(made,))
+
+
+def _tried(job: Observed) -> list[Object]:
+    """The ScaleIns that the job has made for the present spec and that have ended."""
+    name = _first_name(job)
+    return [
+        each
+        for ref, each in job.scalers.items()
+        if ref.type == SCALE_INS
+        and (ref.name == name or ref.name.startswith(f"{name}-"))
+        and children.is_adopted(job, each)
+        and objects.SPEC_HASH in status.mapping(each["metadata"].get("annotations"))
+        and has_ended(each)
+    ]
+
+
+def _ended_at(scaler: Object) -> str:
+    return str(status.mapping(scaler.get("status")).get("completionTime", ""))
 
 
 def _expected(view: View, waiting: Sequence[Current]) -> int:
@@ -259,20 +317,29 @@ def _expected(view: View, waiting: Sequence[Current]) -> int:
     return number
 
 
-def _scaler(view: View, type_: ResourceType, content: Mapping[str, Any]) -> Create | None:
+def _first_name(job: Observed) -> str:
+    return f"{job.ref.name}-scale-{job.generation}"
+
+
+def _scaler(
+    view: View, type_: ResourceType, content: Mapping[str, Any], *, is_tried_again: bool = False
+) -> Create | None:
     """The scaler that an edit makes; None when it exists and only the status was not written. A
     scaler of the user that has the name is passed over, because the name can be guessed.
+
+    Args: is_tried_again: whether a scaler that has ended is passed over, too
     """
     job = view.observed
     spec = {"selector": {"name": job.ref.name}, **content}
-    name = f"{job.ref.name}-scale-{job.generation}"
+    name = _first_name(job)
     number = 1
     while True:
         numbered = name if number == 1 else f"{name}-{number}"
         made = objects.child(job, type_, name=numbered, role="scaler", content={"spec": spec})
         ref = ref_of(type_, made.object)
         existing = job.scalers.get(ref)
-        if existing is not None and _is_ours(job, existing, made.object):
+        is_over = is_tried_again and existing is not None and has_ended(existing)
+        if existing is not None and not is_over and _is_ours(job, existing, made.object):
             return None
         if existing is None and not _was_refused(job, ref):
             return made

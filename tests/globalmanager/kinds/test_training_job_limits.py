@@ -6,7 +6,7 @@ import pytest
 
 from globalmanager.contract import Event, Result
 from tests.globalmanager.builders import copied
-from tests.globalmanager.kinds.elastic import LAUNCHER, worker
+from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, worker
 from tests.globalmanager.kinds.room import Cluster, elastic
 
 WRONG_LIMITS = [
@@ -208,3 +208,140 @@ def test_a_job_with_a_wrong_spec_is_suspended_and_resumes_once_it_is_corrected()
     assert "maxQueued" in stalled(cluster)["message"]
     change(cluster, elastic={}).rest()
     assert (cluster.status["phase"], len(cluster.running())) == ("Running", 3)
+
+
+# ---- the limit of kubectl scale -----------------------------------------------------------------
+
+
+def limited(number: int = 3, *, low: int = 1, high: int = 6) -> Cluster:
+    """A job with this limit, in a cluster with much room."""
+    cluster = Cluster(elastic(low=low, high=high), room=20).rest()
+    edit(cluster, replicas=number)
+    cluster.results = [Result(exit_code=0)]
+    return cluster.rest()
+
+
+@pytest.mark.parametrize(
+    ("fields", "number"),
+    [
+        ({"maxReplicas": 2}, 2),
+        ({"maxReplicas": 3}, 3),
+        ({"maxReplicas": 9}, 3),
+        ({"minReplicas": 5}, 5),
+        ({"minReplicas": 7}, 3),  # above maxReplicas
+        ({"maxReplicas": None}, 3),
+    ],
+)
+def test_the_limit_of_kubectl_scale_outlives_an_edit_of_the_limits(
+    fields: dict[str, Any], number: int
+) -> None:
+    cluster = limited(3)
+    assert cluster.running() == [0, 1, 2]
+    cluster.results = [Result(exit_code=0)]
+    edit(cluster, **fields).rest()
+    assert len(cluster.running()) == number
+    assert cluster.told()["limit"] == 3
+    edit(cluster, minReplicas=1, maxReplicas=6)
+    cluster.results = [Result(exit_code=0)]
+    cluster.rest()
+    assert cluster.told()["limit"] == 3
+    assert len(cluster.running()) == 3
+
+
+def test_kubectl_scale_to_max_replicas_lifts_the_limit() -> None:
+    cluster = limited(3)
+    edit(cluster, replicas=6).rest()
+    assert "limit" not in cluster.told()
+    assert len(edit(cluster, maxReplicas=8).rest().running()) == 8
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10**9, "3", True, []])
+def test_a_limit_that_cannot_be_one_does_not_count(limit: Any) -> None:
+    cluster = Cluster(elastic(low=1, high=4), room=20).rest()
+    cluster.object["status"]["elastic"]["limit"] = limit
+    cluster.rest()
+    assert len(cluster.running()) == 4
+    assert "limit" not in cluster.told()
+
+
+# ---- the job's own ScaleIn ----------------------------------------------------------------------
+
+
+def failing(tries: int) -> Cluster:
+    """A job with a limit of 3 workers, whose own ScaleIn has failed so often."""
+    cluster = Cluster(elastic(low=1, high=6), room=20).rest()
+    edit(cluster, replicas=3)
+    for _ in range(tries):
+        name = scaling(cluster)
+        fail(cluster, name)
+    return cluster
+
+
+def scaling(cluster: Cluster) -> str:
+    """The job goes on until its ScaleIn is being executed. Returns: the name of the ScaleIn"""
+    for _ in range(500):
+        cluster.tick()
+        plan = cluster.planned()
+        if cluster.status.get("currentScaler"):
+            return str(cluster.status["currentScaler"]).partition("/")[2]
+        cluster.now += max(cluster.wait or 0.01, 0.01) if not plan.actions else 0.1
+    raise AssertionError("no scaler")
+
+
+def fail(cluster: Cluster, name: str) -> None:
+    """Somebody edits the ScaleIn so that it fails."""
+    cluster.scaler(name)["spec"]["toDelete"] = {"count": 0}
+    while cluster.state(name)["phase"] != "ScaleFailed":
+        cluster.planned()
+        cluster.now += 0.1
+
+
+def test_a_scale_in_of_the_job_that_failed_is_made_again_ever_more_slowly() -> None:
+    cluster = failing(1)
+    began = cluster.now
+    assert scaling(cluster) == f"{JOB}-scale-2-2"
+    assert 55 < cluster.now - began < 65
+    fail(cluster, f"{JOB}-scale-2-2")
+    began = cluster.now
+    assert scaling(cluster) == f"{JOB}-scale-2-3"
+    assert 115 < cluster.now - began < 125
+    cluster.end(exit_code=0).rest()
+    assert cluster.running() == [0, 1, 2]
+    assert stalled(cluster) == {}
+
+
+def test_the_job_tells_why_it_is_above_its_limit() -> None:
+    cluster = failing(1)
+    cluster.planned()
+    cluster.planned()
+    assert stalled(cluster)["reason"] == "ScaleInFailed"
+    message = stalled(cluster)["message"]
+    assert message.startswith(f"ScaleIn {JOB}-scale-2: the spec was changed")
+    assert "6 workers" in message
+    assert "limit, 3" in message
+    plan = cluster.plan(cluster.clock)
+    assert (plan.actions, plan.status) == ((), None)
+
+
+def test_the_job_gives_up_after_ten_tries_until_the_user_deletes_one_or_edits_the_job() -> None:
+    cluster = failing(10)
+    before = cluster.now
+    cluster.rest()
+    assert cluster.now - before < 60
+    assert len(cluster.scalers) == 10
+    assert "delete the ScaleIn" in stalled(cluster)["message"]
+    cluster.drop(f"{JOB}-scale-2-10")
+    assert scaling(cluster) == f"{JOB}-scale-2-10"
+    fail(cluster, f"{JOB}-scale-2-10")
+    edit(cluster, replicas=4)
+    assert scaling(cluster) == f"{JOB}-scale-3"
+
+
+def test_a_scale_in_of_the_job_that_the_user_deletes_comes_back_while_it_is_needed() -> None:
+    cluster = failing(0)
+    name = scaling(cluster)
+    cluster.drop(name)
+    assert scaling(cluster) == name
+    cluster.drop(name)
+    edit(cluster, replicas=6).rest()
+    assert (cluster.scalers, len(cluster.running())) == ({}, 6)
