@@ -3,7 +3,8 @@
     python -m tests.bench.attackers NAME SECONDS JSON
 
 NAME is a key of ATTACKS, JSON has the arguments of that function. Prints one JSON object: what was
-done, and what the attacker was told. So a run shows whether the attack reached its target.
+done, and what the attacker was told. So a run shows whether the attack reached its target. The
+attackers with the credential of a node are in `hostile_node`.
 """
 
 import asyncio
@@ -18,10 +19,15 @@ from typing import Any, Final
 
 import uvloop
 
+from tests.bench import hostile_node
+
 Told = Counter[str]
 
 POLL_S: Final = 0.01
 STATUS_LINE_BYTES: Final = 12  # "HTTP/1.1 503"
+LISTERS: Final = 60
+IDLE: Final = 64  # as many connections as the service of the big model takes
+SLOW: Final = 256  # as many requests as the worker API takes
 
 
 def spin(seconds: float) -> Told:
@@ -39,18 +45,20 @@ def spin(seconds: float) -> Told:
 class Holders:
     """Connections that say something and read nothing. One that the peer ends is opened anew.
 
-    Args: say: the bytes that each connection sends once
+    Args:
+        say: the bytes that each connection sends once
+        stays: whether a connection stays after the beginning of its answer
     """
 
-    def __init__(self, address: tuple[str, int], count: int, say: bytes) -> None:
-        self._address, self._count, self._say = address, count, say
+    def __init__(
+        self, address: tuple[str, int], count: int, say: bytes, *, stays: bool = True
+    ) -> None:
+        self._address, self._count, self._say, self._stays = address, count, say, stays
         self._poll = select.poll()
         self._open: dict[int, socket.socket] = {}
-        self._is_answered: set[int] = set()
         self.told: Told = Counter()
 
-    def run(self, seconds: float, *, until_answered: bool) -> Told:
-        """Args: until_answered: leave a connection as soon as an answer begins"""
+    def run(self, seconds: float) -> Told:
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             while len(self._open) < self._count and time.monotonic() < end_s:
@@ -58,7 +66,7 @@ class Holders:
             for number, what in self._poll.poll(POLL_S * 1000):
                 if what & select.POLLIN:
                     self._note_answer(number)
-                if until_answered or what & (select.POLLERR | select.POLLHUP | select.POLLRDHUP):
+                if not self._stays or what & (select.POLLERR | select.POLLHUP | select.POLLRDHUP):
                     self._leave(number)
         self.told["open at the end"] = len(self._open)
         for number in list(self._open):
@@ -96,14 +104,40 @@ class Holders:
 
 
 def lists(seconds: float, *, port: int, path: str) -> Told:
-    """60 clients that list eleven objects of 1.3 MB and do not read (row A2)."""
+    """Clients that list eleven objects of 1.3 MB and do not read."""
     request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-    return Holders(("127.0.0.1", port), 60, request).run(seconds, until_answered=False)
+    return Holders(("127.0.0.1", port), LISTERS, request).run(seconds)
+
+
+def restless_lists(seconds: float, *, port: int, path: str) -> Told:
+    """The same clients, but each leaves when its answer begins, and asks anew."""
+    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    return Holders(("127.0.0.1", port), LISTERS, request, stays=False).run(seconds)
+
+
+def idle_sockets(seconds: float, *, port: int) -> Told:
+    """Connections to the service of the big model that say nothing."""
+    return Holders(("127.0.0.1", port), IDLE, b"").run(seconds)
+
+
+def slow_bodies(seconds: float, *, url: str) -> Told:
+    """Requests of one worker to the worker API whose bodies do not come."""
+    _, _, address, path = url.split("/", 3)
+    host, port = address.split(":")
+    head = f"POST /{path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 100\r\n\r\n{{"
+    return Holders((host, int(port)), SLOW, head.encode(), stays=False).run(seconds)
 
 
 ATTACKS: Final[dict[str, Callable[..., Told | Coroutine[Any, Any, Told]]]] = {
     "spin": spin,
     "lists": lists,
+    "restless-lists": restless_lists,
+    "idle-sockets": idle_sockets,
+    "slow-bodies": slow_bodies,
+    "large-reports": hostile_node.large_reports,
+    "frames": hostile_node.frames,
+    "hellos": hostile_node.hellos,
+    "returns": hostile_node.returns,
 }
 
 

@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,10 @@ from typing import Any, Final
 from edgeai.api import Object
 from globalmanager.kinds.jointinferenceservice.workers import secret_name, worker_name
 from tests.bench.cluster import AS_DEPLOYED, CRDS, SYSTEM_NAMESPACE
+from tests.bench.creator import PLURAL
 from tests.bench.samples import MODEL, model, service
 from tests.bench.spread import spread
+from tests.bench.worker_http import cloud_worker
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
@@ -38,7 +41,10 @@ TOKENS: Final = {name: f"secret-of-{name}" for name in (NEIGHBOUR, ATTACKER)}
 WORKERS: Final = ("honest-0", "honest-1")  # services of the neighbour that report
 LARGE_BYTES: Final = 1_300_000
 LARGE_OBJECTS: Final = 11
-SETTLE_S: Final = 3.0
+TRAINERS: Final = 24  # of one job, on the attacker's node
+SLOW_WORKER: Final = "slow"  # service of the attacker whose worker is on the neighbour's node
+MANY_TASKS: Final = 12_400
+CALM_S: Final = 3.0
 DEADLINE_S: Final = 300.0
 
 
@@ -85,22 +91,42 @@ class _Bench:
             self._manager.start()
             self._edge.start()
             eventually("the tasks of the workers", self._has_tasks)
-            yield self
+            with cloud_worker() as (_, self._big_model_port):
+                yield self
         finally:
             self._edge.stop()
             self._manager.stop()
 
     def figures(self, seconds: float, only: Sequence[str]) -> dict[str, Any]:
-        list_path = f"/api/v1/namespaces/{ATTACKER}/jointinferenceservices"
-        attacks: dict[str, tuple[str, Object] | None] = {
-            "nobody": None,
-            "busy-process": ("spin", {}),
-            "lists-not-read": ("lists", {"port": self._manager.http_port, "path": list_path}),
-        }
-        wanted = only or list(attacks)
+        attacks = self._attacks()
         return {"seconds": seconds} | {
-            name: self._beside(attacks[name], seconds) for name in attacks if name in wanted
+            name: self._beside(attack, seconds)
+            for name, attack in attacks.items()
+            if not only or name in only
         }
+
+    def _attacks(self) -> dict[str, tuple[str, Object] | None]:
+        """Name of the section -> the attacker with its arguments; None: nobody attacks."""
+        rest = {
+            "port": self._manager.http_port,
+            "path": f"/api/v1/namespaces/{ATTACKER}/jointinferenceservices",
+        }
+        node = {"url": f"ws://{self._manager.edge_address}", "token": TOKENS[ATTACKER]}
+        honest = self._client.get(f"{_path_of(NEIGHBOUR)}/{WORKERS[0]}")["metadata"]["uid"]
+        return {
+            "nobody": None,
+            "busy process": ("spin", {}),
+            "lists not read": ("lists", rest),
+            "lists left": ("restless-lists", rest),
+            "large reports": ("large-reports", node),
+            "idle sockets": ("idle-sockets", {"port": self._big_model_port}),
+            "slow bodies": ("slow-bodies", {"url": self._worker_url(ATTACKER, SLOW_WORKER)}),
+            "frames": ("frames", {**node, "foreign": honest}),
+            "large Hellos": ("hellos", node),
+            "many tasks": ("returns", node),
+        }
+
+    # ---- what is there ----
 
     def _prepare(self) -> None:
         for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
@@ -114,9 +140,13 @@ class _Bench:
             self._client.create(node)
             account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
             eventually("the account of pods", partial(self._client.find, account))
-        self._client.create(model(MODEL, NEIGHBOUR))
+            self._client.create(model(MODEL, name))
         for name in WORKERS:
             self._client.create(_named(service(0, NEIGHBOUR, NEIGHBOUR, model=MODEL), name))
+        # The attacker's worker on the neighbour's node.
+        slow = _named(service(0, ATTACKER, NEIGHBOUR, model=MODEL), SLOW_WORKER)
+        self._client.create(slow)
+        self._client.create(_federation(TRAINERS))
         for number in range(LARGE_OBJECTS):
             large = _named(service(0, ATTACKER, ATTACKER), f"large-{number}")
             container = {"name": "worker", "image": "none", "args": ["x" * LARGE_BYTES]}
@@ -124,15 +154,35 @@ class _Bench:
             self._client.create(large)
 
     def _has_tasks(self) -> bool:
-        held = self._edge.tasks(NEIGHBOUR)
-        assert held == set(WORKERS), f"{sorted(held)}\n{self._edge.logs()}\n{self._manager.logs()}"
+        held = self._edge.tasks(NEIGHBOUR) | self._edge.tasks(ATTACKER)
+        wanted = {*WORKERS, SLOW_WORKER}
+        assert held == wanted, f"{sorted(held)}\n{self._edge.logs()}\n{self._manager.logs()}"
         return True
+
+    def _make_many_tasks(self) -> None:
+        """Tasks with long names for the attacker's node, and wait until the machine is calm."""
+        file = self._directory / "requests"
+        long_named = (
+            _named(service(0, ATTACKER, ATTACKER), f"{'n' * 240}-{n:05}") for n in range(MANY_TASKS)
+        )
+        file.write_text(
+            "\n".join(json.dumps(["POST", _path_of(ATTACKER), each]) for each in long_named)
+        )
+        _said_by(_start("sender", *self._connection, str(file), "8"))
+        eventually("the end of the work about the tasks", self._is_calm, timeout_s=DEADLINE_S)
+
+    def _is_calm(self) -> bool:
+        before_s = self._manager.processor_s()
+        time.sleep(CALM_S)
+        return self._manager.processor_s() - before_s < CALM_S / 20
 
     # ---- one attack ----
 
     def _beside(self, attack: tuple[str, Object] | None, seconds: float) -> dict[str, Any]:
         """What the neighbour sees while this attack goes on."""
         process = None
+        if attack is not None and attack[0] == "returns":
+            self._make_many_tasks()
         self._manager.forget_peak()
         spent_s = self._manager.processor_s()
         if attack is not None:
@@ -142,6 +192,7 @@ class _Bench:
             "cr_to_edge_ms": spread(seen.pop("cr_to_edge_ms")),
             "report_ms": spread(seen.pop("report_ms")),
             "worker_api_ms": spread(seen.pop("worker_api_ms")),
+            "big_model_ms": spread(seen.pop("big_model_ms")),
             **seen,
             "manager_peak_mib": round(self._manager.peak_kib() / 1024, 1),
             "manager_processor_s": round(self._manager.processor_s() - spent_s, 1),
@@ -151,15 +202,39 @@ class _Bench:
         return figures
 
     def _neighbour(self, seconds: float) -> subprocess.Popen[str]:
-        where = (NEIGHBOUR, NEIGHBOUR, self._edge.status_url)
-        urls = [self._worker_url(name) for name in WORKERS]
-        return _start("neighbour", *self._connection, *where, str(seconds), *urls)
+        urls = [self._worker_url(NEIGHBOUR, name) for name in WORKERS]
+        return _start(
+            "neighbour",
+            *(*self._connection, NEIGHBOUR, NEIGHBOUR, self._edge.status_url),
+            *(str(seconds), str(self._big_model_port), *urls),
+        )
 
-    def _worker_url(self, name: str) -> str:
+    def _worker_url(self, namespace: str, name: str) -> str:
         """Of the worker API, with the secret that the worker's pod would get."""
-        path = f"/api/v1/namespaces/{NEIGHBOUR}/secrets/{secret_name(name)}"
+        path = f"/api/v1/namespaces/{namespace}/secrets/{secret_name(name)}"
         (value,) = self._client.get(path)["data"].values()
         return self._edge.worker_url(worker_name(name, "edge"), secret=b64decode(value).decode())
+
+
+def _path_of(namespace: str) -> str:
+    return f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
+
+
+def _federation(trainers: int) -> Object:
+    """A federation whose trainers are all on the attacker's node. Its Datasets do not exist."""
+    container = {"name": "worker", "image": "none"}
+    template = {"spec": {"nodeName": ATTACKER, "containers": [container]}}
+    return {
+        "apiVersion": "edgeai.io/v1alpha1",
+        "kind": "FederatedLearningJob",
+        "metadata": {"name": "greedy", "namespace": ATTACKER},
+        "spec": {
+            "aggregationWorker": {"model": {"name": MODEL}, "template": template},
+            "trainingWorkers": [
+                {"dataset": {"name": f"none-{n}"}, "template": template} for n in range(trainers)
+            ],
+        },
+    }
 
 
 def _named(object_: Object, name: str) -> Object:

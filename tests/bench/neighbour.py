@@ -1,10 +1,12 @@
 """The honest neighbour of the section `hostile`: makes jobs and reports, and measures both.
 
-    python -m tests.bench.neighbour URL CA TOKEN_FILE NAMESPACE NODE STATUS_URL SECONDS
+    python -m tests.bench.neighbour URL CA TOKEN_FILE NAMESPACE NODE STATUS_URL SECONDS BIG_MODEL
         WORKER_URL...
 
 Creates JointInferenceServices on NODE and asks the LocalController at STATUS_URL when it holds
 each. Reports as the workers of WORKER_URLs, and watches until each report stands in the status.
+Asks the service of the big model at the port BIG_MODEL, by one connection that stays and by new
+ones in turn.
 Everything is done at its time, whether what came before is done or not. A sample that takes longer
 than PATIENCE_S counts PATIENCE_S and is named in `unseen`. Prints one JSON object.
 """
@@ -22,15 +24,20 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
+import numpy as np
 import uvloop
 
 from tests.bench.creator import PLURAL
 from tests.bench.samples import MODEL, service
+from workersdk.cloud_client import CloudClient
+from workersdk.environment import Address
+from workersdk.results import Reason
 
 JOB_EVERY_S: Final = 0.25
 REPORT_EVERY_S: Final = 0.5  # of one worker
 HEARTBEAT_S: Final = 5.0  # what each worker promises; after three times as long it counts as lost
 POLL_S: Final = 0.002  # between two questions for the tasks of the LocalController
+SAMPLE_EVERY_S: Final = 0.1
 AGAIN_S: Final = 0.2  # between two attempts at one report
 PATIENCE_S: Final = 30.0
 LINE_BYTES: Final = 2**20
@@ -112,7 +119,8 @@ class Reports:
         self._waiting: dict[str, dict[int, asyncio.Future[float]]] = {
             each: {} for each in self._urls
         }
-        self._seen = dict.fromkeys(self._urls, 0)
+        # The counts of a job never fall, so those of this run begin after those before.
+        self._first = int(time.time() * 1000)
         self.took_ms: list[float] = []
         self.answered_ms: list[float] = []
         self.answers: Counter[int] = Counter()  # by HTTP status; 0: no answer
@@ -123,11 +131,9 @@ class Reports:
         async with aiohttp.ClientSession() as edge, asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(self._watch())
             async with asyncio.TaskGroup() as samples:
-                # The counts of a job never fall, so those of this run begin after those before.
-                first = int(time.time() * 1000)
                 async for number in paced(REPORT_EVERY_S, seconds):
                     for worker in self._urls:
-                        samples.create_task(self._sample(edge, worker, first + number))
+                        samples.create_task(self._sample(edge, worker, self._first + number))
             watch.cancel()
 
     async def _sample(self, edge: aiohttp.ClientSession, worker: str, value: int) -> None:
@@ -172,11 +178,38 @@ class Reports:
     def _on_status(self, status: _Status, now_s: float) -> None:
         for name in status.workers.keys() & self._urls.keys():
             worker = status.workers[name]
-            self.lost += worker.status == "lost"
             value = worker.task_info.get("seen", 0)
+            # Between two runs the workers are silent, and count as lost.
+            self.lost += worker.status == "lost" and value >= self._first
             for awaited, future in self._waiting[name].items():
                 if awaited <= value and not future.done():
                     future.set_result(now_s)
+
+
+class Samples:
+    """Hard samples for the big model: how long each answer takes."""
+
+    def __init__(self, port: int) -> None:
+        self._address = Address("127.0.0.1", port)
+        self.took_ms: list[float] = []
+        self.reasons: Counter[str] = Counter()  # of samples without an answer
+
+    async def run(self, seconds: float) -> None:
+        staying = CloudClient(self._address)
+        async with asyncio.TaskGroup() as samples:
+            async for number in paced(SAMPLE_EVERY_S, seconds):
+                client = CloudClient(self._address) if number % 2 else staying
+                samples.create_task(asyncio.to_thread(self._ask, client, closes=number % 2 == 1))
+        staying.close()
+
+    def _ask(self, client: CloudClient, *, closes: bool) -> None:
+        began_s = time.monotonic()
+        (answer,) = client.ask(np.ones((1, 64), dtype=np.uint8))
+        self.took_ms.append((time.monotonic() - began_s) * 1000)
+        if answer.reason is not Reason.HARD:
+            self.reasons[answer.reason.value] += 1
+        if closes:
+            client.close()
 
 
 async def paced(every_s: float, seconds: float) -> AsyncIterator[int]:
@@ -201,27 +234,34 @@ async def admin(url: str, ca: str, token: str) -> AsyncIterator[aiohttp.ClientSe
 
 
 async def run(
-    url: str, ca: str, token: str, *where: str, seconds: float, urls: list[str]
+    url: str, ca: str, token: str, *where: str, seconds: float, big_model: int, urls: list[str]
 ) -> dict[str, Any]:
     namespace, node, status_url = where
     path = f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
     async with admin(url, ca, token) as api:
         jobs, reports = Jobs(api, path, node, status_url), Reports(api, path, urls)
+        samples = Samples(big_model)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(jobs.run(seconds))
             tasks.create_task(reports.run(seconds))
+            tasks.create_task(samples.run(seconds))
     return {
         "cr_to_edge_ms": jobs.took_ms,
         "report_ms": reports.took_ms,
         "worker_api_ms": reports.answered_ms,
         "worker_api_answers": reports.answers,
+        "big_model_ms": samples.took_ms,
+        "big_model_without_answer": samples.reasons,
         "unseen": jobs.unseen + reports.unseen,
         "lost": reports.lost,
     }
 
 
 if __name__ == "__main__":
-    url, ca, token_file, *where, seconds = sys.argv[1:8]
+    url, ca, token_file, namespace, node, status_url, seconds, big_model, *urls = sys.argv[1:]
     token = Path(token_file).read_text().strip()
-    figures = run(url, ca, token, *where, seconds=float(seconds), urls=sys.argv[8:])
+    where = (namespace, node, status_url)
+    figures = run(
+        *(url, ca, token, *where), seconds=float(seconds), big_model=int(big_model), urls=urls
+    )
     print(json.dumps(uvloop.run(figures)))

@@ -39,7 +39,7 @@ CASES: Final = [
 
 def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "Workers of joint inference"."""
-    with _cloud_worker() as (cloud, port):
+    with cloud_worker() as (cloud, port):
         edge = subprocess.run(
             _command("edge"),
             env=os.environ | {"BIG_MODEL_IP": HOST, "BIG_MODEL_PORT": str(port)},
@@ -52,7 +52,7 @@ def measure() -> dict[str, Any]:
 
 
 @contextmanager
-def _cloud_worker() -> Iterator[tuple[subprocess.Popen[str], int]]:
+def cloud_worker() -> Iterator[tuple[subprocess.Popen[str], int]]:
     process = subprocess.Popen(
         _command("cloud"),
         env=os.environ | {"BIG_MODEL_BIND_IP": HOST, "BIG_MODEL_BIND_PORT": "0"},
