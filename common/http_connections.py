@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common.connections import Connections, Stage
-from common.refusal_warning import RefusedConnectionWarning
+from common.rate_limited_warning import RateLimitedWarning
 
 BACKLOG: Final = 128  # connections that wait until the server accepts them
 
@@ -31,7 +31,7 @@ class BoundedConnections:
         self._connections: Connections[web.RequestHandler] = Connections(limit=limit)
         self._what = what
         self._on_cut = on_cut
-        self._warning = RefusedConnectionWarning("too many connections, one of them was cut")
+        self._warning = RateLimitedWarning("too many connections, one of them was cut")
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -42,7 +42,7 @@ class BoundedConnections:
         if removed is None:
             return True
         self._on_cut()
-        self._warning.log_refusal(server=self._what, newcomer=address)
+        self._warning.log(server=self._what, newcomer=address)
         if removed is connection:
             return False
         if removed.transport is not None:

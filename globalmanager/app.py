@@ -34,6 +34,7 @@ from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming
 from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Inbox
+from globalmanager.edge.sessions.left_out import LeftOutTasks
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
@@ -120,6 +121,13 @@ class Manager:
             ),
             metrics=metrics,
         )
+        left_out = LeftOutTasks(
+            find=self._engine.find,
+            record=self._engine.report_events.record,
+            limits=desired.limits,
+        )
+        desired.subscribe_left_out(left_out.tell)
+        edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
         self._inbox = Inbox(
             binding_of=desired.binding_of,
             fold_and_write=StatusFold(

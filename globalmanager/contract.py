@@ -604,3 +604,8 @@ class Served(msgspec.Struct, frozen=True):
     kind: Kind
     ref: ObjectRef
     object: Object
+
+    def with_type(self) -> Object:
+        """The object with apiVersion and kind, which an object of a list does not have."""
+        type_ = self.ref.type
+        return {**self.object, "apiVersion": type_.api_version, "kind": type_.kind}

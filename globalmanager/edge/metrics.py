@@ -50,3 +50,8 @@ class EdgeMetrics:
         self.assignments_refused = Counter(
             "edgeai_edge_assignments_refused", "Assignments a node refused", registry=registry
         )
+        self.tasks_left_out = Gauge(
+            "edgeai_edge_tasks_left_out",
+            "Tasks that a node does not get, because their namespace has too many there",
+            registry=registry,
+        )

@@ -13,8 +13,8 @@ from typing import cast
 
 from common.errors import Overloaded
 from common.logs import get_logger
+from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
-from common.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.tls import ServerTls, reason_of
@@ -46,7 +46,7 @@ class TlsGate:
         self._buckets = buckets
         self._open_s = open_s
         self._on_failure = on_failure
-        self._warning = RefusedConnectionWarning("TLS handshake failed")
+        self._warning = RateLimitedWarning("TLS handshake failed")
         self._under_way: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -104,7 +104,7 @@ class TlsGate:
     def _note(self, address: str, error: Exception) -> None:
         self._on_failure()
         if isinstance(error, ssl.SSLError):
-            self._warning.log_refusal(peer=address, reason=reason_of(error))
+            self._warning.log(peer=address, reason=reason_of(error))
         else:  # the peer sent nothing or left, or too many handshakes came at once
             log.debug("no TLS handshake", peer=address, reason=str(error))
 

@@ -19,8 +19,8 @@ from websockets.typing import Subprotocol
 from common import wire
 from common.errors import Overloaded, Unavailable
 from common.logs import get_logger
+from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
-from common.refusal_warning import RefusedConnectionWarning
 from globalmanager.edge.door.admission import AddressBuckets, AdmissionLimits, Lobby, retry_after
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.entrance import Entrance, TlsGate
@@ -80,9 +80,9 @@ class EdgeServer:
         self._gate = None if tls is None else self._tls_gate(tls)
         self._bucket = self._new_bucket(max_wait_s=0.0)
         self._buckets = self._new_address_buckets(max_wait_s=0.0)
-        self._stranger_warning = RefusedConnectionWarning("peer not authenticated")
-        self._unavailable_warning = RefusedConnectionWarning("peers cannot be authenticated now")
-        self._full_warning = RefusedConnectionWarning("too many peers are not authenticated yet")
+        self._stranger_warning = RateLimitedWarning("peer not authenticated")
+        self._unavailable_warning = RateLimitedWarning("peers cannot be authenticated now")
+        self._full_warning = RateLimitedWarning("too many peers are not authenticated yet")
         self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
         self._reviewing: asyncio.Task[None] | None = None
         self._lobby = Lobby(
@@ -203,7 +203,7 @@ class EdgeServer:
 
     def _on_full(self, address: str) -> None:
         self._metrics.handshakes.labels("no room").inc()
-        self._full_warning.log_refusal(peer=address, unauthenticated=len(self._lobby))
+        self._full_warning.log(peer=address, unauthenticated=len(self._lobby))
 
     async def _handle(self, websocket: ServerConnection) -> None:
         connection = cast(EdgeConnection, websocket)
@@ -278,10 +278,10 @@ class EdgeServer:
         try:
             node = await self._authenticator.authenticate(handshake)
         except Unauthenticated as error:
-            self._stranger_warning.log_refusal(peer=handshake.peer_address, reason=error.reason)
+            self._stranger_warning.log(peer=handshake.peer_address, reason=error.reason)
             return unauthorized(connection)
         except Unavailable as error:
-            self._unavailable_warning.log_refusal(problem=str(error))
+            self._unavailable_warning.log(problem=str(error))
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
         wait_s = self._sessions.must_wait_s(node)
         if wait_s is not None:

@@ -2,7 +2,8 @@
 
 The engine calls `assign` and `forget` for one task at a time. Sessions subscribes, and its
 subscriber is called for each (node, task) that has changed. All sessions share one encoded body of
-an assignment.
+an assignment. A namespace gets a part of each node (see quota): a task beyond this part waits here
+until another task of the namespace has left the node.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.logs import get_logger
 from globalmanager.contract import Assignment
 from globalmanager.edge.sessions.cloud_session import Desired
+from globalmanager.edge.sessions.quota import Decision, NodeLimits, NodeQuota
 
 log = get_logger(__name__)
 
@@ -34,17 +36,39 @@ class Binding(NamedTuple):
     workers: frozenset[WorkerName]
 
 
+class _Waiting(NamedTuple):
+    """A task that a node does not get yet, and the task's workers that may report from the node."""
+
+    task: Desired
+    workers: frozenset[WorkerName]
+
+
 class DesiredSets:
     """The desired set of every node. All calls come from the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: NodeLimits = NodeLimits()) -> None:  # noqa: B008 - frozen
+        self.limits = limits
+        self._quota = NodeQuota(limits)
+        self._left_out_subscribers: list[Callable[[NodeName, TaskKey], None]] = []
+        self._waiting: dict[tuple[NodeName, TaskKey], _Waiting] = {}
         self._by_node: dict[NodeName, dict[TaskKey, Desired]] = {}
         self._bindings: dict[tuple[NodeName, Uid], Binding] = {}
         self._nodes_of: dict[TaskKey, frozenset[NodeName]] = {}
         self._subscribers: list[Subscriber] = []
 
+    @property
+    def left_out(self) -> int:
+        """Number of pairs of node and task that wait, because their namespace has too many."""
+        return self._quota.left_out
+
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers.append(subscriber)
+
+    def subscribe_left_out(self, subscriber: Callable[[NodeName, TaskKey], None]) -> None:
+        """Call `subscriber` for each task that its node does not get, because the namespace has too
+        many tasks on this node.
+        """
+        self._left_out_subscribers.append(subscriber)
 
     def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
         """Replace all assignments of the task `key`. A node that is not in `by_node` must not hold
@@ -60,9 +84,9 @@ class DesiredSets:
             if (shared := encoded[body]) is not None:
                 desired[node] = shared
         for node in self._nodes_of.get(key, frozenset()) - desired.keys():
-            self._remove(node, key)
+            self._give_up(node, key)
         for node, task in desired.items():
-            self._put(node, key, task, _reporting(by_node[node]))
+            self._want(node, key, _Waiting(task, _reporting(by_node[node])))
         if desired:
             self._nodes_of[key] = frozenset(desired)
         else:
@@ -80,6 +104,39 @@ class DesiredSets:
     def binding_of(self, node: NodeName, uid: Uid) -> Binding | None:
         """The task with this uid on `node`. None when `node` must not hold the task."""
         return self._bindings.get((node, uid))
+
+    def _want(self, node: NodeName, key: TaskKey, wanted: "_Waiting") -> None:
+        """Let the node get the task, or wait until its namespace has fewer tasks on the node."""
+        decision = self._quota.put(node, key, len(key) + len(wanted.task.body))
+        is_held = key in self._by_node.get(node, _NOTHING) and key not in decision.left_out
+        if is_held or key in decision.admitted:
+            self._waiting.pop((node, key), None)
+            self._put(node, key, *wanted)
+        else:
+            self._leave_out(node, key, wanted)
+        self._carry_out(node, decision)
+
+    def _give_up(self, node: NodeName, key: TaskKey) -> None:
+        if self._waiting.pop((node, key), None) is None:
+            self._remove(node, key)
+        self._carry_out(node, self._quota.remove(node, key))
+
+    def _carry_out(self, node: NodeName, decision: Decision) -> None:
+        for key in decision.left_out:
+            task = self._by_node.get(node, _NOTHING).get(key)
+            if task is not None:
+                self._leave_out(node, key, _Waiting(task, self._bindings[node, task.uid].workers))
+        for key in decision.admitted:
+            if (waiting := self._waiting.pop((node, key), None)) is not None:
+                self._put(node, key, *waiting)
+
+    def _leave_out(self, node: NodeName, key: TaskKey, wanted: "_Waiting") -> None:
+        is_new = (node, key) not in self._waiting
+        self._waiting[node, key] = wanted
+        if key in self._by_node.get(node, _NOTHING):
+            self._remove(node, key)
+        for subscriber in self._left_out_subscribers if is_new else ():
+            subscriber(node, key)
 
     def _put(
         self, node: NodeName, key: TaskKey, task: Desired, workers: frozenset[WorkerName]

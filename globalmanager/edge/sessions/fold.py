@@ -102,7 +102,5 @@ class StatusFold:
                 f"a report of worker {report.worker} on node {report.node} has no place in "
                 f".status: {error}; make the spec smaller, or let the workers report less"
             )
-            about = {**served.object, "apiVersion": served.ref.type.api_version}
-            about["kind"] = served.ref.type.kind
-            self._record(about, Event(Severity.WARNING, REPORT_REFUSED, message))
+            self._record(served.with_type(), Event(Severity.WARNING, REPORT_REFUSED, message))
         return Refused(str(error))

@@ -37,6 +37,7 @@ from globalmanager.edge.sessions.inbox import (
     Outcome,
     Refused,
 )
+from globalmanager.edge.sessions.quota import NodeLimits
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.ha.contacts import Contacts
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
@@ -143,6 +144,7 @@ class World:
         tls: ServerTls | None = None,
         review_s: float = 60.0,
         fold_and_write: FoldAndWrite | None = None,
+        node_limits: NodeLimits | None = None,
     ) -> None:
         token_file.write_text(
             "".join(
@@ -152,7 +154,7 @@ class World:
         self.registry = CollectorRegistry()
         self.metrics = EdgeMetrics(self.registry)
         self.statuses = Statuses()
-        self.desired = DesiredSets()
+        self.desired = DesiredSets(node_limits or NodeLimits())
         self.contact_changes: list[NodeName] = []
         self.duplicates: list[NodeName] = []
         self.contacts = Contacts()

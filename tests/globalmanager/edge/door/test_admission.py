@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.refusal_warning import RefusedConnectionWarning
+from common.rate_limited_warning import RateLimitedWarning
 from globalmanager.edge.door.admission import AddressBuckets, Lobby, retry_after
 
 
@@ -64,11 +64,11 @@ def test_a_complaint_is_said_once_in_a_while_with_the_number_of_those_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [100.0]
-    warning = RefusedConnectionWarning("somebody knocks", every_s=10.0, clock=lambda: now[0])
+    warning = RateLimitedWarning("somebody knocks", every_s=10.0, clock=lambda: now[0])
     for _ in range(4):
-        warning.log_refusal(peer="192.0.2.1")
+        warning.log(peer="192.0.2.1")
     now[0] += 10.0
-    warning.log_refusal(peer="192.0.2.2")
+    warning.log(peer="192.0.2.2")
     first, second = capsys.readouterr().out.strip().splitlines()
     assert "somebody knocks" in first
     assert "left_out" not in first

@@ -3,21 +3,22 @@
 from collections.abc import Mapping
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common import wire
-from common.ids import NodeName, TaskKey, WorkerName
+from common.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Assignment
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.downstream import MAX_BODY_BYTES, Binding, DesiredSets
+from globalmanager.edge.sessions.quota import NodeLimits
 from tests.globalmanager.edge.world import NODES, A, B, assignment, key, uid
 
 Change = tuple[NodeName, TaskKey, Desired | None]
 
 
-def recorded() -> tuple[DesiredSets, list[Change]]:
-    sets = DesiredSets()
+def recorded(limits: NodeLimits = NodeLimits()) -> tuple[DesiredSets, list[Change]]:  # noqa: B008
+    sets = DesiredSets(limits)
     changes: list[Change] = []
     sets.subscribe(lambda *change: changes.append(change))
     return sets, changes
@@ -103,11 +104,33 @@ def steps_of(n: int) -> st.SearchStrategy[tuple[int, dict[NodeName, Assignment]]
 STEPS = st.lists(st.integers(0, 2).flatmap(steps_of), max_size=12)
 
 
-@given(STEPS)
+BODY_BYTES = len(wire.pack(assignment(workers=("w", "v")).body)) + len(key())
+LIMITS = [
+    NodeLimits(),
+    NodeLimits(tasks=1),
+    NodeLimits(tasks=2),
+    NodeLimits(bytes=BODY_BYTES),
+    NodeLimits(bytes=2 * BODY_BYTES),
+]
+
+
+def admitted(sizes: Mapping[TaskKey, int], limits: NodeLimits) -> set[TaskKey]:
+    """The first tasks by name that fit."""
+    kept: list[TaskKey] = []
+    for each in sorted(sizes):
+        fits = sum(sizes[k] for k in (*kept, each)) <= limits.bytes
+        if len(kept) == limits.tasks or not fits:
+            break
+        kept.append(each)
+    return set(kept)
+
+
+@settings(max_examples=50)
+@given(STEPS, st.sampled_from(LIMITS))
 def test_followers_of_the_changes_know_the_sets(
-    steps: list[tuple[int, Mapping[NodeName, Assignment]]],
+    steps: list[tuple[int, Mapping[NodeName, Assignment]]], limits: NodeLimits
 ) -> None:
-    sets, changes = recorded()
+    sets, changes = recorded(limits)
     wanted: dict[TaskKey, Mapping[NodeName, Assignment]] = {}
     for n, by_node in steps:
         sets.assign(key(n), by_node)
@@ -122,8 +145,38 @@ def test_followers_of_the_changes_know_the_sets(
     for node in NODES:
         own = {k: task for (where, k), task in followed.items() if where == node}
         assert own == sets.for_node(node)
-        expected = {k: by_node[node].version for k, by_node in wanted.items() if node in by_node}
-        assert {k: task.version for k, task in own.items()} == expected
+        bound = {k: by_node[node] for k, by_node in wanted.items() if node in by_node}
+        sizes = {k: len(k) + len(wire.pack(task.body)) for k, task in bound.items()}
+        kept = admitted(sizes, limits)
+        assert {k: task.version for k, task in own.items()} == {k: bound[k].version for k in kept}
+        for k, wanted_task in bound.items():
+            assert (sets.binding_of(node, wanted_task.uid) is not None) == (k in kept)
+    everything = sum(len(by_node) for by_node in wanted.values())
+    assert sets.left_out == everything - sum(len(sets.for_node(node)) for node in NODES)
+
+
+def in_namespace(namespace: str, n: int) -> Assignment:
+    task = assignment(n)
+    its_key = TaskKey(task.key.replace("/default/", f"/{namespace}/"))
+    return msgspec.structs.replace(task, key=its_key, uid=Uid(f"{namespace}-{n}"))
+
+
+def test_a_namespace_with_too_many_tasks_takes_nothing_from_another() -> None:
+    told: list[TaskKey] = []
+    sets = DesiredSets(NodeLimits(tasks=10))
+    sets.subscribe_left_out(lambda _node, key: told.append(key))
+    greedy = [in_namespace("greedy", n) for n in range(20)]
+    neighbour = [in_namespace("neighbour", n) for n in range(10)]
+    for task in (*greedy, *neighbour):
+        sets.assign(task.key, {A: task})
+        sets.assign(task.key, {A: task})
+    held = sets.for_node(A).keys()
+    assert {task.key for task in neighbour} < held
+    assert (len(held), sets.left_out, len(told)) == (20, 10, 10)
+    for task in greedy[:10]:
+        sets.forget(task.key)
+    assert {task.key for task in greedy[10:]} < sets.for_node(A).keys()
+    assert sets.left_out == 0
 
 
 def test_a_worker_that_moves_is_bound_to_its_present_node_without_a_new_version() -> None:

@@ -1,7 +1,7 @@
 """Warnings that strangers can cause, logged at a limited rate.
 
-server and entrance use this module when they refuse a connection whose node is not known yet. A
-metric counts every refused connection. The rate limit keeps strangers from filling the log.
+The servers use this module when they refuse a connection, and the GlobalManager when it leaves out
+what a tenant wants. A metric counts each case. The rate limit keeps strangers from filling the log.
 """
 
 import time
@@ -15,8 +15,8 @@ log = get_logger(__name__)
 EVERY_S: Final = 10.0
 
 
-class RefusedConnectionWarning:
-    """A warning that the door refused a connection, logged at most once in `every_s` seconds.
+class RateLimitedWarning:
+    """One kind of warning, logged at most once in `every_s` seconds.
 
     The field `left_out` of a log line counts the warnings since the last log line that were not
     logged.
@@ -37,7 +37,7 @@ class RefusedConnectionWarning:
         self._logged_at: float | None = None
         self._left_out = 0  # warnings without a log line since the last log line
 
-    def log_refusal(self, **fields: Any) -> None:
+    def log(self, **fields: Any) -> None:
         now = self._clock()
         if self._logged_at is not None and now < self._logged_at + self._every_s:
             self._left_out += 1

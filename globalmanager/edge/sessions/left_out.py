@@ -1,0 +1,55 @@
+"""Tells of tasks that a node does not get, because their namespace has too many tasks on the node.
+
+DesiredSets calls this module. A metric has the number of such tasks, the log names one now and
+then, and the user of a job gets an Event. The rate of the Events is small, so that they delay no
+Event about a job of another tenant.
+"""
+
+import asyncio
+from typing import Final
+
+from common.errors import Overloaded
+from common.ids import NodeName, TaskKey
+from common.rate_limited_warning import RateLimitedWarning
+from common.ratelimit import TokenBucket
+from globalmanager.contract import Event, Severity
+from globalmanager.edge.sessions.fold import Find, RecordEvent
+from globalmanager.edge.sessions.quota import NodeLimits
+
+TOO_MANY_TASKS: Final = "TooManyTasks"
+EVENTS_PER_S: Final = 1.0
+EVENTS_BURST: Final = 20
+
+
+class LeftOutTasks:
+    """The teller.
+
+    Args:
+        find: task key -> its job resource in the cache
+        record: records an Event about a job resource
+    """
+
+    def __init__(self, *, find: Find, record: RecordEvent, limits: NodeLimits) -> None:
+        self._find = find
+        self._record = record
+        self._limits = limits
+        self._warning = RateLimitedWarning("too many tasks of one namespace on one node")
+        self._events = TokenBucket(
+            qps=EVENTS_PER_S, burst=EVENTS_BURST, max_wait_s=0.0, what="Events about left out tasks"
+        )
+
+    def tell(self, node: NodeName, key: TaskKey) -> None:
+        self._warning.log(node=node, task=key)
+        served = self._find(key)
+        if served is None:
+            return
+        try:
+            self._events.reserve(asyncio.get_running_loop().time())
+        except Overloaded:
+            return
+        message = (
+            f"node {node} does not get this job: a namespace may have {self._limits.tasks} jobs "
+            f"and {self._limits.bytes} bytes of them on one node, and the jobs with the first "
+            "names have used this up; delete jobs or choose another node"
+        )
+        self._record(served.with_type(), Event(Severity.WARNING, TOO_MANY_TASKS, message))

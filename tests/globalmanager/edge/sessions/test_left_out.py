@@ -1,0 +1,75 @@
+"""A namespace with too many tasks on one node: what its neighbours get, and who is told."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common.ids import TaskKey, Uid
+from globalmanager.contract import (
+    Event,
+    Kind,
+    Object,
+    ObjectRef,
+    Plan,
+    ResourceType,
+    Schema,
+    Served,
+)
+from globalmanager.edge.sessions.left_out import EVENTS_BURST, LeftOutTasks
+from globalmanager.edge.sessions.quota import NodeLimits
+from tests.globalmanager.edge.world import A, World, assignment, key
+from tests.waiting import async_eventually
+
+TYPE = ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService")
+KIND = Kind(
+    types={TYPE: Schema(spec=dict, status=dict, columns=())},
+    singular="jointinferenceservice",
+    short_names={},
+    read=dict,
+    plan=lambda _observed, _now: Plan(),
+)
+LIMITS = NodeLimits(tasks=8)
+
+
+async def test_the_neighbour_of_a_greedy_namespace_gets_and_reports_its_task(
+    tmp_path: Path,
+) -> None:
+    async with World(tmp_path / "tokens", node_limits=LIMITS).running() as world:
+        for n in range(40):
+            world.assign(n, A)
+        async with world.peer() as peer:
+            await async_eventually("a synced peer", lambda: peer.is_synced)
+            assert len(peer.held) == LIMITS.tasks
+            task = assignment(99)
+            its_key = TaskKey(task.key.replace("/default/", "/neighbour/"))
+            world.statuses.by_uid[task.uid] = {}
+            world.desired.assign(its_key, {A: msgspec.structs.replace(task, key=its_key)})
+            await async_eventually("the neighbour's task", lambda: its_key in peer.held)
+            await peer.report(99)
+            await async_eventually("peer.acked", lambda: peer.acked)
+            assert [ack.refused for ack in peer.acked] == [""]
+            held = sorted(peer.held.keys() - {its_key})
+            world.desired.forget(held[0])
+            assert key(16) not in held
+            await async_eventually("the next task", lambda: key(16) in peer.held)
+
+
+async def test_the_user_of_a_task_that_is_left_out_is_told_by_a_few_events(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told: list[tuple[Object, Event]] = []
+
+    def find(asked: TaskKey) -> Served | None:
+        name = asked.rpartition("/")[2]
+        object_ = {"metadata": {"name": name, "namespace": "default", "uid": Uid("u")}}
+        return Served(KIND, ObjectRef(TYPE, "default", name), object_)
+
+    left_out = LeftOutTasks(find=find, record=lambda *each: told.append(each), limits=LIMITS)
+    for n in range(1000):
+        left_out.tell(A, key(n))
+    about, event = told[0]
+    assert (about["kind"], about["metadata"]["name"]) == ("JointInferenceService", "task-0")
+    assert (event.reason, f"node {A}" in event.message) == ("TooManyTasks", True)
+    assert EVENTS_BURST <= len(told) < EVENTS_BURST + 10
+    assert capsys.readouterr().out.count("too many tasks of one namespace") == 1
