@@ -66,11 +66,15 @@ class PodAdmission:
     def check(self, observed: Observed, action: Create | Replace) -> None:
         """Raises: PodForbidden, NamespaceUnknown"""
         template = _template_of(action.object, is_pod=action.type == PODS)
-        if template is None:
+        # A job without children gets none while any of its templates is forbidden. Otherwise its
+        # first pods would wait for pods that are never made.
+        templates = [] if observed.children else _templates_in(observed.object.get("spec"), "spec")
+        given = [each for _, each in templates]
+        if template is None and not given:
             return
         level = self._level(observed.ref.namespace)
-        found = violations(level, template)
-        if found:
+        found = violations(level, template) if template is not None else []
+        if found or any(violations(level, each) for each in given):
             ref = ref_of(action.type, action.object)
             raise PodForbidden(level, _message(observed, level, {ref: found}))
 

@@ -139,6 +139,29 @@ def test_a_privileged_container_is_refused_by_the_field_of_the_job(
     assert refusals(world(), admission("privileged")) == []
 
 
+@pytest.mark.parametrize("world", [row[1] for row in WORLDS], ids=[row[0] for row in WORLDS])
+def test_nothing_is_made_for_a_job_with_a_forbidden_template(world: Callable[[], World]) -> None:
+    made, by = world(), admission("baseline")
+    for _ in range(3):
+        observed, plan = made.observed(), made.plan()
+        creates = [action for action in plan.actions if isinstance(action, Create)]
+        for action in creates:
+            with pytest.raises(PodForbidden):
+                by.check(observed, action)
+        if creates:
+            return
+        made.apply(plan)
+    raise AssertionError("the plans make nothing")
+
+
+def test_a_template_that_an_edit_makes_forbidden_holds_up_no_other_child() -> None:
+    world = elastic("worker").settle()
+    plan = world.gone("Service", "elastic-training-worker-0").plan()
+    for action in plan.actions:
+        assert isinstance(action, Create)
+        admission("baseline").check(world.observed(), action)
+
+
 def test_a_model_on_the_node_is_refused_and_the_message_says_where_the_field_comes_from() -> None:
     (told, *_) = refusals(small_service(), admission("baseline"))
     assert "Deployment digits-deployment-cloud: spec.volumes[0].hostPath must not mount" in told
@@ -237,7 +260,7 @@ async def test_the_condition_names_the_field_and_another_label_lets_the_pod_thro
             return True
 
         await async_eventually("the condition", is_told)
-        assert await names(user, DEPLOYMENTS) == ["digits-deployment-cloud"]
+        assert await names(user, DEPLOYMENTS) == []
         await label(user, "privileged")
 
         async def is_made() -> bool:
