@@ -125,7 +125,7 @@ def _living(job: Present) -> Plan:
     following = next_list(
         listed,
         wanted=[name for name in scaled.size.target if name not in unwanted],
-        ready=view.ready - scaled.withheld,
+        ready=view.ready - scaled.withheld - replaced.withheld,
         has_launcher=present.launcher_pod(observed) is not None,
         now=job.now,
     )
@@ -139,7 +139,12 @@ def _living(job: Present) -> Plan:
             scaled.size,
             host_list,
             # A worker that the launcher had and that a scaler names is not made again.
-            missing={*replaced.missing, *held.intersection(listed.had), *scaled.leaving},
+            missing={
+                *replaced.missing,
+                *replaced.paused,
+                *held.intersection(listed.had),
+                *scaled.leaving,
+            },
             may_launch=situation.are_enough_ready,
             added_by=scaled.added_by,
         )

@@ -13,7 +13,6 @@ from globalmanager.contract import Delete, Event, Object, Severity
 from globalmanager.kinds.trainingjob import present, room
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
-from globalmanager.kinds.trainingjob.types import MAX_INDEX
 from globalmanager.rules import faults, lifecycle
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import Timers, left_s
@@ -42,7 +41,12 @@ class Replacement(NamedTuple):
     missing: tuple[str, ...] = ()
     """Wanted workers of the list whose pod is not there, and that do not count as lost yet."""
     deletions: tuple[Delete, ...] = ()
-    """The ended pods of workers that are made again under their names."""
+    """The pods of workers that are made again under their names, at once or when the launcher has
+    room."""
+    paused: frozenset[str] = frozenset()
+    """Wanted workers that have no pod until the launcher has room."""
+    withheld: frozenset[str] = frozenset()
+    """Workers that the list of hosts must not have yet."""
 
 
 def of(
@@ -85,14 +89,14 @@ def of(
         timers = timers.add(wait_s)
     kept = size.without(name for name, _ in (*replaced, *dropped))
     if job.spec.max_queued is None:
+        found = None
         new = kept.with_new_workers(job.observed.ref.name, len(replaced))
         why_none = room.NO_INDEX
         elastic = room.forgotten(job.observed)
     else:
-        taken = {*listed, *spent, *held}
-        found = room.of(job, kept, lost=len(replaced), taken=taken, spent=spent)
+        found = room.of(job, kept, lost=len(replaced), had=listed, spent=spent, held=held)
         new, timers = found.size, timers.add(*found.timers.waits_s)
-        why_none = _why_no_successor(found)
+        why_none = found.why_no_successor
         elastic = {"elastic": found.fields}
     successors = new.target[len(kept.target) :]
     events = [
@@ -102,6 +106,9 @@ def of(
     left = [(name, f"{why}; {why_none}") for name, why in replaced[len(successors) :]]
     left += [(name, f"{why}; its policy replaces none") for name, why in dropped]
     events += [Event(Severity.WARNING, "WorkerLost", f"worker {name} {why}") for name, why in left]
+    paused = found.paused if found is not None else frozenset()
+    events += found.events if found is not None else ()
+    ending = {*again, *(name for name in paused if name in pods)}
     counted = len(successors) if job.spec.max_queued is None else len(replaced) + len(again)
     return Replacement(
         new,
@@ -110,15 +117,14 @@ def of(
         timers,
         frozenset(spent),
         tuple(missing),
-        tuple(lifecycle.deletion(pods[name]) for name in again),
+        tuple(
+            lifecycle.deletion(pods[name])
+            for name in sorted(ending)
+            if not is_being_deleted(pods[name])
+        ),
+        paused,
+        found.withheld if found is not None else frozenset(),
     )
-
-
-def _why_no_successor(found: room.Room) -> str:
-    if found.waiting:
-        return "another worker waits for room"
-    is_at_end = found.size.next_index > MAX_INDEX
-    return room.NO_INDEX if is_at_end else "the job has as many workers as its limit allows"
 
 
 def _loss(pod: Object | None, job: Present, *, is_listed: bool) -> str | None:

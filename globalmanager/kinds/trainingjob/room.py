@@ -3,19 +3,20 @@
 Called by `replacement`, `scalers` and `main`. Nothing here watches nodes. The job always has a few
 workers (`spec.elastic.maxQueued`) whose pods wait for room, and the scheduler of the cluster starts
 them when there is room. A worker that loses its room leaves the job, and another one waits in its
-place. Only workers that wait are ever taken back, so the job never gives up room that it has.
+place. The job gives up room that it has only for its own launcher.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from common.times import rfc3339
-from globalmanager.contract import Object, Observed
+from globalmanager.contract import Event, Object, Observed, Severity
 from globalmanager.kinds.trainingjob import present
 from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob
-from globalmanager.rules import status
+from globalmanager.rules import faults, status
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import waiting
@@ -24,6 +25,11 @@ from globalmanager.rules.training.forms import MAX_REPLICAS
 _MANY: Final = 1000
 """From this index on a job adds waiting workers slowly, so the indices last for months."""
 _PAUSE_S: Final = 600.0
+_GRACE_S: Final = 30
+"""The grace period of pods that name none."""
+_SCHEDULING_S: Final = 15
+"""The scheduler looks again at a pod after 10 seconds at most when another pod has ended."""
+_LAUNCHER_FIRST: Final = "the launcher gets room first"
 NO_INDEX: Final = f"no index up to {MAX_INDEX} is left; create the job anew"
 
 
@@ -33,13 +39,34 @@ class Room(NamedTuple):
     size: Size
     fields: dict[str, Any]
     """.status.elastic."""
+    why_no_successor: str
+    """Why no other worker takes the place of a lost one at once."""
     timers: Timers = Timers()
-    waiting: int = 0
-    """So many workers wait for room."""
+    events: tuple[Event, ...] = ()
+    paused: frozenset[str] = frozenset()
+    """Workers that wait without a pod until the launcher has room."""
+    withheld: frozenset[str] = frozenset()
+    """Workers that the list of hosts must not have until the launcher has room."""
+
+
+class _LauncherFirst(NamedTuple):
+    """What the workers leave to a launcher that has no room."""
+
+    paused: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    taken_back: str = ""
+    """The worker that gives its room to the launcher now; "" for none."""
+    timers: Timers = Timers()
 
 
 def of(
-    job: Present, size: Size, *, lost: int, taken: Collection[str], spent: Collection[str]
+    job: Present,
+    size: Size,
+    *,
+    lost: int,
+    had: Collection[str],
+    spent: Collection[str],
+    held: Collection[str],
 ) -> Room:
     """The size that follows from the room that the workers have now. A job whose limits are wrong
     keeps its number of workers.
@@ -47,42 +74,139 @@ def of(
     Args:
         size: the workers without those that are lost
         lost: how many workers are lost
-        taken: workers that do not wait for room although their pod has none: the launcher uses
-            them, they have ended for good, or a scaler takes care of them
+        had: the hosts that the launcher has or had
         spent: the workers that have ended for good
+        held: workers of which a scaler takes care
     """
-    spec, pods = job.spec, job.pods
-    least, most = max(spec.min_replicas or 1, 1), limit(job.observed, spec)
-    if _is_launcher_placed(job):
-        # Before the launcher runs, workers that end for good fail the job, as without spec.elastic.
-        least = max(least, min(most, least + len(spent)))
+    is_placed = _is_launcher_placed(job)
+    waits = _waits(job, size, {*had, *spent, *held})
+    least, wanted = _wanted(job, size, is_placed, len(waits), len(spent))
+    if job.spec.limits_fault is not None:
+        least = wanted = len(size.target) + lost
+    surplus = len(size.target) - wanted
+    timers = Timers()
+    if surplus > 0:
+        changed = size.without(waits[-surplus:])
+    else:
+        pause_s = _pause_s(job, size)
+        at_once = -surplus if pause_s <= 0 else max(least - len(size.target), 0)
+        changed = size.with_new_workers(job.observed.ref.name, at_once)
+        timers = timers.add(pause_s if at_once < -surplus else None)
+    first = _LauncherFirst()
+    if not is_placed:
+        usable = [name for name in size.target if name not in {*waits, *spent, *held}]
+        queue = [name for name in waits if name in changed.target]
+        first = _launcher_first(job, least, queue, usable, had)
+    taken_back = first.taken_back
+    paused = {*first.paused}
+    if taken_back in had:
+        changed = changed.without([taken_back])
+    elif taken_back:
+        paused.add(taken_back)  # no launcher ever used the worker, so it keeps its name
+    fields = _fields(job, changed, known_before=size, waits=waits)
+    if changed != size or taken_back:
+        fields["lastScaleTime"] = rfc3339(job.now)
+    has_no_index = surplus < 0 and changed.next_index > MAX_INDEX
+    if has_no_index:
+        fields |= {"reason": "NoIndexLeft", "message": NO_INDEX}
+    elif paused and "reason" not in fields:
+        fields |= {"reason": "LauncherPending", "message": f"{job.text}: {_LAUNCHER_FIRST}"}
+    return Room(
+        changed,
+        fields,
+        _why_no_successor(fields["waiting"], has_no_index=has_no_index, is_placed=is_placed),
+        timers.add(*first.timers.waits_s),
+        _taken_back(taken_back),
+        frozenset(paused),
+        frozenset(first.withheld),
+    )
+
+
+def _waits(job: Present, size: Size, taken: Collection[str]) -> list[str]:
+    """The workers that wait for room. The pods that pend come first: they are nearer to their room
+    than workers without a pod.
+
+    Args: taken: workers that do not wait for room although their pod has none: the launcher uses
+        them, they have ended for good, or a scaler takes care of them
+    """
+    pods = job.pods
     waits = [
         name
         for name in size.target
         if name not in taken and not (name in pods and waiting.has_room(pods[name]))
     ]
-    # Until the launcher has room itself, the job takes no more room than it needs to start.
-    queued = spec.max_queued or 0 if _is_launcher_placed(job) else 0
-    wanted = max(least, min(most, len(size.target) - len(waits) + queued))
-    if spec.limits_fault is not None:
-        least = wanted = len(size.target) + lost
-    surplus = len(size.target) - wanted
-    if surplus > 0:
-        # The pods that pend go last: they are nearer to their room than workers without a pod.
-        pending = [name for name in waits if name in pods and waiting.is_queued(pods[name])]
-        others = [name for name in waits if name not in pending]
-        changed, timers = size.without([*pending, *others][-surplus:]), Timers()
-    else:
-        pause_s = _pause_s(job, size)
-        at_once = -surplus if pause_s <= 0 else max(least - len(size.target), 0)
-        changed = size.with_new_workers(job.observed.ref.name, at_once)
-        timers = Timers().add(pause_s if at_once < -surplus else None)
-    fields = _fields(job, changed, known_before=size, waits=waits)
-    if changed != size:
-        fields["lastScaleTime"] = rfc3339(job.now)
-    if surplus < 0 and changed.next_index > MAX_INDEX:
-        fields |= {"reason": "NoIndexLeft", "message": NO_INDEX}
-    return Room(changed, fields, timers, fields["waiting"])
+    return sorted(waits, key=lambda name: not (name in pods and waiting.is_queued(pods[name])))
+
+
+def _wanted(job: Present, size: Size, is_placed: bool, waits: int, spent: int) -> tuple[int, int]:
+    """(the least number of workers, the wanted number)
+
+    Args:
+        waits: how many workers wait for room
+        spent: how many have ended for good
+    """
+    spec = job.spec
+    least, most = max(spec.min_replicas or 1, 1), limit(job.observed, spec)
+    number = len(size.target)
+    following = number - waits + (spec.max_queued or 0)
+    if not is_placed:
+        # Before the launcher runs, workers that end for good fail the job, as without spec.elastic.
+        return least, max(least, min(most, number, following))
+    least = max(least, min(most, least + spent))
+    return least, max(least, min(most, following))
+
+
+def _launcher_first(
+    job: Present, least: int, queue: Sequence[str], usable: Sequence[str], had: Collection[str]
+) -> _LauncherFirst:
+    """A launcher gets room before the workers above minReplicas. The scheduler of the cluster may
+    have given its room to a worker that waited. So the workers give room back, one after the other.
+
+    Args:
+        least: so many workers the launcher needs
+        queue: the workers that wait for room
+        usable: the workers that have room
+        had: the hosts that the launcher has or had
+    """
+    extra = len(usable) - least
+    paused = tuple(queue[max(-extra, 0) :])
+    if extra <= 0:
+        return _LauncherFirst(paused)
+    new = [name for name in usable if name not in had]
+    wait_s = _left_until_taken_back_s(job)
+    return _LauncherFirst(
+        paused,
+        withheld=tuple(new[-extra:]),
+        taken_back=(new or usable)[-1] if wait_s <= 0 else "",
+        timers=Timers().add(wait_s),
+    )
+
+
+def _left_until_taken_back_s(job: Present) -> float:
+    """Seconds until the launcher gets the room of a worker; infinite when the launcher does not
+    wait for room. The pod of the last worker must have ended, and the scheduler needs some time.
+    """
+    pod = present.launcher_pod(job.observed)
+    fault = faults.first_fault([pod]) if pod is not None and waiting.is_queued(pod) else None
+    if fault is None or fault.reason != "Unschedulable":
+        return math.inf
+    grace = job.spec.worker["spec"].get("terminationGracePeriodSeconds")
+    pause_s = (grace if type(grace) is int else _GRACE_S) + _SCHEDULING_S
+    left = left_s(_known(job.observed).get("lastScaleTime"), pause_s, job.now, unknown=0.0)
+    return min(left, pause_s)  # clocks differ
+
+
+def _taken_back(name: str) -> tuple[Event, ...]:
+    message = f"worker {name} gives its room to the launcher, which has none"
+    return (Event(Severity.WARNING, "WorkerTakenBack", message),) if name else ()
+
+
+def _why_no_successor(waiting: int, *, has_no_index: bool, is_placed: bool) -> str:
+    if waiting:
+        return "another worker waits for room"
+    if has_no_index:
+        return NO_INDEX
+    return "the job has as many workers as its limit allows" if is_placed else _LAUNCHER_FIRST
 
 
 def _is_launcher_placed(job: Present) -> bool:
