@@ -46,6 +46,7 @@ class WorkerApi:
     Args:
         read_s: limit for the arrival of a whole body
         max_requests: most requests at a time; further requests get 503 and Retry-After
+        refusal_s: time after which further requests get their 503
     """
 
     def __init__(
@@ -56,15 +57,18 @@ class WorkerApi:
         *,
         read_s: float = READ_S,
         max_requests: int = MAX_REQUESTS,
+        refusal_s: float = BUSY_RETRY_S,
     ) -> None:
         self._ledger = ledger
         self._heartbeats = heartbeats
         self._metrics = metrics
         self._read_s = read_s
         self._max_requests = max_requests
+        self._refusal_s = refusal_s
         self._intake = Intake(ledger)
         self._active = 0  # requests in progress
         self._active_of: Counter[Grant] = Counter()  # requests that read or commit a body
+        self._refusals = 0  # requests that wait for their 503
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._answer])
@@ -79,10 +83,25 @@ class WorkerApi:
             response = await handler(request)
         except TimeoutError:
             response = _error(408, f"no whole body within {self._read_s:g} s")
+        except Overloaded as error:
+            await self._delay_refusal()
+            response = _message_refusal(error)
         except (EdgeAIError, web.HTTPException) as error:
             response = _message_refusal(error)
         self._metrics.worker_messages.labels(code=str(response.status)).inc()
         return response
+
+    async def _delay_refusal(self) -> None:
+        """Some workers come again at once, whatever Retry-After says. An early answer would let
+        them take the event loop from the other workers and from the session with the cloud.
+        """
+        if self._refusals >= self._max_requests:
+            return  # a waiting request takes memory
+        self._refusals += 1
+        try:
+            await asyncio.sleep(self._refusal_s)
+        finally:
+            self._refusals -= 1
 
     async def _on_status(self, request: web.Request) -> web.Response:
         with self._admitted(request) as (grant, worker):

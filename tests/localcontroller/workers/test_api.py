@@ -98,7 +98,7 @@ async def running_node(
         ]
     ) == ["", ""]
     async with aiohttp.ClientSession() as session:
-        node = Node(ledger, session, **limits)
+        node = Node(ledger, session, **{"refusal_s": 0.0, **limits})
         server = HttpServer(
             node.api.app(),
             node.metrics,
@@ -530,6 +530,28 @@ async def test_slow_bodies_of_one_worker_leave_room_for_the_others(ledger: Ledge
             writer.close()
         await async_eventually("room for the worker again", lambda: not node.api._active)
         assert (await node.status(message()))[0] == 200
+
+
+async def test_a_worker_that_does_not_wait_is_refused_late(ledger: Ledger) -> None:
+    """So it cannot come again at once, as often as it likes. Few requests wait for a refusal."""
+    async with running_node(ledger, max_requests=4, refusal_s=PATIENCE_S) as node:
+        first = await begin_slow_body(node, secret=SECRET, worker=WORKER)
+        await async_eventually("the share of the worker is used", lambda: node.api._active == 1)
+        late = [asyncio.create_task(node.status(message())) for _ in range(4)]
+        await async_eventually("four refusals that wait", lambda: node.api._refusals == 4)
+        status, _ = await node.status(message(), worker=FOREIGN, secret=FOREIGN_SECRET)
+        assert status == 200
+        assert (await node.status(message()))[0] == 503
+        assert not any(each.done() for each in late)
+        for each in late:
+            each.cancel()
+        first.close()
+    async with running_node(ledger, max_requests=4, refusal_s=0.1) as node:
+        first = await begin_slow_body(node, secret=SECRET, worker=WORKER)
+        await async_eventually("the share of the worker is used", lambda: node.api._active == 1)
+        assert (await node.status(message()))[0] == 503
+        assert node.api._refusals == 0
+        first.close()
 
 
 async def test_a_heartbeat_that_arrives_counts_though_there_is_no_room(ledger: Ledger) -> None:
