@@ -255,6 +255,7 @@ class Store:
         old = self._objects.get(ref)
         if old is not None:
             self._unindex(ref, old)
+            object_ = _with_shared_spec(object_, old)
         self._objects[ref] = object_
         for name, key in keys:
             self._index[name].setdefault(key, set()).add(ref)
@@ -302,6 +303,17 @@ def _trim(uids: OrderedDict[str, Any], at_most: int) -> None:
     """Forget the oldest uids until at most `at_most` are left."""
     while len(uids) > at_most:
         uids.popitem(last=False)
+
+
+def _with_shared_spec(object_: Object, old: Object) -> Object:
+    """The object with the spec of its earlier state, if both are equal.
+
+    What the engine decodes from a spec refers to parts of the spec. With a new spec after each
+    write of .status, those parts would be in memory twice.
+    """
+    if "spec" not in object_ or object_["spec"] != old.get("spec"):
+        return object_
+    return {**object_, "spec": old["spec"]}
 
 
 def _version(object_: Object) -> str:

@@ -44,6 +44,22 @@ def test_an_older_or_equal_state_changes_nothing() -> None:
     assert watched.changes == [(None, "10")]
 
 
+def test_states_with_an_equal_spec_share_it() -> None:
+    """What is decoded from a spec refers to its parts, so a second copy would stay in memory."""
+    watched = Watched()
+    first = make("a", version=1, spec={"replicas": [1]})
+    watched.store.upsert(first)
+    watched.store.upsert(make("a", version=2, spec={"replicas": [1]}, status={"phase": "Running"}))
+    kept = watched.store.get(A)
+    assert kept is not None
+    assert kept["spec"] is first["spec"]
+    assert (version_of(kept), kept["status"]) == ("2", {"phase": "Running"})
+    watched.store.upsert(make("a", version=3, spec={"replicas": [2]}))
+    kept = watched.store.get(A)
+    assert kept is not None
+    assert kept["spec"] == {"replicas": [2]}
+
+
 def test_versions_that_are_no_numbers_are_newer_when_they_differ() -> None:
     watched = Watched()
     for version in ("x", "x", "y"):
