@@ -14,6 +14,7 @@ from globalmanager.kinds.pytorchjob.replica_types import WORKER
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import gangs
 from globalmanager.rules.training.framework import Elastic, TrainingJob
+from globalmanager.rules.training.present import NOT_ELASTIC
 
 ANNOTATION: Final = "edgeai.io/elastic"
 """Annotation of a job."""
@@ -28,20 +29,24 @@ def of(object_: Object, spec: TrainingJob) -> Elastic | None:
     return Elastic(WORKER, max(min(low, worker.count), 1))
 
 
+def fault(object_: Object, spec: TrainingJob) -> str:
+    """Why a job with the annotation is not elastic; "" when it is, or has no annotation."""
+    if not _is_wanted(object_) or of(object_, spec) is not None:
+        return ""
+    return (
+        f"the annotation {ANNOTATION} has no effect, because spec.elasticPolicy is missing: all "
+        "workers must run"
+    )
+
+
 def _is_wanted(object_: Object) -> bool:
     marks = mapping(object_["metadata"].get("annotations"))
     return str(marks.get(ANNOTATION, "")).lower() == "true"
 
 
 def warnings(observed: Observed) -> Iterator[Event]:
-    """Warnings when the annotation has no effect, or not the whole effect."""
+    """A warning when the annotation has not the whole effect."""
     spec: TrainingJob = observed.spec
-    if _is_wanted(observed.object) and spec.elastic is None:
-        message = (
-            f"the annotation {ANNOTATION} has no effect, because spec.elasticPolicy is missing: "
-            "all workers must run"
-        )
-        yield Event(Severity.WARNING, "NotElastic", message)
     policy = spec.policy.scheduling_policy
     together = policy.min_available if policy is not None else None
     if spec.elastic is None or together is None or gangs.of(observed.settings) is None:
@@ -51,4 +56,4 @@ def warnings(observed: Observed) -> Iterator[Event]:
             f"spec.runPolicy.schedulingPolicy.minAvailable: is {together}, so the job does not "
             f"start with fewer pods; remove it, and the job starts with {spec.least}"
         )
-        yield Event(Severity.WARNING, "NotElastic", message)
+        yield Event(Severity.WARNING, NOT_ELASTIC, message)

@@ -3,18 +3,19 @@
 Source: kubeflow/training-operator 1.9, pkg/controller.v1/pytorch.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from globalmanager.contract import Observed
+from globalmanager.contract import PODS, Event, Object, ObjectRef, Observed, Severity
 from globalmanager.kinds.pytorchjob import autoscaling, elasticity, master_wait
 from globalmanager.kinds.pytorchjob.autoscaling import bounds
 from globalmanager.kinds.pytorchjob.replica_types import MASTER, WORKER
+from globalmanager.rules import faults
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.pods import literal
 from globalmanager.rules.training.forms import RestartPolicy
 from globalmanager.rules.training.framework import Counts, EnvVar, Framework, TrainingJob
-from globalmanager.rules.training.replicas import name_of, port_of
+from globalmanager.rules.training.replicas import name_of, names, port_of
 
 
 def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
@@ -82,6 +83,38 @@ def _of_torchrun(observed: Observed, spec: TrainingJob) -> list[EnvVar]:
     ]
 
 
+def _world_warnings(observed: Observed) -> Iterator[Event]:
+    """A warning after an edit of the number of replicas. A pod keeps the number with which it
+    started, as with the Kubeflow operator. The agents of an elastic job find each other anew.
+    """
+    spec: TrainingJob = observed.spec
+    if spec.spec.elastic_policy is not None:
+        return
+    wanted = {"PET_NNODES": str(spec.total), "WORLD_SIZE": str(spec.total * _processes(spec))}
+    pods = [
+        observed.children.get(ObjectRef(PODS, observed.ref.namespace, name))
+        for name, _, _ in names(observed.ref.name, spec)
+    ]
+    others = [pod for pod in pods if pod is not None and faults.is_active(pod)]
+    number = sum(_has_other_world(pod, wanted) for pod in others)
+    if number:
+        message = (
+            f"the job has {spec.total} replicas, but {number} pods started with another number in "
+            "WORLD_SIZE or PET_NNODES and keep it: suspend the job (spec.runPolicy.suspend) and "
+            "resume it to start all pods with the same number"
+        )
+        yield Event(Severity.WARNING, "WorldSizeChanged", message)
+
+
+def _has_other_world(pod: Object, wanted: Mapping[str, str]) -> bool:
+    containers = pod["spec"].get("containers") or []
+    given = [variable for one in containers for variable in one.get("env") or []]
+    return any(
+        name in wanted and value != wanted[name]
+        for name, value in ((one.get("name"), one.get("value")) for one in given)
+    )
+
+
 def has_succeeded(
     spec: TrainingJob, counts: Mapping[str, Counts], finished: Collection[str]
 ) -> bool:
@@ -112,7 +145,11 @@ PYTORCH: Final = Framework(
     environment=environment,
     init_containers=master_wait.init_containers,
     companions=autoscaling.companions,
-    warnings=lambda observed: (*autoscaling.warnings(observed), *elasticity.warnings(observed)),
+    warnings=lambda observed: (
+        *autoscaling.warnings(observed),
+        *elasticity.warnings(observed),
+        *_world_warnings(observed),
+    ),
     sets_every_container=True,
     has_succeeded=has_succeeded,
     deciding=deciding,

@@ -82,7 +82,8 @@ class ElasticStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     """Workers that wait for room, or do not start for another reason."""
     reason: str = ""
-    """Why the first waiting worker does not start, in one word: "Unschedulable"."""
+    """Why the first waiting worker does not start, in one word: "Unschedulable". Or NotElastic: the
+    annotation has no effect."""
     message: str = ""
     """The same in the words of the scheduler or of the node."""
 
@@ -103,7 +104,8 @@ def read(object_: Object) -> TrainingJob:
     check(Given(object_, spec, given), CONSTRAINTS)
     replicas = defaults.replicas_of(PYTORCH, given)
     job = TrainingJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
-    return msgspec.structs.replace(job, elastic=elasticity.of(object_, job))
+    elastic, not_elastic = elasticity.of(object_, job), elasticity.fault(object_, job)
+    return msgspec.structs.replace(job, elastic=elastic, not_elastic=not_elastic)
 
 
 # ---- what must hold -----------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     disrupted = {
         name: pods[name]
         for name, each, _ in listed
-        if name in pods and waiting.has_lost_room(spec, each.type, pods[name])
+        if name in pods and waiting.has_lost_room(observed, spec, each.type, pods[name])
     }
     gone, timers = lifecycle.replacement(disrupted.values(), job.now, after_s=_DISRUPTED_S)
     worn = [*gone]

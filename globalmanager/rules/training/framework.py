@@ -93,6 +93,8 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """Types whose failed replicas do not end the job."""
     elastic: Elastic | None = None
     """None: the job needs all its replicas."""
+    not_elastic: str = ""
+    """Why the job is not elastic although its user asks for this."""
 
     @property
     def least(self) -> int:

@@ -137,7 +137,7 @@ def failures(observed: Observed, spec: TrainingJob, history: History) -> list[Fa
         and phase_of(pods[name]) == "Failed"
         and not is_being_deleted(pods[name])
         and replicas.attempt_of(pods[name]) >= history.attempt(name)
-        and not waiting.has_lost_room(spec, each.type, pods[name])
+        and not waiting.has_lost_room(observed, spec, each.type, pods[name])
     ]
 
 

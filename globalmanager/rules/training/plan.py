@@ -163,6 +163,7 @@ def _exits(job: Present, failed: list[Failure]) -> Iterator[Event]:
 
 def _warnings(job: Present, stages: Stages) -> Iterator[Event]:
     """Events about parts of the spec that have no effect."""
+    yield from present.not_elastic(job)
     if status.of(job.observed).get("observedGeneration") != job.observed.generation:
         yield from job.spec.framework.warnings(job.observed)
         if any(each.template["spec"].get("restartPolicy") for each in job.spec.replicas):

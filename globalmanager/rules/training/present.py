@@ -5,9 +5,9 @@ Called by `plan` and `changes`. Nothing here decides anything.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from globalmanager.contract import Object, Observed
+from globalmanager.contract import Event, Object, Observed, Severity
 from globalmanager.rules import faults, status
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.status import mapping
@@ -16,6 +16,8 @@ from globalmanager.rules.training import replicas, waiting
 from globalmanager.rules.training.conditions import Conditions, State
 from globalmanager.rules.training.framework import Counts, TrainingJob
 from globalmanager.rules.training.history import Failure, History
+
+NOT_ELASTIC: Final = "NotElastic"
 
 
 class Present(NamedTuple):
@@ -89,10 +91,14 @@ def has_enough(job: Present) -> bool:
 
 def elastic(job: Present) -> dict[str, Any]:
     """The field elastic of .status."""
-    if job.spec.elastic is None:
-        return no_longer_elastic(job)
     known = mapping(status.of(job.observed).get("elastic"))
     pods = histories.pods_by_name(job.observed)
+    if job.spec.elastic is None:
+        if _has_lost_room(job, pods):
+            return {}  # the field tells that these replicas start again
+        if job.spec.not_elastic:
+            return {"elastic": {"reason": NOT_ELASTIC, "message": job.spec.not_elastic}}
+        return no_longer_elastic(job)
     named = [
         name
         for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
@@ -105,6 +111,24 @@ def elastic(job: Present) -> dict[str, Any]:
         **waiting.told([pods[name] for name in waits if name in pods], known),
     }
     return {"elastic": fields}
+
+
+def _has_lost_room(job: Present, pods: Mapping[str, Object]) -> bool:
+    return any(
+        name in pods and waiting.has_lost_room(job.observed, job.spec, each.type, pods[name])
+        for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
+    )
+
+
+def not_elastic(job: Present) -> tuple[Event, ...]:
+    """The event about a job that is not elastic although its user asks for this. The field elastic
+    of .status has the same words, so the event comes once, also when only an annotation was
+    changed.
+    """
+    known = mapping(status.of(job.observed).get("elastic"))
+    if not job.spec.not_elastic or known.get("reason") == NOT_ELASTIC:
+        return ()
+    return (Event(Severity.WARNING, NOT_ELASTIC, job.spec.not_elastic),)
 
 
 def no_longer_elastic(job: Present) -> dict[str, Any]:

@@ -7,9 +7,10 @@ that pends is the queue: the scheduler of the cluster starts the pod when there 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from globalmanager.contract import Object
-from globalmanager.rules import faults
+from globalmanager.contract import Object, Observed
+from globalmanager.rules import faults, status
 from globalmanager.rules.faults import node_of, phase_of
+from globalmanager.rules.status import mapping
 from globalmanager.rules.training.framework import TrainingJob
 
 
@@ -24,12 +25,21 @@ def is_queued(pod: Object) -> bool:
     return phase_of(pod) == "Pending" and not node_of(pod)
 
 
-def has_lost_room(spec: TrainingJob, type_: str, pod: Object) -> bool:
+def has_lost_room(observed: Observed, spec: TrainingJob, type_: str, pod: Object) -> bool:
     """Whether the failed pod of an elastic job was evicted or preempted, or its node was lost. The
-    replica starts again under its index as soon as there is room.
+    replica starts again under its index as soon as there is room, also when the job has just ceased
+    to be elastic.
     """
-    is_elastic = spec.elastic is not None and spec.elastic.type == type_
+    if spec.elastic is not None:
+        is_elastic = spec.elastic.type == type_
+    else:
+        is_elastic = was_elastic(observed) and type_ not in spec.framework.leaders
     return is_elastic and faults.is_disrupted(pod)
+
+
+def was_elastic(observed: Observed) -> bool:
+    """Whether the job was elastic when its status was last written."""
+    return "ready" in mapping(status.of(observed).get("elastic"))
 
 
 def told(pods: Iterable[Object], known: Mapping[str, Any]) -> dict[str, str]:

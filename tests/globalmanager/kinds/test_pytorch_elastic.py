@@ -200,7 +200,7 @@ def test_the_annotation_without_an_elastic_policy_has_no_effect_and_says_so() ->
     plan = made.plan(NOW)
     (told,) = [each for each in plan.events if each.reason == "NotElastic"]
     assert "spec.elasticPolicy" in told.message
-    assert "elastic" not in (plan.status or {})
+    assert (plan.status or {})["elastic"]["reason"] == "NotElastic"
 
 
 def test_a_suspended_job_has_no_waiting_workers() -> None:
@@ -208,3 +208,83 @@ def test_a_suspended_job_has_no_waiting_workers() -> None:
     made.change({**made.object["spec"], "runPolicy": {"suspend": True}}).settle(at(2))
     assert pods(made) == []
     assert "elastic" not in made.status
+
+
+# ---- edits of a job that runs -------------------------------------------------------------------
+
+
+def annotate(made: World, value: str | None) -> World:
+    """The user changes the annotation, which changes no generation."""
+    marks = {} if value is None else {"edgeai.io/elastic": value}
+    made.object["metadata"]["annotations"] = marks
+    return made
+
+
+def told(made: World, reason: str, seconds: float = 1) -> list[str]:
+    """The messages of these events, until nothing changes any more."""
+    found = []
+    for _ in range(5):
+        plan = made.plan(at(seconds))
+        found += [each.message for each in plan.events if each.reason == reason]
+        made.apply(plan)
+    return found
+
+
+def test_the_annotation_on_a_job_that_runs_without_an_elastic_policy_says_so_once() -> None:
+    made = World(KIND, job("mnist", pytorch_spec(2, master=False))).settle()
+    made.pods_become("Running").settle()
+    (message,) = told(annotate(made, "true"), "NotElastic")
+    assert "spec.elasticPolicy" in message
+    assert made.status["elastic"] == {"reason": "NotElastic", "message": message}
+    assert told(made, "NotElastic") == []
+    annotate(made, None).settle(at(1))
+    assert "elastic" not in made.status
+    assert len(told(annotate(made, "true"), "NotElastic")) == 1
+
+
+@pytest.mark.parametrize("policy", ["", "ExitCode", "Never", "Always"])
+@pytest.mark.parametrize("state", [EVICTED, PREEMPTED], ids=["evicted", "preempted"])
+@pytest.mark.parametrize("is_policy_removed", [False, True])
+def test_a_worker_that_has_lost_its_room_comes_back_when_the_job_ceases_to_be_elastic(
+    policy: str, state: dict[str, Any], is_policy_removed: bool
+) -> None:
+    made = half_full(3, policy=policy, backoffLimit=1)
+    before = made.child("Pod", WORKERS[1])["metadata"]["uid"]
+    made.pods_become("Failed", WORKERS[1], **state)
+    if is_policy_removed:
+        run = {"backoffLimit": 1}
+        made.change(pytorch_spec(4, master=False, policy=policy, run=run))
+    annotate(made, None).settle(at(2))
+    assert conditions(made)[-1] == "Running"
+    made.settle(at(20))
+    assert made.child("Pod", WORKERS[1])["metadata"]["uid"] != before
+    assert conditions(made)[-1] == "Running"
+    assert "restarts" not in made.status
+    assert "elastic" not in made.status
+    made.pods_become("Failed", WORKERS[0], **EVICTED).settle(at(100))
+    assert conditions(made)[-1] == "Failed"  # by the policy, or by the backoff limit
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        (pytorch_spec(2), pytorch_spec(3), "4 replicas, but 3 pods started with another number"),
+        (pytorch_spec(3), pytorch_spec(1), "2 replicas, but 2 pods started with another number"),
+        (pytorch_spec(2, master=False), pytorch_spec(3, master=False), "3 replicas, but 2 pods"),
+        (pytorch_spec(2), pytorch_spec(2, run={"backoffLimit": 3}), None),
+        (
+            pytorch_spec(2, master=False, elasticPolicy={"minReplicas": 1, "maxReplicas": 4}),
+            pytorch_spec(3, master=False, elasticPolicy={"minReplicas": 1, "maxReplicas": 4}),
+            None,
+        ),
+    ],
+)
+def test_a_job_that_is_scaled_without_an_elastic_policy_says_that_its_pods_keep_their_world(
+    before: dict[str, Any], after: dict[str, Any], named: str | None
+) -> None:
+    made = World(KIND, job("mnist", before))
+    assert told(made, "WorldSizeChanged") == []
+    made.pods_become("Running").settle()
+    messages = told(made.change(after), "WorldSizeChanged")
+    assert len(messages) == (named is not None)
+    assert all(str(named) in message and "suspend" in message for message in messages)
