@@ -138,3 +138,28 @@ def test_the_workers_follow_the_room_on_the_nodes(
     end(client, namespace, LAUNCHER, 0)
     wait_for_phase(client, namespace, "Succeeded", JOB)
     eventually("the clean-up", lambda: names(client, namespace) == [LAUNCHER])
+
+
+def test_a_launcher_that_restarts_in_a_full_cluster_gets_its_room_back(
+    client: Client, manager: GlobalManager, namespace: str, priorities: None, node: None
+) -> None:
+    job = example(namespace)
+    job["spec"] |= {"restartPolicy": "OnFailure"}
+    for role in ("launcher", "worker"):
+        pod = job["spec"]["etReplicaSpecs"][role]["template"]["spec"]
+        pod |= {"priorityClassName": "training", "terminationGracePeriodSeconds": 1}
+        pod["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    client.create(job)
+    wait_for_phase(client, namespace, "Running", JOB)
+    before = wait_for_workers(client, namespace, 3)
+    launcher = uids(client, namespace, "pods")[LAUNCHER]
+    (waiting,) = set(before["targetWorkers"]) - set(hosts(client, namespace))
+
+    end(client, namespace, LAUNCHER, 1)
+    # Mostly the scheduler gives the room to the worker that waits, before the launcher is there.
+    known = (None, launcher)
+    eventually("a new launcher", lambda: uids(client, namespace, "pods").get(LAUNCHER) not in known)
+    eventually("its room", lambda: runs(client, namespace, LAUNCHER))
+    after = wait_for_workers(client, namespace, 3)
+    assert (after["restartCount"], after["targetWorkers"]) == (1, before["targetWorkers"])
+    assert waiting not in hosts(client, namespace)

@@ -94,7 +94,9 @@ def of(
         why_none = room.NO_INDEX
         elastic = room.forgotten(job.observed)
     else:
-        found = room.of(job, kept, lost=len(replaced), had=listed, spent=spent, held=held)
+        found = room.of(
+            job, kept, lost=len(replaced), had=listed, spent=spent, held=held, again=again
+        )
         new, timers = found.size, timers.add(*found.timers.waits_s)
         why_none = found.why_no_successor
         elastic = {"elastic": found.fields}

@@ -18,6 +18,7 @@ from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob
 from globalmanager.rules import faults, status
 from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import waiting
 from globalmanager.rules.training.forms import MAX_REPLICAS
@@ -67,6 +68,7 @@ def of(
     had: Collection[str],
     spent: Collection[str],
     held: Collection[str],
+    again: Collection[str],
 ) -> Room:
     """The size that follows from the room that the workers have now. A job whose limits are wrong
     keeps its number of workers.
@@ -77,10 +79,13 @@ def of(
         had: the hosts that the launcher has or had
         spent: the workers that have ended for good
         held: workers of which a scaler takes care
+        again: workers whose pod is made again now
     """
     is_placed = _is_launcher_placed(job)
     waits = _waits(job, size, {*had, *spent, *held})
-    least, wanted = _wanted(job, size, is_placed, len(waits), len(spent))
+    stuck = sum(name not in again and _is_stuck(job.pods.get(name)) for name in waits)
+    least = _least(job, len(spent), is_placed=is_placed)
+    wanted = max(least, _wanted(job, len(size.target), len(waits), stuck, is_placed=is_placed))
     if job.spec.limits_fault is not None:
         least = wanted = len(size.target) + lost
     surplus = len(size.target) - wanted
@@ -138,22 +143,37 @@ def _waits(job: Present, size: Size, taken: Collection[str]) -> list[str]:
     return sorted(waits, key=lambda name: not (name in pods and waiting.is_queued(pods[name])))
 
 
-def _wanted(job: Present, size: Size, is_placed: bool, waits: int, spent: int) -> tuple[int, int]:
-    """(the least number of workers, the wanted number)
+def _is_stuck(pod: Object | None) -> bool:
+    """Whether the pod of a worker that waits has a node, which does not start the pod."""
+    return pod is not None and bool(faults.node_of(pod)) and not is_being_deleted(pod)
 
-    Args:
-        waits: how many workers wait for room
-        spent: how many have ended for good
-    """
-    spec = job.spec
-    least, most = max(spec.min_replicas or 1, 1), limit(job.observed, spec)
-    number = len(size.target)
-    following = number - waits + (spec.max_queued or 0)
+
+def _least(job: Present, spent: int, *, is_placed: bool) -> int:
+    """So many workers the job must have, of which so many have ended for good."""
+    least = max(job.spec.min_replicas or 1, 1)
     if not is_placed:
         # Before the launcher runs, workers that end for good fail the job, as without spec.elastic.
-        return least, max(least, min(most, number, following))
-    least = max(least, min(most, least + spent))
-    return least, max(least, min(most, following))
+        return least
+    return max(least, min(limit(job.observed, job.spec), least + spent))
+
+
+def _wanted(job: Present, number: int, waits: int, stuck: int, *, is_placed: bool) -> int:
+    """The number of workers within the limit that follows from the room.
+
+    Workers whose node does not start them leave their place in the queue to others, at most as many
+    as the queue has places. When their nodes start them after all, nobody is taken back.
+
+    Args:
+        number: how many workers the job has
+        waits: how many of them wait for room
+        stuck: how many of these have a node, which does not start them
+    """
+    queued = job.spec.max_queued or 0
+    least = number - waits + queued + min(stuck, queued)
+    most = number - waits + 2 * queued
+    wanted = number if least <= number <= most else least
+    # Until the launcher has room itself, no further worker waits.
+    return min(limit(job.observed, job.spec), wanted if is_placed else min(wanted, number))
 
 
 def _launcher_first(

@@ -33,6 +33,8 @@ class Cluster(ElasticWorld):
         self.terminates = True
         self.ended: list[str] = []
         """Workers with a node that the job itself has deleted."""
+        self.broken: set[str] = set()
+        """Pods that do not start on the node that the scheduler gives them."""
         self.events: list[Event] = []
         """The events of all plans that took effect."""
 
@@ -88,7 +90,10 @@ class Cluster(ElasticWorld):
                 condition |= {"reason": "Unschedulable", "message": FULL}
             self.set(name, {"status": {"phase": "Pending", "conditions": [condition]}})
         for name in self.bound():
-            if self.pods_of_job()[name]["status"]["phase"] == "Pending":
+            if name in self.broken:
+                entry = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+                self.set(name, {"status": {"phase": "Pending", "containerStatuses": [entry]}})
+            elif self.pods_of_job()[name]["status"]["phase"] == "Pending":
                 ready = [{"type": "Ready", "status": "True"}]
                 self.set(name, {"status": {"phase": "Running", "conditions": ready}})
 

@@ -118,8 +118,32 @@ def test_a_worker_that_the_launcher_never_had_is_made_again_under_its_name() -> 
     for _ in range(50):
         cluster.set(worker(1), {"spec": {"nodeName": "node"}, "status": refused})
         cluster.rest()
-    assert cluster.queue() == [worker(1)]
-    assert cluster.status["nextWorkerIndex"] == 2
+    assert worker(1) in cluster.queue()
+    assert cluster.status["nextWorkerIndex"] == 3  # beside worker 1 another one waits
+
+
+def test_a_node_that_starts_no_pod_keeps_no_room_from_further_workers() -> None:
+    cluster = Cluster(elastic(low=1, high=4), room=2).rest()
+    cluster.broken.add(worker(1))
+    cluster.room = 9
+    cluster.rest()
+    assert cluster.hosts() == [worker(0), worker(2), worker(3)]
+    assert cluster.told()["waiting"] == 1
+    assert cluster.told()["reason"] == "ImagePullBackOff"
+
+
+@pytest.mark.parametrize("queued", [1, 3])
+def test_nodes_that_start_no_pod_get_a_bounded_number_of_them(queued: int) -> None:
+    cluster = Cluster(elastic(low=1, high=20, queued=queued), room=2)
+    cluster.broken.update(worker(index) for index in range(1, 20))
+    cluster.rest()
+    cluster.room = 30
+    cluster.rest()
+    assert cluster.told()["waiting"] == 2 * queued
+    cluster.broken.clear()
+    cluster.rest()
+    assert len(cluster.hosts()) == 20
+    assert cluster.status["nextWorkerIndex"] == 20
 
 
 def test_workers_that_a_node_refuses_are_made_again_ever_more_slowly() -> None:
@@ -350,7 +374,7 @@ def test_room_comes_and_goes(seed: int, low: int, more: int, queued: int) -> Non
         cluster.apply(made)
         assert low <= len(cluster.status["targetWorkers"]) <= high
         waiting = cluster.told()["waiting"]
-        assert waiting <= queued or len(cluster.status["targetWorkers"]) <= low
+        assert waiting <= 2 * queued or len(cluster.status["targetWorkers"]) <= low
         for name in cluster.ended:  # only for the launcher the job gives up room
             assert name in taken_back or LAUNCHER not in cluster.bound()
         taken_back.update(cluster.ended)
