@@ -9,7 +9,13 @@ from datetime import datetime
 import msgspec
 
 from globalmanager.contract import Observed, Plan
-from globalmanager.kinds.jointinferenceservice import downstream, health, types, workers
+from globalmanager.kinds.jointinferenceservice import (
+    downstream,
+    health,
+    reachability,
+    types,
+    workers,
+)
 from globalmanager.kinds.jointinferenceservice.types import (
     RUNNING,
     JointInferenceServiceSpec,
@@ -17,6 +23,7 @@ from globalmanager.kinds.jointinferenceservice.types import (
 )
 from globalmanager.rules import children, lifecycle, references, sedna, status
 from globalmanager.rules.children import Stages
+from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Finding, Truth
 
@@ -56,14 +63,16 @@ def _conclude(
     is_accepted = accepted.truth is Truth.TRUE
     phase = sedna.phase(observed, ours if is_accepted else Phase.INVALID)
     failed = sedna.failed(observed, phase, because=running if is_accepted else accepted)
+    cloud = reachability.reachability(observed, now)
     return lifecycle.conclude(
         observed,
         now,
-        findings=[*findings, running, *failed],
+        findings=[*findings, running, *cloud.findings, *failed],
         phase=phase,
         nodes=downstream.nodes(observed),
-        fields=health.numbers(observed),
+        fields={**health.numbers(observed), **cloud.fields},
         stages=stages,
+        timers=Timers().add(cloud.check_in_s),
     )
 
 

@@ -9,6 +9,10 @@ ResolvedRefs   True: the Models, the Nodes and the framework images exist. False
                nothing until the condition is True. Unknown while the spec is not accepted.
 Running        True: both Deployments are available. False: Waiting, Starting, or the reason that a
                pod's status gives (CrashLoopBackOff, Unschedulable, …). Never final.
+CloudReachable True: the cloud worker answers hard examples. False: NoAnswer or
+               CloudWorkerUnavailable, when every hard example of the last minute was a fallback.
+               Absent until a worker tells how its hard examples were answered; Sedna's library
+               never tells.
 EdgeConnected  True: the LocalControllers of the edge workers' nodes have a session. False:
                NoContact. Absent while no edge worker has a node.
 Overridden     True: somebody else sets fields of a child again after each correction, so edgeai
@@ -117,6 +121,13 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     uploadCloudRatio, which is uploaded / seen with four decimals. In group sedna.io the ratio has
     all digits, and Sedna's inferenceNumber (seen) and hardExampleNumber (hard) follow. A count that
     no worker has told is left out."""
+    fallbacks_in_a_row: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Number of hard examples, over all edge workers, that were answered at the edge since the
+    cloud worker last answered one. The edge side writes this field."""
+    fallbacks_since: Time | None = None
+    """The time when the GlobalManager learned of the first of these fallbacks."""
+    answered_before_fallbacks: int = 0
+    """Number of answers of the cloud at this time. More answers end the row of fallbacks."""
     workers: dict[str, dict[str, Any]] = {}
     """Worker -> last report of each edge worker. The edge side writes this field."""
 

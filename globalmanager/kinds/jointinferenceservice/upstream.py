@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from globalmanager.contract import WorkerReport
-from globalmanager.kinds.jointinferenceservice import totals
+from globalmanager.kinds.jointinferenceservice import reachability, totals
 from globalmanager.rules import status as rules
 
 
@@ -19,8 +19,9 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     entry = rules.folded(status, report, counts=totals.COUNTS)
     if entry is None:
         return None
-    workers = {**rules.workers(status), report.worker: entry}
+    after = {**status, "workers": {**rules.workers(status), report.worker: entry}}
     return {
         **rules.entry_patch(status, report.worker, entry),
-        **totals.of({"workers": workers}, report.group),
+        **totals.of(after, report.group),
+        **reachability.counted(status, after),
     }
