@@ -1,4 +1,4 @@
-"""Prometheus metrics of the REST server: its connections. /metrics shows them."""
+"""Prometheus metrics of the REST server: its connections and requests. /metrics shows them."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -13,5 +13,10 @@ class RestMetrics:
         self.connections_cut = Counter(
             "edgeai_rest_connections_cut",
             "Connections of the REST API that ended because there was no room",
+            registry=registry,
+        )
+        self.requests_delayed = Counter(
+            "edgeai_rest_requests_delayed",
+            "Requests that waited, because their address sent too many",
             registry=registry,
         )

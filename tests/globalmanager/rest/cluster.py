@@ -17,7 +17,7 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.access import Access, OpenAccess
 from globalmanager.rest.api import Api
 from globalmanager.rest.metrics import RestMetrics
-from globalmanager.rest.server import RestServer
+from globalmanager.rest.server import RestLimits, RestServer
 from globalmanager.rest.streams import StreamLimits
 
 JI = "jointinferenceservices"
@@ -95,7 +95,11 @@ class Sessions:
 
 class World:
     def __init__(
-        self, access: Access | None = None, *, max_connections: int = 256, **stream_limits: float
+        self,
+        access: Access | None = None,
+        *,
+        limits: RestLimits | None = None,
+        **stream_limits: float,
     ) -> None:
         self.cluster = Cluster()
         self.sessions = Sessions()
@@ -121,7 +125,7 @@ class World:
             0,
             routes=self.api.routes,
             metrics=RestMetrics(self.registry),
-            max_connections=max_connections,
+            limits=limits or RestLimits(),
         )
         self.client: ClientSession
 

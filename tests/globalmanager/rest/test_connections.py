@@ -1,4 +1,4 @@
-"""Connections to the REST API beyond its limit, over real sockets."""
+"""Connections and requests to the REST API beyond its limits, over real sockets."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from globalmanager.rest.server import RestLimits
 from tests.globalmanager.rest.cluster import JI, World, object_of
 from tests.waiting import PATIENCE_S, async_eventually
 
@@ -22,7 +23,7 @@ HOLDERS = {
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with World(max_connections=LIMIT).running() as world:
+    async with World(limits=RestLimits(connections=LIMIT)).running() as world:
         text = "<" * 1_300_000
         world.cluster.objects = [{**object_of(f"o{n}"), "spec": {"x": text}} for n in range(4)]
         yield world
@@ -59,3 +60,38 @@ async def test_a_connection_that_ended_leaves_room(world: World) -> None:
             lambda: world.registry.get_sample_value("edgeai_rest_connections") == 0,
         )
     assert cut(world) == 0
+
+
+async def test_a_flood_of_requests_waits_and_another_address_is_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    limits = RestLimits(per_address_per_s=0.01, per_address_burst=5)
+    async with World(limits=limits).running() as world:
+        with contextlib.ExitStack() as held:
+            flood = [
+                held.enter_context(
+                    socket.create_connection(world.server.address, source_address=("127.0.0.2", 0))
+                )
+                for _ in range(4)
+            ]
+            for connection in flood:
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+            await async_eventually(
+                "a request that waits on each connection", lambda: waiting(world) == 4
+            )
+            async with asyncio.timeout(PATIENCE_S):
+                assert (await world.get("/healthz"))[0] == 200
+            answers = b"".join(answer_so_far(each) for each in flood)
+            assert answers.count(b" 200 OK") == 5
+    assert "too many requests of one address" in capsys.readouterr().out
+
+
+def waiting(world: World) -> float:
+    return world.registry.get_sample_value("edgeai_rest_requests_delayed_total") or 0.0
+
+
+def answer_so_far(connection: socket.socket) -> bytes:
+    connection.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        return connection.recv(64 * 1024)
+    return b""
