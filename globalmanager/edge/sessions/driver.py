@@ -54,11 +54,19 @@ class DriverTiming(msgspec.Struct, frozen=True, kw_only=True):
     close_s: float = 1.0
     """Longest time until the peer has answered a close frame."""
     frames_per_s: float = 500.0
-    """Frames of one session that are read per second. So a node that sends without pause takes a
-    small share of the event loop from the other sessions. A frame of more than FRAME_BYTES counts
-    several times. An acknowledgement of a frame that this side has sent does not count."""
+    """Frames of one node that are read per second. So a node that sends without pause takes a small
+    share of the event loop from the other sessions, also when it opens one session after another. A
+    frame of more than FRAME_BYTES counts several times. An acknowledgement of a frame that this
+    side has sent does not count."""
     frames_burst: int = 1000
     """Frames that are read at once after a pause. A Hello of the largest size costs 256."""
+
+
+def frame_rate(timing: DriverTiming) -> TokenBucket:
+    """The rate of the frames of one node."""
+    return TokenBucket(
+        qps=timing.frames_per_s, burst=timing.frames_burst, max_wait_s=math.inf, what="session"
+    )
 
 
 class SessionDriver:
@@ -68,6 +76,7 @@ class SessionDriver:
         on_hello: called within `run` when the Hello has arrived; calls `welcome` or `close`
         on_report: called within `run` with each report. When it returns False, the driver reads no
             message until `resume`
+        frames: the rate of the node's frames. All sessions of the node share the bucket
     """
 
     def __init__(
@@ -79,6 +88,7 @@ class SessionDriver:
         on_hello: Callable[["SessionDriver"], None],
         on_report: Callable[["SessionDriver", wire.Report], bool],
         timing: DriverTiming,
+        frames: TokenBucket,
         metrics: EdgeMetrics,
     ) -> None:
         self.node = node
@@ -99,12 +109,7 @@ class SessionDriver:
         self._wake = asyncio.Event()  # set: the writer has something to do
         self._may_read = asyncio.Event()  # set: the inbox has room
         self._may_read.set()
-        self._frames = TokenBucket(
-            qps=timing.frames_per_s,
-            burst=timing.frames_burst,
-            max_wait_s=math.inf,
-            what="session",
-        )
+        self._frames = frames
         self._answers = 0  # acknowledgements that the writer has not taken yet
         self._answers_taken = asyncio.Event()  # set: fewer than MAX_ANSWERS acknowledgements wait
         self._answers_taken.set()
@@ -184,11 +189,20 @@ class SessionDriver:
                 await self._may_read.wait()
                 await self._answers_taken.wait()
                 wait_s = self._receive(await self._websocket.recv())
-                if wait_s > 0:
-                    await asyncio.sleep(wait_s)
+                if wait_s > 0 and await self._is_closed_within(wait_s):
+                    break  # the node sends again what is not acknowledged
         except ConnectionClosed:
-            code, reason = self._websocket.close_code, self._websocket.close_reason
-            self.close(code or wire.Close.GOING_AWAY, reason or "connection closed by the peer")
+            pass
+        code, reason = self._websocket.close_code, self._websocket.close_reason
+        self.close(code or wire.Close.GOING_AWAY, reason or "connection closed by the peer")
+
+    async def _is_closed_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._websocket.wait_closed()
+        except TimeoutError:
+            return False
+        return True
 
     def _receive(self, message: str | bytes) -> float:
         """Returns: seconds to wait before the next message is read"""

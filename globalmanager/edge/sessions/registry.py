@@ -19,10 +19,11 @@ from websockets.asyncio.server import ServerConnection
 from common import wire
 from common.ids import NodeName, TaskKey
 from common.logs import bind, get_logger
+from common.ratelimit import TokenBucket
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.downstream import DesiredSets
-from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver
+from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, frame_rate
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.ha.claims import Claim, fingerprint
 from globalmanager.ha.contacts import Contacts
@@ -35,6 +36,7 @@ FLAP_WINDOW_S: Final = 60.0
 FLAP_RETRY_AFTER_S: Final = 30  # seconds that a connection of a flapping node must stay away
 MAX_PROBLEM_CHARS: Final = 256  # of a close reason, because the peer may have written the reason
 REMEMBERED_LEDGERS: Final = 8  # for each node; see DuplicateNodes
+REMEMBERED_RATES: Final = 20_000  # nodes whose rate of frames is remembered
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +128,7 @@ class Sessions:
         self._problems: dict[NodeName, str] = {}  # node -> why its last session ended
         self._replacements = Replacements()
         self._duplicates = DuplicateNodes()
+        self._frame_rates: dict[NodeName, TokenBucket] = {}  # the node that came last is at the end
         self._last_id = 0
         desired.subscribe(self._on_desired)
         contacts.subscribe(newer_claim=self._on_newer_claim)
@@ -164,6 +167,7 @@ class Sessions:
             on_hello=self._on_hello,
             on_report=self._on_report,
             timing=self._timing,
+            frames=self._frame_rate_of(node),
             metrics=self._metrics,
         )
         with bind(node=node, session=session.session_id):
@@ -173,6 +177,16 @@ class Sessions:
                 await session.run()
             finally:
                 self._remove(session)
+
+    def _frame_rate_of(self, node: NodeName) -> TokenBucket:
+        """The rate of the node's frames, which outlives a session: a new session brings no new
+        burst.
+        """
+        rate = self._frame_rates.pop(node, None) or frame_rate(self._timing)
+        self._frame_rates[node] = rate
+        if len(self._frame_rates) > REMEMBERED_RATES:
+            del self._frame_rates[next(iter(self._frame_rates))]
+        return rate
 
     def revoke(self, node: NodeName, websocket: ServerConnection) -> None:
         """Close the session on this connection, because its credential is no longer good."""

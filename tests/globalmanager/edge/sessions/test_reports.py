@@ -213,3 +213,26 @@ async def test_acknowledgements_of_what_was_sent_are_read_at_once(world: World) 
         driver = world.sessions._open[A]
         await async_eventually("all acknowledged", lambda: driver.synced)
         assert driver._frames._tokens > DriverTiming().frames_burst - 10
+
+
+async def test_a_new_session_brings_no_new_burst_of_frames(tmp_path: Path) -> None:
+    burst = DriverTiming().frames_burst
+    async with World(tmp_path / "tokens", frames_per_s=0.01).running() as world:
+        world.assign(0, B)
+        for _ in range(2):
+            async with world.socket(A) as websocket:
+                await websocket.send(HELLO)
+                for _ in range(burst):
+                    await websocket.send(BEAT)
+                await async_eventually("the first burst", lambda: received_by(world) >= burst)
+                websocket.transport.abort()
+        before = received_by(world)
+        async with world.socket(A) as websocket, world.peer(B) as other:
+            await websocket.send(HELLO)
+            for _ in range(50):
+                await websocket.send(BEAT)
+            await async_eventually("a synced peer", lambda: other.is_synced)
+            await other.report()
+            await async_eventually("an ack of the other node", lambda: other.acked)
+            assert received_by(world) - before < 20
+            websocket.transport.abort()
