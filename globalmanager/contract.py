@@ -69,6 +69,9 @@ AUTOSCALERS = ResourceType(
     "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"
 )
 
+STORAGE_ANNOTATIONS: Final = ("s3-endpoint", "s3-usehttps")
+"""The annotations of Secrets that plans read. Plans read nothing else of the Secrets of users."""
+
 POD_CONTROLLERS: Final[Mapping[ResourceType, ResourceType]] = {DEPLOYMENTS: REPLICASETS}
 """Type of a child -> type of the object that Kubernetes creates between the child and its pods. The
 pods have this second object as controller."""
@@ -233,7 +236,8 @@ class Observed(Job, frozen=True, kw_only=True):
     """Pods in the job's namespace, ordered by name. The controller of each pod is the job, a child
     of the job, or an object that Kubernetes created for a child (a Deployment's ReplicaSet)."""
     references: Mapping[ObjectRef, Object]
-    """The existing objects among those that `Kind.references` names."""
+    """The existing objects among those that `Kind.references` and `Kind.indirect_references` name.
+    Of a Secret, only the name and the annotations of `STORAGE_ANNOTATIONS`."""
     contacts: Mapping[NodeName, Contact]
     """The contacts of all nodes that had a session since this GlobalManager started."""
     settings: WorkerSettings
@@ -538,6 +542,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
     """The objects that the plan reads. An object in this set may not exist. Total."""
+    indirect_references: Callable[[Mapping[ObjectRef, Object]], frozenset[ObjectRef]] = (
+        lambda _references: frozenset()
+    )
+    """The existing objects among `references` -> objects that these name and that the plan reads
+    too, for example the Secret of a Model. Total."""
     plan: Callable[[Observed, datetime], Plan]
     """Computes the next steps. Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}

@@ -83,6 +83,7 @@ class Informer:
             the type at last
         on_set_aside: called with an object that cannot be read, and again when the object's problem
             changes
+        metadata_only: ask the API server for the metadata of the objects alone
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Informer:
         settings: InformerSettings | None = None,
         on_settled: Callable[[], None] = lambda: None,
         on_set_aside: Callable[[Unreadable], None] = lambda _object: None,
+        metadata_only: bool = False,
     ) -> None:
         self.store = store
         self.set_aside = SetAside(store.type)
@@ -105,6 +107,7 @@ class Informer:
         self._client = client
         self._namespace = namespace if store.type.namespaced else ""
         self.label_selector = label_selector
+        self._metadata_only = metadata_only
         self._settings = settings or InformerSettings()
         self._on_settled = on_settled
         self._on_set_aside = on_set_aside
@@ -179,7 +182,10 @@ class Informer:
         self._answer_due_at = _now()
         asked = self.store.absences
         listing = await self._client.list(
-            self.type, namespace=self._namespace, label_selector=self.label_selector
+            self.type,
+            namespace=self._namespace,
+            label_selector=self.label_selector,
+            metadata_only=self._metadata_only,
         )
         version = int(listing.resource_version) if listing.resource_version.isdecimal() else 0
         self.store.replace(
@@ -213,6 +219,7 @@ class Informer:
             timeout_s=timeout_s,
             namespace=self._namespace,
             label_selector=self.label_selector,
+            metadata_only=self._metadata_only,
         )
         try:
             async with aclosing(lines):

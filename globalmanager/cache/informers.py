@@ -14,7 +14,14 @@ from common.tasks import TaskGroup
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Store
-from globalmanager.contract import NAMESPACES, POD_CONTROLLERS, Object, ResourceType
+from globalmanager.contract import (
+    NAMESPACES,
+    POD_CONTROLLERS,
+    SECRETS,
+    STORAGE_ANNOTATIONS,
+    Object,
+    ResourceType,
+)
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.objects import Unreadable
 
@@ -22,6 +29,8 @@ log = logs.get_logger(__name__)
 
 MANAGED: Final = "app.kubernetes.io/managed-by=edgeai"
 ALL: Final = ""
+_IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion")
+
 
 OnChange = Callable[["Scope", Object | None, Object | None], None]
 
@@ -31,6 +40,31 @@ class Scope(NamedTuple):
 
     type: ResourceType
     label_selector: str
+
+
+def _metadata(object_: Object) -> Object:
+    return {"metadata": object_["metadata"]}
+
+
+def _storage_annotations(secret: Object) -> Object:
+    """The name and the annotations that plans read. `kubectl apply` writes the keys of a Secret
+    into another annotation, so nothing else may stay.
+    """
+    metadata = secret["metadata"]
+    given = metadata.get("annotations")
+    annotations = given if isinstance(given, dict) else {}
+    found = {name: annotations[name] for name in STORAGE_ANNOTATIONS if name in annotations}
+    names = {key: metadata[key] for key in _IDENTITY if key in metadata}
+    return {"metadata": {**names, "annotations": found}}
+
+
+def _kept_part(scope: Scope) -> Callable[[Object], Object] | None:
+    """What the store keeps of each object; None for the whole object."""
+    if scope == (SECRETS, ALL):
+        return _storage_annotations
+    # A cluster has many ReplicaSets, and plans read only their owner references. Of Namespaces the
+    # engine reads the labels.
+    return _metadata if scope.type in (*POD_CONTROLLERS.values(), NAMESPACES) else None
 
 
 class Informers:
@@ -102,9 +136,7 @@ class Informers:
             scope.type,
             # `Followed` says what the stores of others' children take
             label=MANAGED if scope.label_selector == MANAGED else ALL,
-            # A cluster has many ReplicaSets, and plans read only their owner references. Of
-            # Namespaces the engine reads the labels.
-            metadata_only=scope.type in (*POD_CONTROLLERS.values(), NAMESPACES),
+            kept=_kept_part(scope),
         )
         store.subscribe(lambda old, new: self._on_change(scope, old, new))
         informer = Informer(
@@ -115,6 +147,7 @@ class Informers:
             settings=self._settings,
             on_settled=self._on_settled,
             on_set_aside=lambda object_: self._on_set_aside(scope.type, object_),
+            metadata_only=_kept_part(scope) is not None,
         )
         self._by_scope[scope] = informer
         self._children.pop(scope.type, None)

@@ -87,7 +87,7 @@ class Store:
 
     Args:
         label: "key=value"; the collection has only objects with this label. "" means all objects
-        metadata_only: True to keep only the metadata of the objects
+        kept: the part of each object that the collection keeps; None keeps whole objects
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Store:
         indexers: Mapping[str, Indexer] = INDEXERS,
         *,
         label: str = "",
-        metadata_only: bool = False,
+        kept: Callable[[Object], Object] | None = None,
     ) -> None:
         self.type = type_
         self._label = label
-        self._metadata_only = metadata_only
+        self._kept = kept
         self._indexers = dict(indexers)
         self._objects: dict[ObjectRef, Object] = {}
         self._index: dict[str, dict[str, set[ObjectRef]]] = {name: {} for name in indexers}
@@ -248,8 +248,8 @@ class Store:
             self._put(ref, object_)
 
     def _put(self, ref: ObjectRef, object_: Object) -> None:
-        if self._metadata_only:
-            object_ = {"metadata": object_["metadata"]}
+        if self._kept is not None:
+            object_ = self._kept(object_)
         # before any change, because the call raises for an object with a wrong form
         keys = self._keys(object_)
         old = self._objects.get(ref)

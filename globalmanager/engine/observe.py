@@ -123,7 +123,10 @@ class Observer:
             return None
         kind = self._kinds[ref.type]
         job = self._decode_job(ref, object_)
-        self._references.set(ref, kind.references(job))
+        named = kind.references(job)
+        references = self._existing_objects(named)
+        indirect = kind.indirect_references(references) - named
+        self._references.set(ref, named | indirect)
         owned = find_owned(kind, job, self._children)
         self._controllers.set(ref, owned.controllers)
         return Observed(
@@ -133,7 +136,7 @@ class Observer:
             invalid=job.invalid,
             children=owned.children,
             pods=owned.pods,
-            references=self._existing_objects(self._references.targets(ref)),
+            references=references | self._existing_objects(indirect),
             contacts=self._contacts.by_node(),
             settings=self.settings,
             absent=frozenset(type_ for type_ in kind.owns if self._is_absent(type_)),

@@ -42,6 +42,11 @@ from globalmanager.kube.sender import (
 from globalmanager.kube.transport import Transport, open_transport
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+WHOLE: Final = "application/json"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Media types that ask for the metadata of objects, so that the rest never leaves the API
+server."""
 _DEFAULTS: Final = ClientSettings()
 _Items = list[Object | Unreadable]
 
@@ -144,18 +149,26 @@ class KubeClient:
         return await self._object(request_for("get", "GET", ref))
 
     async def list(
-        self, type_: ResourceType, *, namespace: str = "", label_selector: str = ""
+        self,
+        type_: ResourceType,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        metadata_only: bool = False,
     ) -> Listing:
         """The whole collection, read page by page. The namespace "" means all namespaces.
 
         Raises: Gone when the server forgot the list's version between two pages; list again
         """
         query = {"labelSelector": label_selector}
+        accept = METADATA_LIST if metadata_only else WHOLE
         limit = self._settings.page_size
         listing = Listing([], [], "")
         while True:
             try:
-                page, items = await self._page(type_, namespace, {**query, "limit": str(limit)})
+                page, items = await self._page(
+                    type_, namespace, {**query, "limit": str(limit)}, accept
+                )
             except _PageTooLarge:
                 limit = max(1, limit // 2)
                 continue
@@ -240,6 +253,7 @@ class KubeClient:
         timeout_s: int,
         namespace: str = "",
         label_selector: str = "",
+        metadata_only: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """The raw lines of a watch, until the server ends the watch. Each line has one JSON event.
 
@@ -263,6 +277,7 @@ class KubeClient:
                 "timeoutSeconds": str(timeout_s),
                 "labelSelector": label_selector,
             },
+            accept=METADATA if metadata_only else WHOLE,
         )
         deadline_s = self._settings.deadline_s
         async with (
@@ -288,7 +303,7 @@ class KubeClient:
         return await self._sender.execute(request, query, container=container, stdin=stdin)
 
     async def _page(
-        self, type_: ResourceType, namespace: str, query: dict[str, str]
+        self, type_: ResourceType, namespace: str, query: dict[str, str], accept: str
     ) -> tuple[Page, _Items]:
         """One page of a list.
 
@@ -300,6 +315,7 @@ class KubeClient:
             method="GET",
             path=type_.path(namespace),
             query=query,
+            accept=accept,
         )
         async with self._sender.answered(request, self._settings.list_deadline_s) as response:
             body = bytearray()

@@ -84,6 +84,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     query: dict[str, str] = {}
     body: Any = None
     content_type: str = "application/json"
+    accept: str = "application/json"
 
     def failed(self, class_: type[errors.ApiError], message: str) -> errors.ApiError:
         return class_(self.verb, self.target, message=message)
@@ -297,6 +298,7 @@ class Sender:
                 query={name: value for name, value in request.query.items() if value},
                 body=None if request.body is None else msgspec.json.encode(request.body),
                 content_type=request.content_type,
+                accept=request.accept,
             ) as response:
                 answered(response.status)
                 yield response

@@ -88,13 +88,14 @@ class Transport:
         query: Mapping[str, str],
         body: bytes | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer with any status. The body is not read yet. The caller sets a time limit.
 
         Raises: ConnectionError, also when the body of `with` cannot read the answer, and when
             `take_over` closes the connection meanwhile
         """
-        headers = {"Accept": "application/json", **await self._headers()}
+        headers = {"Accept": accept, **await self._headers()}
         if body is not None:
             headers["Content-Type"] = content_type
         async with (

@@ -5,7 +5,7 @@ objects. A missing reference is not an error, because `kubectl apply` may create
 order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from common.ids import is_subdomain
 from globalmanager.contract import (
     NODES,
+    SECRETS,
     InvalidSpec,
     Job,
     Object,
@@ -21,7 +22,7 @@ from globalmanager.contract import (
     ResourceType,
 )
 from globalmanager.rules import storage
-from globalmanager.rules.specs import parse_spec
+from globalmanager.rules.specs import parse_spec, shown
 from globalmanager.rules.status import Finding, Truth, condition_of, mapping
 from globalmanager.rules.worker_form import WorkerForm, fixed_node, framework
 
@@ -63,6 +64,27 @@ def dataset_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
 
 def node_ref(name: str) -> ObjectRef:
     return ObjectRef(NODES, "", name)
+
+
+def secret_ref(namespace: str, name: str) -> ObjectRef:
+    return ObjectRef(SECRETS, namespace, name)
+
+
+def secrets(references: Mapping[ObjectRef, Object]) -> frozenset[ObjectRef]:
+    """The Secrets with the keys of the Models and Datasets among `references`."""
+    return frozenset(_secrets(references))
+
+
+def _secrets(references: Mapping[ObjectRef, Object]) -> Iterator[ObjectRef]:
+    for ref, object_ in references.items():
+        if ref.type.kind not in ("Model", "Dataset"):
+            continue
+        try:
+            needed = storage.secrets([_source(ref, object_)])
+        except InvalidSpec:
+            continue
+        for name in needed:
+            yield secret_ref(ref.namespace, name)
 
 
 def named(
@@ -136,17 +158,43 @@ def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | No
         storage.check_place(url, observed.settings)
     except InvalidSpec as error:
         return Missing("PathNotAllowed", f"{what}: {error}")
+    for name in storage.secrets([_source(ref, data)]):
+        return missing_secret(observed, name, f"credentialName of {what}")
     return None
+
+
+def missing_secret(observed: Observed, name: str, path: str) -> Missing | None:
+    """Why no worker can use a bucket with the Secret; None when workers can."""
+    secret = observed.references.get(secret_ref(observed.ref.namespace, name))
+    what = f"Secret {observed.ref.namespace}/{name if is_subdomain(name) else shown(name)} ({path})"
+    if secret is None:
+        return Missing("SecretNotFound", f"{what} does not exist: create it or correct this")
+    try:
+        storage.endpoint(secret)
+    except InvalidSpec as error:
+        return Missing("SecretInvalid", f"{what}: {error}")
+    return None
+
+
+def bucket_endpoint(observed: Observed, secret: str) -> str:
+    """URL of the S3 server that the annotations of the Secret name; "" when they name none, or when
+    there is no Secret.
+    """
+    known = observed.references.get(secret_ref(observed.ref.namespace, secret))
+    try:
+        return "" if known is None else storage.endpoint(known)
+    except InvalidSpec:
+        return ""
 
 
 def model_source(observed: Observed, name: str, env: str) -> storage.Source:
     """The data of a Model. The Model must exist and be valid."""
-    return _source(observed, model_ref(observed.type, observed.ref.namespace, name), env)
+    return _used(observed, model_ref(observed.type, observed.ref.namespace, name), env)
 
 
 def dataset_source(observed: Observed, name: str, env: str) -> storage.Source:
     """The data of a Dataset. The Dataset must exist and be valid."""
-    return _source(observed, dataset_ref(observed.type, observed.ref.namespace, name), env)
+    return _used(observed, dataset_ref(observed.type, observed.ref.namespace, name), env)
 
 
 def dataset_node(observed: Observed, name: str) -> str:
@@ -166,9 +214,16 @@ def dataset_samples(observed: Observed, name: str) -> int | None:
     return number if is_count else None
 
 
-def _source(observed: Observed, ref: ObjectRef, env: str) -> storage.Source:
-    data = _data_of(observed.references[ref])
-    return storage.Source(env=env, url=data.url, credential=data.credential_name)
+def _used(observed: Observed, ref: ObjectRef, env: str) -> storage.Source:
+    source = _source(ref, observed.references[ref])
+    endpoint = bucket_endpoint(observed, source.credential)
+    return msgspec.structs.replace(source, env=env, endpoint=endpoint)
+
+
+def _source(ref: ObjectRef, object_: Object) -> storage.Source:
+    """Raises: InvalidSpec"""
+    data = _data_of(object_)
+    return storage.Source(env="", url=data.url, credential=data.credential_name)
 
 
 def _data_of(object_: Object) -> DataSpec:

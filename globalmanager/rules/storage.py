@@ -8,7 +8,8 @@ For an output path, Kubernetes creates a missing directory on the node. An outpu
 worker, which sends the data itself.
 
 Sedna defines the layout and the environment variables, so Sedna's worker images find their models.
-Called by the kinds. Credentials are references to Secrets. Nothing here reads a Secret.
+Called by the kinds. Credentials are references to Secrets. Of a Secret, this module reads two
+annotations, in which Sedna's users write the S3 server.
 """
 
 import posixpath
@@ -20,14 +21,18 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from common.node_paths import obstacle
-from globalmanager.contract import InvalidSpec, WorkerSettings
+from globalmanager.contract import STORAGE_ANNOTATIONS, InvalidSpec, Object, WorkerSettings
 from globalmanager.rules.specs import shown
 
 HOST_DATA: Final = "/home/data"
 DOWNLOADS: Final = "/downloads"
 SCHEMES: Final = ("s3", "http", "https")
-CREDENTIAL_KEYS: Final = ("S3_ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+ENDPOINT: Final = "S3_ENDPOINT_URL"
+CREDENTIAL_KEYS: Final = (ENDPOINT, "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
 
+_HOST_AND_PORT: Final = re.compile(
+    r"([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?"
+)
 _USER_INFO: Final = re.compile(r"//[^/]*@")
 # So the container is allowed in namespaces of the level "restricted". The user of the container is
 # that of the pod, because the data belongs to this user.
@@ -49,6 +54,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     credential: str = ""
     """Name of a Secret with ACCESS_KEY_ID and SECRET_ACCESS_KEY, and with S3_ENDPOINT_URL for a
     server other than AWS. "" for no Secret."""
+    endpoint: str = ""
+    """URL of the S3 server, where the Secret names the server in its annotations."""
     is_output: bool = False
     """True when the worker writes the data."""
 
@@ -161,7 +168,11 @@ def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
     fetched = _downloads([source for source in remote if not source.is_output], settings)
     places = {source.env: _path_in_pod(source.url) for source in sources}
     places |= {source.env: source.url for source in sent}
-    keys = {entry["name"]: entry for source in sent for entry in credentials(source.credential)}
+    keys = {
+        entry["name"]: entry
+        for source in sent
+        for entry in credentials(source.credential, source.endpoint)
+    }
     named = ({"name": name, "value": path} for name, path in places.items())
     return Placement(
         env=(*named, *on_host.env, *keys.values()),
@@ -182,16 +193,41 @@ def joined(*placements: Placement) -> Placement:
     )
 
 
-def credentials(secret: str) -> tuple[dict[str, Any], ...]:
-    """Environment variables for a worker that uses a bucket itself. Empty when `secret` is ""."""
+def credentials(secret: str, endpoint: str) -> tuple[dict[str, Any], ...]:
+    """Environment variables for a worker that uses a bucket itself. Empty when `secret` is "".
+
+    Args: endpoint: URL of the S3 server; "" when the Secret may have it as a key
+    """
+    given = {ENDPOINT: {"value": endpoint}} if endpoint else {}
     return tuple(
-        {
-            "name": key,
-            "valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}},
-        }
-        for key in CREDENTIAL_KEYS
-        if secret
+        {"name": key, **given.get(key, _from_key(secret, key))} for key in CREDENTIAL_KEYS if secret
     )
+
+
+def _from_key(secret: str, key: str) -> dict[str, Any]:
+    return {"valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}}}
+
+
+def endpoint(secret: Object) -> str:
+    """URL of the S3 server that the Secret's annotations name, as Sedna reads them; "" when they
+    name no server.
+
+    Raises: InvalidSpec when the annotation is no host with or without a port
+    Source: Sedna v0.7, globalmanager/runtime/secret_injector.go
+    """
+    given = (secret["metadata"].get("annotations") or {}).get(STORAGE_ANNOTATIONS[0], "")
+    if not given:
+        return ""
+    scheme, separator, host = given.rpartition("://")
+    if not separator:
+        use_https = secret["metadata"]["annotations"].get(STORAGE_ANNOTATIONS[1])
+        scheme = "http" if use_https == "0" else "https"
+    if scheme not in ("http", "https") or not _HOST_AND_PORT.fullmatch(host):
+        path = f"metadata.annotations.{STORAGE_ANNOTATIONS[0]}"
+        raise InvalidSpec(
+            path, f"{_shown(given)} is no S3 server", "write it like host or host:9000"
+        )
+    return f"{scheme}://{host}"
 
 
 def secrets(sources: Iterable[Source]) -> list[str]:
@@ -254,6 +290,9 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
     }
     if credentials:
         fetch["envFrom"] = [{"secretRef": {"name": name}} for name in credentials]
+    servers = [source.endpoint for source in sources if source.endpoint]
+    if servers:
+        fetch["env"] = [{"name": ENDPOINT, "value": servers[0]}]
     return Placement(
         volumes=({"name": _DOWNLOADS_VOLUME, "emptyDir": {}},),
         mounts=({**mount, "readOnly": True},),

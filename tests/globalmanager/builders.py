@@ -19,6 +19,7 @@ from globalmanager.contract import (
     DEPLOYMENTS,
     NODES,
     PODS,
+    SECRETS,
     Action,
     Adopt,
     Annotate,
@@ -155,6 +156,13 @@ class World:
         self._others[ref_of(type_, other)] = other
         return self
 
+    def secret(self, name: str, **annotations: str) -> Self:
+        """A Secret of the user. `_` in the name of an annotation stands for "-"."""
+        given = {key.replace("_", "-"): value for key, value in annotations.items()}
+        metadata = {"name": name, "namespace": "default", "annotations": given}
+        self._others[ObjectRef(SECRETS, "default", name)] = {"metadata": metadata}
+        return self
+
     def nodes(self, *names: str) -> Self:
         for name in names:
             self._others[ObjectRef(NODES, "", name)] = {"metadata": {"name": name}}
@@ -248,6 +256,8 @@ class World:
     def observed(self) -> Observed:
         job = self.kind.decode(self.type, copied(self.object))
         wanted = self.kind.references(job)
+        named = {ref: other for ref, other in self._others.items() if ref in wanted}
+        wanted |= self.kind.indirect_references(named)
         return Observed(
             type=job.type,
             object=job.object,

@@ -4,7 +4,7 @@ When modules are renamed or `Observed` gets other fields this is what follows; t
 stay as they are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -60,6 +60,15 @@ def references(job: Object) -> list[Object]:
     assert type_ is not None
     kind = _kind_of(job)
     named = (_named(ref) for ref in kind.references(kind.decode(type_, job)))
+    return sorted(named, key=identity)
+
+
+def indirect_references(job: Object, others: Iterable[Object]) -> list[Object]:
+    """What the job refers to through `others`, as `references` gives it."""
+    type_ = _type_of(job)
+    assert type_ is not None
+    found = {ref_of(other_type, one): one for one in others if (other_type := _type_of(one))}
+    named = (_named(ref) for ref in _kind_of(job).indirect_references(found))
     return sorted(named, key=identity)
 
 
@@ -121,8 +130,10 @@ def _observed(world: World) -> Observed:
     children = {_ref(child): child for child in world.children}
     order = sorted(children, key=lambda ref: (list(kind.owns).index(ref.type), ref.name))
     job = kind.decode(type_, world.job)
-    wanted = kind.references(job)
     others = {_ref(other): other for other in world.others if _type_of(other)}
+    wanted = kind.references(job)
+    named = {ref: other for ref, other in others.items() if ref in wanted}
+    wanted |= kind.indirect_references(named)
     contacts = {NodeName(node): Contact(**entry) for node, entry in world.contacts.items()}
     return Observed(
         type=job.type,

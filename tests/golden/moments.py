@@ -37,6 +37,8 @@ def _complete(case: Case, world: World) -> World:
     known = {identity(one) for one in world.others}
     wanted = (in_api(_filler(named)) for named in adapter.references(world.job))
     others = [*world.others, *(one for one in wanted if identity(one) not in known)]
+    indirect = map(in_api, adapter.indirect_references(world.job, others))
+    others += [one for one in indirect if identity(one) not in known]
     return replace(world, others=tuple(one for one in others if not _is_absent(one, case)))
 
 

@@ -11,6 +11,7 @@ from globalmanager.kinds.federatedlearningjob.types import (
 )
 from globalmanager.kinds.federatedlearningjob.upstream import fold
 from globalmanager.kinds.federatedlearningjob.workers import OWNS
+from globalmanager.rules.references import secrets
 
 _PLURAL = "federatedlearningjobs"
 _KIND = "FederatedLearningJob"
@@ -39,6 +40,7 @@ KIND = Kind(
     read=read,
     owns=OWNS,
     references=references,
+    indirect_references=secrets,
     plan=plan,
     assignments=assignments,
     fold=fold,

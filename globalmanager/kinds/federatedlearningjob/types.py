@@ -172,7 +172,9 @@ def dataset_path(index: int) -> str:
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    """The Models, Datasets and Nodes that the spec names. Empty while the spec is not accepted."""
+    """The Models, Datasets, Nodes and the Secret that the spec names. Empty while the spec is not
+    accepted.
+    """
     spec: FederatedLearningJobSpec | None = job.spec
     if spec is None:
         return frozenset()
@@ -182,7 +184,10 @@ def references(job: Job) -> frozenset[ObjectRef]:
         models=[model.name for model in (spec.aggregation_worker.model, *pretrained)],
         datasets=[worker.dataset.name for worker in spec.training_workers],
         forms=[spec.aggregation_worker, *spec.training_workers],
-    )
+    ) | {
+        refs.secret_ref(job.ref.namespace, name)
+        for name in filter(None, [_transmitter_secret(spec)])
+    }
 
 
 def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Missing, ...]:
@@ -202,9 +207,17 @@ def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[ref
         yield refs.missing_dataset(
             observed, worker.dataset.name, dataset_path(index), node=fixed_node(worker)
         )
+    if keys := _transmitter_secret(spec):
+        yield refs.missing_secret(observed, keys, "spec.transmitter.s3.credentialName")
     yield from refs.missing_for_worker(observed, aggregation, AGGREGATION_PATH)
     for index, worker in enumerate(spec.training_workers):
         yield from refs.missing_for_worker(observed, worker, training_path(index))
+
+
+def _transmitter_secret(spec: FederatedLearningJobSpec) -> str:
+    """Name of the Secret for the bucket of the weights; "" for none."""
+    s3 = spec.transmitter.s3 if spec.transmitter else None
+    return s3.credential_name if s3 else ""
 
 
 def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:

@@ -206,15 +206,16 @@ def _common_env(
         literal("JOB_NAME", ref.name),
         literal("WORKER_NAME", worker),
         literal("PARTICIPANTS_COUNT", str(len(spec.training_workers))),
-        *_transmitter_env(spec),
+        *_transmitter_env(observed, spec),
     ]
 
 
-def _transmitter_env(spec: FederatedLearningJobSpec) -> list[EnvVar]:
+def _transmitter_env(observed: Observed, spec: FederatedLearningJobSpec) -> list[EnvVar]:
     s3 = spec.transmitter.s3 if spec.transmitter else None
     if s3 is None:
         return [literal("TRANSMITTER", "ws")]
-    credentials = storage.credentials(s3.credential_name)
+    endpoint = refs.bucket_endpoint(observed, s3.credential_name)
+    credentials = storage.credentials(s3.credential_name, endpoint)
     return [literal("TRANSMITTER", "s3"), literal("AGG_DATA_PATH", s3.agg_data_path), *credentials]
 
 

@@ -18,6 +18,7 @@ from globalmanager.kinds.jointinferenceservice.types import (
 )
 from globalmanager.kinds.jointinferenceservice.upstream import fold
 from globalmanager.kinds.jointinferenceservice.workers import OWNS
+from globalmanager.rules.references import secrets
 
 _PLURAL = "jointinferenceservices"
 _KIND = "JointInferenceService"
@@ -47,6 +48,7 @@ KIND = Kind(
     read=read,
     owns=OWNS,
     references=references,
+    indirect_references=secrets,
     plan=plan,
     assignments=assignments,
     fold=fold,

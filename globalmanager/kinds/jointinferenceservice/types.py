@@ -4,9 +4,10 @@
 
 Accepted       True: the spec can be carried out. False: InvalidSpec. The plan then leaves running
                workers alone.
-ResolvedRefs   True: the Models, the Nodes and the framework images exist. False: ModelNotFound,
-               ModelInvalid, NodeNotFound, FrameworkImageNotConfigured. The plan then creates
-               nothing until the condition is True. Unknown while the spec is not accepted.
+ResolvedRefs   True: the Models, their Secrets, the Nodes and the framework images exist. False:
+               ModelNotFound, ModelInvalid, SecretNotFound, SecretInvalid, NodeNotFound,
+               FrameworkImageNotConfigured. The plan then creates nothing until the condition is
+               True. Unknown while the spec is not accepted.
 Running        True: both Deployments are available. False: Waiting, Starting, or the reason that a
                pod's status gives (CrashLoopBackOff, Unschedulable, …). Never final.
 CloudReachable True: the cloud worker answers hard examples. False: NoAnswer or

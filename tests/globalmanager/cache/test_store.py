@@ -228,7 +228,7 @@ def test_a_failing_listener_does_not_stop_the_others() -> None:
 
 
 def test_a_metadata_only_store_keeps_only_metadata() -> None:
-    store = Store(GADGETS, metadata_only=True)
+    store = Store(GADGETS, kept=lambda object_: {"metadata": object_["metadata"]})
     store.upsert(make("a", spec={"template": {}}, status={"replicas": 1}))
     [kept] = store.list()
     assert kept.keys() == {"metadata"}

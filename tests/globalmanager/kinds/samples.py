@@ -118,7 +118,8 @@ def sedna_service() -> World:
     """A Sedna manifest: one model on the node, one in a bucket."""
     world = World(KIND, from_yaml(SEDNA_STYLE), SEDNA)
     world.model("bird-small", "/models/bird/small.pb")
-    return world.model("bird-big", "s3://birds/big.pb", credentialName="s3-key").nodes("edge0")
+    world.model("bird-big", "s3://birds/big.pb", credentialName="s3-key").secret("s3-key")
+    return world.nodes("edge0")
 
 
 def worker_spec(model: str, **fields: Any) -> dict[str, Any]:

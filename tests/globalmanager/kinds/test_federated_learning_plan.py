@@ -131,7 +131,7 @@ def test_each_trainer_has_a_secret_of_its_own() -> None:
 @pytest.mark.parametrize("others", [{}, {"ws": {}}], ids=["s3", "both, as in Sedna's sample"])
 def test_workers_that_exchange_weights_through_a_bucket_get_its_keys(others: Any) -> None:
     s3 = {"aggDataPath": "s3://bucket/weights", "credentialName": "keys"}
-    world = federated_job(transmitter={"s3": s3, **others}).settle()
+    world = federated_job(transmitter={"s3": s3, **others}).secret("keys").settle()
     (container,) = pod_spec(world, "digits-train-0")["containers"]
     given = {item["name"]: item for item in container["env"]}
     assert given["TRANSMITTER"]["value"] == "s3"

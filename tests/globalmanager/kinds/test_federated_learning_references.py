@@ -118,5 +118,6 @@ def test_the_keys_of_two_secrets_for_one_container_are_reported(
     world = federated_job(1, **fields).model("small", model[0], credentialName=model[1])
     world.dataset("data0", "edge0", dataset)
     world.other("Dataset", "data0")["spec"]["credentialName"] = "data"
+    world.secret("one").secret("other").secret("data")
     resolved = world.settle().condition("ResolvedRefs")
     assert resolved["reason"] == ("Resolved" if fits else "CredentialsDiffer")

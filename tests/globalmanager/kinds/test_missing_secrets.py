@@ -1,6 +1,6 @@
-"""A missing Secret of a Model or Dataset is named, from what the kubelet says of the waiting pod.
+"""A Secret that goes before the kubelet needs it is named, from what the kubelet says of the pod.
 
-The GlobalManager does not read the Secrets of users.
+See test_bucket_secrets for a Secret that was never there.
 """
 
 from typing import Any, Final
@@ -29,7 +29,8 @@ EXPECTED: Final = 'container storage-initializer: secret "s3-key" not found'
 
 
 def test_of_a_model() -> None:
-    world = small_service().model("big", "s3://a/m.onnx", credentialName="s3-key").settle()
+    world = small_service().model("big", "s3://a/m.onnx", credentialName="s3-key").secret("s3-key")
+    world.settle()
     world.pod("cloud", "cloud0", **WAITING).settle()
     told = world.condition("Running")
     assert told["reason"] == "CreateContainerConfigError"
