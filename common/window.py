@@ -7,6 +7,7 @@ earlier states.
 """
 
 from collections.abc import Hashable
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -29,14 +30,17 @@ class SendWindow(Generic[K, V]):
     def __init__(self, size: int, *, per_key: int = 1) -> None:
         self._size = size
         self._per_key = per_key
-        self._waiting: dict[K, V] = {}  # the key that waits longest comes first
+        # Waiting values, the key that waits longest first: of keys without an unacknowledged value,
+        # and of the other keys. The second dict has at most `size` keys.
+        self._first: dict[K, V] = {}
+        self._further: dict[K, V] = {}
         self._unacknowledged: dict[int, Sent[K, V]] = {}
         self._in_flight: dict[K, dict[int, V]] = {}  # unacknowledged, by key and seq
         self._last_seq = 0
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._first) + len(self._further)
 
     @property
     def unacknowledged(self) -> int:
@@ -48,7 +52,8 @@ class SendWindow(Generic[K, V]):
         return self._last_seq
 
     def put(self, key: K, value: V) -> None:
-        self._waiting[key] = value
+        waiting = self._further if key in self._in_flight else self._first
+        waiting[key] = value
 
     def in_flight(self, key: K) -> V | None:
         """The newest sent value of `key`; None: every sent value of `key` is acknowledged."""
@@ -57,22 +62,27 @@ class SendWindow(Generic[K, V]):
 
     def discard(self, key: K) -> None:
         """Forget the waiting value of `key`. A value that was sent already stays sent."""
-        self._waiting.pop(key, None)
+        self._first.pop(key, None)
+        self._further.pop(key, None)
 
     def take(self) -> list[tuple[int, V]]:
         """Take the values that may be sent now, as (seq, value)."""
-        first = [key for key in self._waiting if key not in self._in_flight]
-        further = [
-            key for key in self._waiting if 0 < len(self._in_flight.get(key, ())) < self._per_key
-        ]
+        # Every acknowledgement leads to a `take`, so the cost must not grow with `waiting`.
         room = self._size - len(self._unacknowledged)
         # Half of the window is only for first values: keys whose values are never acknowledged
         # must not keep out the other keys.
-        room_for_further = room - len(first) - self._size // 2
-        return [self._send(key) for key in first[:room] + further[: max(0, room_for_further)]]
+        room_for_further = room - len(self._first) - self._size // 2
+        first = list(islice(self._first, room))
+        further = [key for key in self._further if len(self._in_flight[key]) < self._per_key]
+        return [
+            *(self._send(key, self._first.pop(key)) for key in first),
+            *(
+                self._send(key, self._further.pop(key))
+                for key in further[: max(0, room_for_further)]
+            ),
+        ]
 
-    def _send(self, key: K) -> tuple[int, V]:
-        value = self._waiting.pop(key)
+    def _send(self, key: K, value: V) -> tuple[int, V]:
         seq = self.next_seq()
         self._unacknowledged[seq] = Sent(key, value)
         self._in_flight.setdefault(key, {})[seq] = value
@@ -86,4 +96,6 @@ class SendWindow(Generic[K, V]):
             del of_key[seq]
             if not of_key:
                 del self._in_flight[sent.key]
+                if sent.key in self._further:
+                    self._first[sent.key] = self._further.pop(sent.key)
         return sent

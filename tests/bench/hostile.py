@@ -162,12 +162,9 @@ class _Bench:
     def _make_many_tasks(self) -> None:
         """Tasks with long names for the attacker's node, and wait until the machine is calm."""
         file = self._directory / "requests"
-        long_named = (
-            _named(service(0, ATTACKER, ATTACKER), f"{'n' * 240}-{n:05}") for n in range(MANY_TASKS)
-        )
-        file.write_text(
-            "\n".join(json.dumps(["POST", _path_of(ATTACKER), each]) for each in long_named)
-        )
+        path = _path_of(ATTACKER, "datasets")
+        made = (json.dumps(["POST", path, _dataset(n)]) for n in range(MANY_TASKS))
+        file.write_text("\n".join(made))
         _said_by(_start("sender", *self._connection, str(file), "8"))
         eventually("the end of the work about the tasks", self._is_calm, timeout_s=DEADLINE_S)
 
@@ -216,8 +213,18 @@ class _Bench:
         return self._edge.worker_url(worker_name(name, "edge"), secret=b64decode(value).decode())
 
 
-def _path_of(namespace: str) -> str:
-    return f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
+def _path_of(namespace: str, plural: str = PLURAL) -> str:
+    return f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{plural}"
+
+
+def _dataset(number: int) -> Object:
+    """A Dataset on the attacker's node whose name is as long as Kubernetes allows."""
+    return {
+        "apiVersion": "edgeai.io/v1alpha1",
+        "kind": "Dataset",
+        "metadata": {"name": f"{number:0253}", "namespace": ATTACKER},
+        "spec": {"url": "/data/a.csv", "format": "csv", "nodeName": ATTACKER},
+    }
 
 
 def _federation(trainers: int) -> Object:
