@@ -16,7 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from common.errors import EdgeAIError, Overloaded
-from common.ids import Uid, WorkerName
+from common.ids import Uid, WorkerName, parse_task_key
 from localcontroller.ledger.attempts import TooManyCounts, TooManyProcesses, WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant, NotGranted
@@ -33,6 +33,7 @@ MAX_BODY_BYTES: Final = 64 * 1024
 READ_S: Final = 10.0
 MAX_REQUESTS: Final = 256
 GRANT_SHARE: Final = 4  # requests with one secret get this part of MAX_REQUESTS, a quarter
+NAMESPACE_SHARE: Final = 2  # and the requests of all tasks of one namespace get a half
 BUSY_RETRY_S: Final = 1.0
 PROCESS_RETRY_S: Final = 60.0
 NO_SPACE_RETRY_S: Final = 5.0
@@ -67,7 +68,8 @@ class WorkerApi:
         self._refusal_s = refusal_s
         self._intake = Intake(ledger)
         self._active = 0  # requests in progress
-        self._active_of: Counter[Grant] = Counter()  # requests that read or commit a body
+        # requests that read or commit a body, by grant and by namespace
+        self._active_of: Counter[Grant | str] = Counter()
         self._refusals = 0  # requests that wait for their 503
 
     def app(self) -> web.Application:
@@ -128,18 +130,26 @@ class WorkerApi:
         self._heartbeats.renew(grant.uid, worker)
         if self._active >= self._max_requests:
             raise Overloaded("the worker API", BUSY_RETRY_S)
-        # Slow bodies of one worker must leave room for the other workers of the node.
-        if self._active_of[grant] >= max(1, self._max_requests // GRANT_SHARE):
-            raise Overloaded("the share of this worker", BUSY_RETRY_S)
+        # Slow bodies of one worker must leave room for the other workers of the node, and those of
+        # one tenant for the other tenants.
+        namespace = parse_task_key(grant.key).namespace
+        shares: dict[Grant | str, int] = {grant: GRANT_SHARE, namespace: NAMESPACE_SHARE}
+        for holder, share in shares.items():
+            if self._active_of[holder] >= max(1, self._max_requests // share):
+                raise Overloaded(
+                    "the share of this " + ("worker" if holder is grant else "namespace"),
+                    BUSY_RETRY_S,
+                )
         self._active += 1
-        self._active_of[grant] += 1
+        self._active_of.update(list(shares))
         try:
             yield grant, worker
         finally:
             self._active -= 1
-            self._active_of[grant] -= 1
-            if not self._active_of[grant]:
-                del self._active_of[grant]
+            for holder in shares:
+                self._active_of[holder] -= 1
+                if not self._active_of[holder]:
+                    del self._active_of[holder]
 
     def _authorise(self, request: web.Request) -> tuple[Grant, WorkerName]:
         """The grant and the worker that the URL names.

@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
-from common.ids import WorkerName
+from common.ids import TaskKey, WorkerName
 from common.logs import MASK, mask_secrets
 from localcontroller.app import HttpServer
+from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import WorkerRow
 from localcontroller.ledger.writer import LedgerCommit
@@ -30,6 +32,7 @@ from tests.localcontroller.builders import (
     body,
     secret_hash,
     withdraw,
+    worker_message,
 )
 from tests.localcontroller.full_disk import full_disk
 from tests.waiting import PATIENCE_S, async_eventually
@@ -554,6 +557,30 @@ async def test_a_worker_that_does_not_wait_is_refused_late(ledger: Ledger) -> No
         first.close()
 
 
+async def test_slow_bodies_of_many_jobs_of_one_tenant_leave_room_for_the_other_tenants(
+    ledger: Ledger,
+) -> None:
+    async with running_node(ledger, max_requests=16) as node:
+        secrets = [f"{number:064}" for number in range(4)]
+        for secret in secrets:
+            greedy = assign(uid=secret, body_=body("w", secret=secret))
+            its_key = TaskKey(f"jointinferenceservices.edgeai.io/greedy/job-{secret}")
+            assert await ledger.apply([msgspec.structs.replace(greedy, key=its_key)]) == [""]
+        writers = [
+            await begin_slow_body(node, secret=secret, worker="w")
+            for secret in secrets
+            for _ in range(6)
+        ]
+        await async_eventually("the share of the tenant is used", lambda: node.api._active == 8)
+        status, answer = await node.status(message(), worker="w", secret=secrets[3])
+        assert (status, "share of this" in answer["message"]) == (503, True)
+        assert (await node.status(message()))[0] == 200
+        assert node.api._active == 8
+        for writer in writers:
+            writer.close()
+        await async_eventually("room for the tenant again", lambda: not node.api._active_of)
+
+
 async def test_a_heartbeat_that_arrives_counts_though_there_is_no_room(ledger: Ledger) -> None:
     async with running_node(ledger, max_requests=1) as node:
         promise = message(heartbeatSeconds=10)
@@ -575,6 +602,17 @@ async def test_many_processes_of_one_worker_count_once(node: Node) -> None:
         answers = await asyncio.gather(*(node.status(each) for each in sent))
         assert {status for status, _ in answers} == {200}
     assert (await node.row()).worker.totals == {"seen": 850}
+
+
+async def test_one_process_too_many_is_refused_while_the_others_may_still_speak(
+    node: Node,
+) -> None:
+    processes = [worker_message(1, instance=f"p{number}") for number in range(MAX_WORKER_PROCESSES)]
+    await node.ledger.record(UID, WORKER, processes)
+    status, answer = await node.status(message(1, instance="one more"))
+    assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
+    assert (await node.status(message(7, instance="p0")))[0] == 200
+    assert (await node.row()).worker.totals == {"seen": MAX_WORKER_PROCESSES - 1 + 7}
 
 
 # ---- secrets -------------------------------------------------------------------------------------
