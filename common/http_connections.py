@@ -6,16 +6,37 @@ BoundedListener. When all connections are in use, a new connection takes the pla
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from common.connections import Connections, Stage
 from common.rate_limited_warning import RateLimitedWarning
 
 BACKLOG: Final = 128  # connections that wait until the server accepts them
+
+
+def server_logger(name: str) -> logging.Logger:
+    """The logger of an aiohttp server. It tells of malformed requests at a limited rate and without
+    their text: strangers send them, and the URL of a request may have a secret.
+    """
+    logger = logging.getLogger(name)
+    warning = RateLimitedWarning("malformed request")
+
+    def is_logged(record: logging.LogRecord) -> bool:
+        if not record.exc_info or not isinstance(record.exc_info[1], HttpProcessingError):
+            return True
+        warning.log(server=name, problem=type(record.exc_info[1]).__name__)
+        return False
+
+    for known in list(logger.filters):
+        logger.removeFilter(known)
+    logger.addFilter(is_logged)
+    return logger
 
 
 class BoundedConnections:

@@ -6,16 +6,14 @@ tests that run a whole LocalController in their own event loop call `app`.
 
 import asyncio
 import contextlib
-import logging
 import signal
 from typing import Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from common.backoff import Backoff
 from common.errors import SettingsError
-from common.http_connections import BoundedConnections, BoundedListener
+from common.http_connections import BoundedConnections, BoundedListener, server_logger
 from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
@@ -194,12 +192,10 @@ class HttpServer:
         )
         metrics.connections.labels(api=what).set_function(lambda: len(self._connections))
         app.middlewares.insert(0, self._connections.middleware)
-        logger = logging.getLogger("localcontroller.http")
-        logger.addFilter(_without_request)
         self._runner = web.AppRunner(
             app,
             access_log=None,
-            logger=logger,
+            logger=server_logger("localcontroller.http"),
             auto_decompress=False,  # a small compressed body could unpack to a large one
             keepalive_timeout=idle_s,
             lingering_time=linger_s,
@@ -215,13 +211,6 @@ class HttpServer:
 
     async def stop(self) -> None:
         await self._runner.cleanup()
-
-
-def _without_request(record: logging.LogRecord) -> bool:
-    """Remove a malformed request's error from the log: the error quotes the URL with its secret."""
-    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
-        record.exc_info = None
-    return True
 
 
 async def _serve(

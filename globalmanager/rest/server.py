@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from common.http_connections import BoundedConnections, BoundedListener
+from common.http_connections import BoundedConnections, BoundedListener, server_logger
 from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
 from globalmanager.edge.door.admission import AddressBuckets
@@ -61,6 +61,7 @@ class RestServer:
         self._runner = web.AppRunner(
             application(routes, self._connections, RequestRate(limits, metrics)),
             access_log=None,
+            logger=server_logger("globalmanager.rest.http"),
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_FIELD_BYTES,
             max_headers=MAX_HEADERS,

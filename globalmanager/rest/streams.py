@@ -45,6 +45,7 @@ class Streams:
         self._limits = limits
         self._of_address: Counter[str] = Counter()
         self._pieces = 0
+        self.waiting = 0  # answers that wait until the others leave room for a piece
         self._freed = asyncio.Condition()
 
     async def send(
@@ -88,7 +89,11 @@ class Streams:
     async def _place(self, address: str) -> AsyncIterator[None]:
         """A place for one piece in memory."""
         async with self._freed:
-            await self._freed.wait_for(lambda: self._has_room(address))
+            self.waiting += 1
+            try:
+                await self._freed.wait_for(lambda: self._has_room(address))
+            finally:
+                self.waiting -= 1
             self._pieces += 1
             self._of_address[address] += 1
         try:

@@ -86,6 +86,21 @@ async def test_a_flood_of_requests_waits_and_another_address_is_answered(
     assert "too many requests of one address" in capsys.readouterr().out
 
 
+async def test_malformed_requests_do_not_fill_the_log(
+    world: World, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        reader, writer = await asyncio.open_connection(*world.server.address)
+        writer.write(b"GET /s3cret HTTP/1.1\r\nBad Header\r\n\r\n")
+        assert b" 400 " in await asyncio.wait_for(reader.readline(), PATIENCE_S)
+        writer.close()
+        await writer.wait_closed()
+    logged = capsys.readouterr().out + caplog.text
+    assert logged.count("malformed request") == 1
+    assert "Traceback" not in logged
+    assert "s3cret" not in logged
+
+
 def waiting(world: World) -> float:
     return world.registry.get_sample_value("edgeai_rest_requests_delayed_total") or 0.0
 

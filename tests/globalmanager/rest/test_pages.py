@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -125,6 +126,20 @@ async def test_a_reader_who_takes_nothing_loses_its_connection(
         world.cluster.objects = [{**object_of("o"), "spec": {"x": "x" * 20 * LARGE_BYTES}}]
         async with readers(world, 5, LIST):
             await async_eventually("the end of all connections", are_cut)
+
+
+async def test_readers_of_many_addresses_share_the_pieces_in_memory() -> None:
+    async with World(pieces=2, pieces_per_address=1).running() as world:
+        world.cluster.objects = [{**object_of("o"), "spec": {"x": "x" * 20 * LARGE_BYTES}}]
+        streams = world.api._streams
+        with contextlib.ExitStack() as held:
+            for number in range(2, 7):
+                source = (f"127.0.0.{number}", 0)
+                connection = socket.create_connection(world.server.address, source_address=source)
+                request = f"GET {LIST} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+                held.enter_context(connection).sendall(request)
+            await async_eventually("three readers that wait", lambda: streams.waiting == 3)
+            assert streams._pieces == 2
 
 
 async def test_a_list_is_whole_json_whatever_the_size_of_its_objects(large: World) -> None:
