@@ -94,7 +94,7 @@ def elastic(job: Present) -> dict[str, Any]:
     known = mapping(status.of(job.observed).get("elastic"))
     pods = histories.pods_by_name(job.observed)
     if job.spec.elastic is None:
-        if _has_lost_room(job, pods):
+        if _has_lost_room(job):
             return {}  # the field tells that these replicas start again
         if job.spec.not_elastic:
             return {"elastic": {"reason": NOT_ELASTIC, "message": job.spec.not_elastic}}
@@ -113,7 +113,9 @@ def elastic(job: Present) -> dict[str, Any]:
     return {"elastic": fields}
 
 
-def _has_lost_room(job: Present, pods: Mapping[str, Object]) -> bool:
+def _has_lost_room(job: Present) -> bool:
+    """Whether a replica of an elastic job, or of one that was elastic, is to start again."""
+    pods = histories.pods_by_name(job.observed)
     return any(
         name in pods and waiting.has_lost_room(job.observed, job.spec, each.type, pods[name])
         for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
@@ -126,7 +128,8 @@ def not_elastic(job: Present) -> tuple[Event, ...]:
     changed.
     """
     known = mapping(status.of(job.observed).get("elastic"))
-    if not job.spec.not_elastic or known.get("reason") == NOT_ELASTIC:
+    is_told = known.get("reason") == NOT_ELASTIC or _has_lost_room(job)
+    if not job.spec.not_elastic or is_told:
         return ()
     return (Event(Severity.WARNING, NOT_ELASTIC, job.spec.not_elastic),)
 
