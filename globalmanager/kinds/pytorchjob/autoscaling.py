@@ -50,10 +50,13 @@ def _is_wanted(spec: TrainingJob) -> bool:
 
 
 def bounds(spec: TrainingJob) -> tuple[int, int]:
-    """The least and the largest number of workers of an elastic job."""
+    """The least and the largest number of workers of an elastic job. Where an edit has made the
+    limits wrong, the largest number counts: neither torchrun nor an autoscaler takes such limits.
+    """
     elastic, worker = spec.spec.elastic_policy, spec.of_type(WORKER)
     count = worker.count if worker is not None else 1
     low, high = elastic.min_replicas, elastic.max_replicas
     if low is None:
         low = high if high is not None else count
-    return low, high if high is not None else low
+    high = low if high is None else high
+    return min(low, high), high

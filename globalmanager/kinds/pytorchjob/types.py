@@ -105,7 +105,9 @@ def read(object_: Object) -> TrainingJob:
     replicas = defaults.replicas_of(PYTORCH, given)
     job = TrainingJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
     elastic, not_elastic = elasticity.of(object_, job), elasticity.fault(object_, job)
-    return msgspec.structs.replace(job, elastic=elastic, not_elastic=not_elastic)
+    return msgspec.structs.replace(
+        job, elastic=elastic, not_elastic=not_elastic, start_fault=_start_fault(spec)
+    )
 
 
 # ---- what must hold -----------------------------------------------------------------------------
@@ -126,12 +128,13 @@ def _check_workers(given: Given) -> None:
         raise InvalidSpec(f"{PATH}.{WORKER}", problem, "add it, or remove the elastic policy")
 
 
-def _check_bounds(given: Given) -> None:
-    elastic = given.spec.elastic_policy or ElasticPolicy()
+def _start_fault(spec: PyTorchJobSpec) -> InvalidSpec | None:
+    elastic = spec.elastic_policy or ElasticPolicy()
     low, high = elastic.min_replicas, elastic.max_replicas
-    if low is not None and high is not None and low > high:
-        problem = f"is {low}, above maxReplicas {high}"
-        raise InvalidSpec("spec.elasticPolicy.minReplicas", problem, "lower it")
+    if low is None or high is None or low <= high:
+        return None
+    problem = f"is {low}, above maxReplicas {high}"
+    return InvalidSpec("spec.elasticPolicy.minReplicas", problem, "lower it")
 
 
 def _check_processes(given: Given) -> None:
@@ -183,7 +186,6 @@ CONSTRAINTS: Final = (
         cel="!has(self.minReplicas) || !has(self.maxReplicas)"
         " || self.minReplicas <= self.maxReplicas",
         cel_field="spec.elasticPolicy",
-        check=_check_bounds,
     ),
     *validation.OF_RUN_POLICY,
 )

@@ -93,6 +93,8 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """Types whose failed replicas do not end the job."""
     elastic: Elastic | None = None
     """None: the job needs all its replicas."""
+    start_fault: InvalidSpec | None = None
+    """Why a job with these limits cannot start. A job that has started goes on as it is."""
     not_elastic: str = ""
     """Why the job is not elastic although its user asks for this."""
 

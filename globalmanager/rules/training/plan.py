@@ -55,6 +55,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         conditions.events.append(_manager_kept(observed))
     spec: TrainingJob | None = observed.spec
     error = observed.invalid if spec is None else spec.framework.fault(observed)
+    if spec is not None and _is_new(observed):
+        error = error or spec.start_fault
     if spec is None or error is not None:
         assert error is not None  # a job has either a spec or the reason why it has none
         return _invalid(observed, error, conditions, now)
@@ -69,7 +71,7 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     edit.
     """
     known, kind, name = status.of(observed), observed.type.kind, observed.ref.name
-    if status.parse_time(known.get("startTime")) is None and not observed.children:
+    if _is_new(observed):
         message = f"{kind} {name} has failed because the spec is invalid: {error}"
         conditions.set(State.FAILED, message, cause="FailedValidation")
         return written_plan(observed, conditions, {"completionTime": rfc3339(now)}, now)
@@ -80,6 +82,11 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     ]
     event = Event(Severity.WARNING, f"{kind}FailedValidation", message)
     return Plan(status={"observedGeneration": observed.generation}, events=(event,))
+
+
+def _is_new(observed: Observed) -> bool:
+    """Whether the job has never started."""
+    return status.parse_time(status.of(observed).get("startTime")) is None and not observed.children
 
 
 def is_ours(observed: Observed) -> bool:

@@ -33,7 +33,7 @@ class Stall(NamedTuple):
 
 def find(job: Present) -> tuple[Stall | None, Timers]:
     """The first reason why the job does not get on, and the waits until further reasons."""
-    known = of_refusal(job.observed, job.conditions) or _of_missing_type(job)
+    known = of_refusal(job.observed, job.conditions) or _of_missing_type(job) or _of_limits(job)
     if known is not None:
         return known, Timers()
     pods = histories.pods_by_name(job.observed)
@@ -74,6 +74,14 @@ def _of_missing_type(job: Present) -> Stall | None:
         f"{gang.scheduler}, or start the GlobalManager without --gang-scheduler-name"
     )
     return Stall("PodGroupsNotServed", f"{gang.type}: {detail}")
+
+
+def _of_limits(job: Present) -> Stall | None:
+    fault = job.spec.start_fault
+    if fault is None:
+        return None
+    detail = f"{fault.remedy}; {job.text} goes on as it is"
+    return Stall("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
 
 
 def _of_pod_group(job: Present) -> tuple[Stall | None, float]:

@@ -29,6 +29,7 @@ PREEMPTED: Final[dict[str, Any]] = {
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     ],
 }
+WRONG: Final = {"minReplicas": 5, "maxReplicas": 4}
 WORKERS: Final = [f"mnist-worker-{index}" for index in range(4)]
 
 
@@ -65,7 +66,8 @@ def half_full(running: int = 2, **given: Any) -> World:
     """A job of which so many workers run, and the others have no room."""
     made = bind(world(**given).settle(), *WORKERS[:running])
     made.pods_become("Running", *WORKERS[:running])
-    made.pods_become("Pending", *WORKERS[running:], **NO_ROOM)
+    for name in WORKERS[running:]:
+        made.pods_become("Pending", name, **NO_ROOM)
     return made.settle(at(1))
 
 
@@ -288,3 +290,38 @@ def test_a_job_that_is_scaled_without_an_elastic_policy_says_that_its_pods_keep_
     messages = told(made.change(after), "WorldSizeChanged")
     assert len(messages) == (named is not None)
     assert all(str(named) in message and "suspend" in message for message in messages)
+
+
+def test_a_job_with_wrong_limits_does_not_start() -> None:
+    made = world(elastic=WRONG).settle()
+    assert conditions(made) == ["Created", "Failed"]
+    message = made.condition("Failed")["message"]
+    assert "spec.elasticPolicy.minReplicas: is 5, above maxReplicas 4; lower it" in message
+    assert made.names() == []
+
+
+@pytest.mark.parametrize("annotation", ["true", None])
+def test_a_job_that_runs_goes_on_with_limits_that_an_edit_makes_wrong(
+    annotation: str | None,
+) -> None:
+    made = half_full(4, annotation=annotation)
+    spec = made.object["spec"]
+    (message,) = told(made.change({**spec, "elasticPolicy": WRONG}), "PyTorchJobStalled")
+    assert "spec.elasticPolicy.minReplicas is 5, above maxReplicas 4: lower it" in message
+    assert "goes on" in message
+    assert told(made, "PyTorchJobStalled") == []
+    made.pods_become("Failed", WORKERS[1], **EVICTED).settle(at(20))
+    assert pods(made) == WORKERS
+    env = made.child("Pod", WORKERS[1])["spec"]["containers"][0]["env"]
+    assert {"name": "PET_NNODES", "value": "4:4"} in env  # torchrun takes no 5:4
+    assert made.condition("Stalled")["reason"] == "InvalidSpec"
+    made.pods_become("Succeeded", WORKERS[0]).settle(at(30))
+    assert conditions(made)[-1] == "Succeeded"
+
+
+def test_a_job_whose_limits_are_corrected_has_not_stalled() -> None:
+    made = half_full(4)
+    spec = made.object["spec"]
+    made.change({**spec, "elasticPolicy": WRONG}).settle(at(2))
+    made.change(spec).settle(at(3))
+    assert conditions(made) == ["Created", "Running"]

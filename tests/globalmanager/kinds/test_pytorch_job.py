@@ -542,7 +542,6 @@ INVALID = [
     (pytorch_spec(nprocPerNode="9" * 5000), "spec.nprocPerNode"),
     (pytorch_spec(run={"activeDeadlineSeconds": 10**400}), "activeDeadlineSeconds"),
     (pytorch_spec(None, elasticPolicy={}), "needs Worker replicas"),
-    (pytorch_spec(elasticPolicy={"minReplicas": 3, "maxReplicas": 2}), "minReplicas: is 3"),
     (pytorch_spec(nprocPerNode="1", elasticPolicy={"nProcPerNode": 1}), "nProcPerNode"),
     (pytorch_spec(policy="Sometimes"), "restartPolicy"),
     (pytorch_spec(run={"cleanPodPolicy": "Some"}), "cleanPodPolicy"),
