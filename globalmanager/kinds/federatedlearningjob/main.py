@@ -14,6 +14,7 @@ trainer that missed the result would wait for ever. The job is complete when the
 ended, in whatever way.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -116,7 +117,8 @@ def _model_status(
     if spec is None:
         return ()
     trainers = _trainers(observed, spec)
-    return progress.model_status(observed, trainers, types.result(observed, spec), now)
+    counted = progress.counted(observed, is_over=ended(observed))
+    return progress.model_status(observed, trainers, counted, types.result(observed, spec), now)
 
 
 # ---- workers ------------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ def _underway(
         missing = ", ".join(sorted(expected - up)[:MAX_NAMED])
         message = f"{len(running)} workers run, {len(done)} are done; not yet: {missing}"
         return Outcome(Finding(TRAINING, Truth.FALSE, status.STARTING, message), Phase.PENDING)
-    number = progress.of(_trainers(observed, spec))["round"]
+    number = progress.of(_trainers(observed, spec), {})["round"]
     message = f"round {number}" if number else "the workers run, no trainer has told a round yet"
     return Outcome(Finding(TRAINING, Truth.TRUE, "WorkersRunning", message), Phase.TRAINING)
 
@@ -242,15 +244,23 @@ def _fields(
 ) -> dict[str, Any]:
     """The fields of .status beside conditions and phase."""
     is_over = outcome.end is not None
+    counted = progress.counted(observed, is_over=False)
     return {
         "resultTime": lifecycle.first_time(
             observed, "resultTime", now, is_due=_has_result(observed)
         ),
         "completionTime": lifecycle.first_time(observed, "completionTime", now, is_due=is_over),
         **_numbers(observed, spec),
-        **progress.of(_trainers(observed, spec)),
+        "samples": _samples(observed, counted),
+        **progress.of(_trainers(observed, spec), counted),
         **_left_out(observed, spec),
     }
+
+
+def _samples(observed: Observed, counted: Mapping[str, int]) -> dict[str, Any] | None:
+    """The patch of .status.samples; None when there are no samples."""
+    known = status.mapping(status.of(observed).get("samples"))
+    return status.replacement_patch(known, counted) or None
 
 
 def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
@@ -269,7 +279,7 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
     wanted = {
         "observedGeneration": observed.generation,
         **_numbers(observed),
-        **progress.of(_trainers(observed, observed.spec)),
+        **progress.of(_trainers(observed, observed.spec), progress.counted(observed, is_over=True)),
     }
     stages = lifecycle.clean_up(own_pods(observed)), _model_status(observed, observed.spec, now)
     return Plan(

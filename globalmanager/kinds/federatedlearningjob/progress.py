@@ -11,7 +11,10 @@ from typing import Any, Final
 from common.ids import Uid
 from common.times import rfc3339
 from globalmanager.contract import ObjectRef, Observed, PatchStatus
+from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearningJobSpec
+from globalmanager.rules import references as refs
 from globalmanager.rules import status as rules
+from globalmanager.rules.replication import replica_name
 
 MAX_METRICS: Final = 32
 ROUND: Final = "round"
@@ -22,20 +25,45 @@ Entries = Mapping[str, Mapping[str, Any]]
 """Worker -> its entry of .status.workers, without the workers that no longer count."""
 
 
-def of(trainers: Entries) -> dict[str, Any]:
+def of(trainers: Entries, counted: Mapping[str, int]) -> dict[str, Any]:
     """The fields round, rounds and metrics of .status. A number is None when no trainer has told
     it.
+
+    Args: counted: trainer -> number of samples in its Dataset, where it is known
     """
     workers = trainers.values()
     return {
         "round": _greatest(workers, "currentRound"),
         "rounds": _greatest(workers, "rounds"),
-        "metrics": list(metrics(workers)),
+        "metrics": list(metrics(trainers, counted)),
     }
 
 
+def counted(observed: Observed, *, is_over: bool) -> dict[str, int]:
+    """Trainer -> number of samples that a LocalController has counted in its Dataset, where it is
+    known. The numbers stay when the Dataset is deleted, and when the job is over, because the files
+    of a node may grow later.
+    """
+    spec: FederatedLearningJobSpec | None = observed.spec
+    stored = rules.mapping(rules.of(observed).get("samples"))
+    known = {name: number for name, number in stored.items() if type(number) is int and number >= 0}
+    if spec is None or is_over:
+        return known
+    found: dict[str, int] = {}
+    for index, worker in enumerate(spec.training_workers):
+        name = replica_name(observed.ref.name, TRAIN, index)
+        number = refs.dataset_samples(observed, worker.dataset.name)
+        if (number := known.get(name) if number is None else number) is not None:
+            found[name] = number
+    return found
+
+
 def model_status(
-    observed: Observed, trainers: Entries, model: ObjectRef, now: datetime
+    observed: Observed,
+    trainers: Entries,
+    counted: Mapping[str, int],
+    model: ObjectRef,
+    now: datetime,
 ) -> tuple[PatchStatus, ...]:
     """A patch with round and metrics for the Model that the job makes. Empty when nothing is new.
 
@@ -43,7 +71,7 @@ def model_status(
     the jobs would overwrite each other's numbers for ever.
     """
     known = observed.references.get(model)
-    reached = of(trainers)
+    reached = of(trainers, counted)
     if known is None or not reached["round"] or newer_job(observed, model):
         return ()
     wanted = {
@@ -76,11 +104,11 @@ def _made(job: Mapping[str, Any]) -> tuple[str, str]:
     return str(job.get("creationTimestamp", "")), str(job.get("uid", ""))
 
 
-def metrics(workers: Any) -> Iterator[dict[str, str]]:
+def metrics(trainers: Entries, counted: Mapping[str, int]) -> Iterator[dict[str, str]]:
     """The mean of each metric over the trainers that reported the metric. The numbers of samples
     are the weights. The values are text.
     """
-    told = [(_samples(entry), _metrics(entry)) for entry in workers]
+    told = [(_weight(trainers, counted, name), _metrics(trainers[name])) for name in trainers]
     for key in sorted({key for _, given in told for key in given})[:MAX_METRICS]:
         pairs = [(samples, given[key]) for samples, given in told if key in given]
         total = sum(samples for samples, _ in pairs)
@@ -89,8 +117,13 @@ def metrics(workers: Any) -> Iterator[dict[str, str]]:
             yield {"key": key, "value": f"{mean:.6g}"}
 
 
-def _samples(entry: Mapping[str, Any]) -> int:
-    return _whole(entry, "sampleCount") or 0
+def _weight(trainers: Entries, counted: Mapping[str, int], name: str) -> int:
+    """The trainer's own samples. Sedna's library tells the total of all trainers, which is never
+    less than what the trainer's Dataset has. When a Dataset is not counted, the told numbers of all
+    trainers count, because own samples and totals do not compare.
+    """
+    told = _whole(trainers[name], "sampleCount") or 0
+    return min(told, counted[name]) if trainers.keys() <= counted.keys() else told
 
 
 def _greatest(workers: Iterable[Mapping[str, Any]], name: str) -> int | None:

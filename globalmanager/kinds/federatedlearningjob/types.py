@@ -131,7 +131,11 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The number of rounds that a trainer expects. Absent while no trainer has told it: Sedna's
     library never does."""
     metrics: list[Metric] = []
-    """Weighted means of the trainers' last reports. The numbers of samples are the weights."""
+    """Weighted means of the trainers' last reports. A weight is the number of samples that the
+    trainer has told, at most the number in `samples`."""
+    samples: dict[str, int] = {}
+    """Trainer -> number of samples that a LocalController has counted in the trainer's Dataset. It
+    does not change after the end of the job."""
     workers: dict[str, dict[str, Any]] = {}
     """Worker -> last report of each trainer. The edge side writes this field."""
 

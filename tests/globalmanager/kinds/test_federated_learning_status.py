@@ -301,6 +301,91 @@ def test_the_newer_of_two_jobs_with_one_model_writes_its_status(created: str, me
     assert message in world.condition("Accepted")["message"]
 
 
+# ---- weights ------------------------------------------------------------------------------------
+
+
+def counted(world: World, **datasets: int) -> World:
+    """Their LocalControllers have counted the samples of these Datasets."""
+    for name, number in datasets.items():
+        world.other("Dataset", name)["status"] = {"numberOfSamples": number}
+    return world
+
+
+def told(world: World, first: int, second: int) -> World:
+    """Two trainers report accuracies 0.5 and 0.9, and so many samples."""
+    world.receive(trainer_report("digits-train-0", 5, first, accuracy=0.5))
+    world.receive(trainer_report("digits-train-1", 5, second, accuracy=0.9))
+    return world
+
+
+def accuracy(world: World) -> str:
+    (metric,) = world.status["metrics"]
+    return str(metric["value"])
+
+
+@pytest.mark.parametrize(
+    ("datasets", "samples", "expected"),
+    [
+        ({"data0": 100, "data1": 300}, (400, 400), "0.8"),
+        ({"data0": 100, "data1": 300}, (100, 300), "0.8"),
+        ({"data0": 100, "data1": 300}, (10, 30), "0.8"),
+        ({"data0": 100}, (400, 400), "0.7"),
+        ({}, (400, 400), "0.7"),
+        ({}, (100, 300), "0.8"),
+    ],
+    ids=[
+        "Sedna's library",
+        "edgeai's",
+        "a part of the data",
+        "one counted",
+        "none",
+        "edgeai's only",
+    ],
+)
+def test_a_trainer_weighs_as_many_samples_as_its_own_dataset_has(
+    datasets: dict[str, int], samples: tuple[int, int], expected: str
+) -> None:
+    """Each trainer with Sedna's library tells the total of all trainers."""
+    world = told(counted(federated_job().settle(), **datasets), *samples).settle()
+    assert accuracy(world) == expected
+    assert world.status.get("samples", {}) == {
+        name: datasets[data]
+        for name, data in (("digits-train-0", "data0"), ("digits-train-1", "data1"))
+        if data in datasets
+    }
+    assert world.plan().status is None
+
+
+def test_a_count_that_changes_changes_the_weights_until_the_job_is_over() -> None:
+    world = told(counted(federated_job().settle(), data0=100, data1=300), 400, 400).settle()
+    assert accuracy(counted(world, data1=100).settle()) == "0.7"
+    assert accuracy(counted(world, data1=300).settle()) == "0.8"
+    world.pods_become("Succeeded").settle()
+    assert accuracy(counted(world, data0=9000).settle()) == "0.8"
+    assert world.plan().status is None
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_weights_stay_when_a_dataset_is_deleted(is_over: bool) -> None:
+    world = told(counted(federated_job().settle(), data0=100, data1=300), 400, 400).settle()
+    world.pods_become("Succeeded" if is_over else "Running").settle()
+    assert accuracy(world.without("Dataset", "data0").settle()) == "0.8"
+
+
+def test_a_removed_trainer_has_no_weight() -> None:
+    world = told(counted(federated_job().settle(), data0=100, data1=300), 400, 400).settle()
+    world.change(federated_learning_spec(1)).settle()
+    assert (world.status["samples"], accuracy(world)) == ({"digits-train-0": 100}, "0.5")
+
+
+@pytest.mark.parametrize("samples", ["no map", {"digits-train-0": -1}, {"digits-train-0": "many"}])
+def test_weights_that_somebody_else_wrote_are_corrected_or_ignored(samples: Any) -> None:
+    world = told(counted(federated_job().settle(), data0=100, data1=300), 400, 400).settle()
+    world.object = {**world.object, "status": {**world.status, "samples": samples}}
+    assert accuracy(world.settle()) == "0.8"
+    assert world.status["samples"] == {"digits-train-0": 100, "digits-train-1": 300}
+
+
 def test_a_report_about_no_samples_makes_no_metric() -> None:
     world = federated_job().settle()
     world.receive(trainer_report("digits-train-0", 3, 0, accuracy=0.5))
