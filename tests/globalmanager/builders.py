@@ -134,6 +134,7 @@ class World:
         self.settings = SETTINGS
         self.absent: frozenset[ResourceType] = frozenset()
         self.refusal: Refusal | None = None
+        self.overridden: dict[ObjectRef, tuple[str, ...]] = {}
         self.children: dict[ObjectRef, Object] = {}
         self.pods: list[Object] = []
         self.contacts: dict[NodeName, Contact] = {}
@@ -270,6 +271,7 @@ class World:
             settings=self.settings,
             absent=self.absent,
             refusal=self.refusal,
+            overridden=self.overridden,
         )
 
     def plan(self, now: datetime = NOW) -> Plan:

@@ -15,7 +15,7 @@ from common.text import printable
 from common.times import rfc3339
 from globalmanager.contract import Event, Observed, Severity
 from globalmanager.rules import status
-from globalmanager.rules.status import MAX_MESSAGE_CHARS, Truth
+from globalmanager.rules.status import MAX_MESSAGE_CHARS, Finding, Truth
 
 
 class State(enum.StrEnum):
@@ -62,6 +62,7 @@ class Conditions:
             (entry for entry in entries if entry.get("type") == STALLED), {}
         )
         """The condition Stalled in the status; empty when the job has not stalled."""
+        self._observed = observed
         self._kind = kind
         self._now = now
         self.events: list[Event] = []
@@ -138,6 +139,24 @@ class Conditions:
         }
         self._entries = [entry, *self._entries]
         self.events.append(Event(Severity.WARNING, f"{self._kind}{STALLED}", message))
+
+    def tell_first(self, finding: Finding) -> None:
+        """Put a condition before all others, so the last one is still the job's state. A job that
+        no call tells of does not have the condition. The engine records the event.
+        """
+        known = status.condition(self._observed, finding.type)
+        message = printable(finding.message)[:MAX_MESSAGE_CHARS]
+        at = rfc3339(self._now)
+        is_same = (known.get("reason"), known.get("message")) == (finding.reason, message)
+        entry = {
+            "type": finding.type,
+            "status": str(finding.truth),
+            "reason": finding.reason,
+            "message": message,
+            "lastUpdateTime": at,
+            "lastTransitionTime": known.get("lastTransitionTime") or at,
+        }
+        self._entries = [dict(known) if is_same else entry, *self._entries]
 
     def _stopped(self, running: Mapping[str, Any]) -> dict[str, Any]:
         """The condition Running of a job that has ended."""

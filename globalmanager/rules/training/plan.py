@@ -20,7 +20,7 @@ from globalmanager.contract import (
     ResourceType,
     Severity,
 )
-from globalmanager.rules import faults, lifecycle, status
+from globalmanager.rules import faults, lifecycle, overridden, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
@@ -271,10 +271,14 @@ def written_plan(
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
-    """A plan with this status, for the training kinds.
+    """A plan with this status, for the training kinds. The condition Overridden tells which children
+    somebody else sets again after each correction.
 
     Args: fields: the fields of .status beside observedGeneration and conditions
     """
+    contested = overridden.finding(observed, stages)
+    if contested is not None:
+        conditions.tell_first(contested)
     wanted = {
         "observedGeneration": observed.generation,
         "conditions": conditions.listed,
