@@ -271,8 +271,8 @@ def written_plan(
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
-    """A plan with this status, for the training kinds. The condition Overridden tells which children
-    somebody else sets again after each correction.
+    """A plan with this status, for the training kinds. The condition Overridden tells the children
+    that somebody else sets again after each correction.
 
     Args: fields: the fields of .status beside observedGeneration and conditions
     """
