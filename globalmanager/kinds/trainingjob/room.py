@@ -89,7 +89,7 @@ def of(
     if job.spec.limits_fault is not None:
         least = wanted = len(size.target) + lost
     surplus = len(size.target) - wanted
-    timers = Timers()
+    timers, has_no_index = Timers(), False
     if surplus > 0:
         changed = size.without(waits[-surplus:])
     else:
@@ -97,6 +97,7 @@ def of(
         at_once = -surplus if pause_s <= 0 else max(least - len(size.target), 0)
         changed = size.with_new_workers(job.observed.ref.name, at_once)
         timers = timers.add(pause_s if at_once < -surplus else None)
+        has_no_index = len(changed.target) - len(size.target) < at_once
     first = _LauncherFirst()
     if not is_placed:
         usable = [name for name in size.target if name not in {*waits, *spent, *held}]
@@ -111,7 +112,6 @@ def of(
     fields = _fields(job, changed, known_before=size, waits=waits)
     if changed != size or taken_back:
         fields["lastScaleTime"] = rfc3339(job.now)
-    has_no_index = surplus < 0 and changed.next_index > MAX_INDEX
     if has_no_index:
         fields |= {"reason": "NoIndexLeft", "message": NO_INDEX}
     elif paused and "reason" not in fields:

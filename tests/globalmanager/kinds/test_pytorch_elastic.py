@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from globalmanager.contract import PODS, ObjectRef
+from globalmanager.contract import PODS, Delete, ObjectRef
 from globalmanager.kinds.pytorchjob import KIND
 from globalmanager.rules.training import gangs
 from tests.globalmanager.builders import NOW, World, at, job
@@ -325,3 +325,60 @@ def test_a_job_whose_limits_are_corrected_has_not_stalled() -> None:
     made.change({**spec, "elasticPolicy": WRONG}).settle(at(2))
     made.change(spec).settle(at(3))
     assert conditions(made) == ["Created", "Running"]
+
+
+# ---- beside a master ----------------------------------------------------------------------------
+
+MASTER: Final = "mnist-master-0"
+
+
+def with_master(policy: str = "") -> World:
+    """A job whose master and two of four workers run, and whose other workers have no room."""
+    spec = pytorch_spec(4, policy=policy, elasticPolicy={"minReplicas": 1, "maxReplicas": 4})
+    made = job("mnist", spec)
+    made["metadata"]["annotations"] = {"edgeai.io/elastic": "true"}
+    running = (MASTER, *WORKERS[:2])
+    result = bind(World(KIND, made).settle(), *running).pods_become("Running", *running)
+    return result.pods_become("Pending", *WORKERS[2:], **NO_ROOM).settle(at(1))
+
+
+def test_a_worker_that_is_done_does_not_wait() -> None:
+    made = with_master().pods_become("Succeeded", WORKERS[1]).settle(at(2))
+    assert conditions(made) == ["Created", "Running"]
+    assert made.status["elastic"]["ready"] == 1
+    assert made.status["elastic"]["waiting"] == 2
+    made.gone("Pod", WORKERS[1]).settle(at(3))
+    assert made.status["elastic"]["waiting"] == 2
+
+
+def test_the_master_is_no_worker_that_waits() -> None:
+    made = with_master().pods_become("Pending", MASTER, **NO_ROOM).settle(at(2))
+    assert (made.status["elastic"]["ready"], made.status["elastic"]["waiting"]) == (2, 2)
+
+
+def test_the_loss_of_the_master_counts_as_before() -> None:
+    made = with_master("Never").pods_become("Failed", MASTER, **EVICTED).settle(at(100))
+    assert conditions(made)[-1] == "Failed"
+
+
+def test_a_worker_without_room_is_deleted_once_also_when_the_whole_job_restarts() -> None:
+    made = half_full(policy="ExitCode", restartScope="Job")
+    made.pods_become("Failed", WORKERS[0], **ended(137))
+    made.pods_become("Failed", WORKERS[1], **EVICTED)
+    made.apply(made.plan(at(100)))
+    assert made.status["jobRestarts"] == 1
+    gone = [action.ref.name for action in made.plan(at(200)).actions if isinstance(action, Delete)]
+    assert sorted(gone) == sorted({*gone})
+    assert WORKERS[1] in gone
+    made.settle(at(200))
+    assert pods(made) == WORKERS
+
+
+def test_an_evicted_worker_of_an_earlier_attempt_waits_its_ten_seconds() -> None:
+    made = half_full(policy="ExitCode", restartScope="Job")
+    made.pods_become("Failed", WORKERS[0], **ended(137))
+    made.pods_become("Failed", WORKERS[1], **EVICTED)
+    made.apply(made.plan(at(2)))
+    gone = [action.ref.name for action in made.plan(at(4)).actions if isinstance(action, Delete)]
+    assert WORKERS[0] in gone
+    assert WORKERS[1] not in gone

@@ -115,7 +115,7 @@ def test_after_the_loss_of_all_workers_as_many_wait_as_the_job_needs() -> None:
 def test_a_worker_that_the_launcher_never_had_is_made_again_under_its_name() -> None:
     cluster = Cluster(elastic(low=1, high=4), room=2).rest()
     refused = {"phase": "Failed", "reason": "OutOfcpu", "conditions": []}
-    for _ in range(50):
+    for _ in range(8):
         cluster.set(worker(1), {"spec": {"nodeName": "node"}, "status": refused})
         cluster.rest()
     assert worker(1) in cluster.queue()
