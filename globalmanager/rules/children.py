@@ -161,6 +161,32 @@ def reconcile(
     return tuple(stage for stage in (obsolete, *changes) if stage)
 
 
+def new_pods_last(stages: Stages, others: tuple[Action, ...] = ()) -> Stages:
+    """The same stages, with the new pods and Services in the last two.
+
+    A quota may refuse a pod, and somebody else may have the name of a Service, for a long time.
+    The engine leaves out the stages after a refused action, so nothing else waits for these. Each
+    new pod waits for the Service of its own name alone.
+
+    Args: others: further actions that may be refused and that nothing waits for
+    """
+    creates = [
+        action
+        for stage in stages
+        for action in stage
+        if isinstance(action, Create) and action.type in (PODS, SERVICES)
+    ]
+    services = {each.object["metadata"]["name"] for each in creates if each.type == SERVICES}
+    waiting = tuple(
+        each
+        for each in creates
+        if each.type == PODS and each.object["metadata"]["name"] in services
+    )
+    before = (tuple(one for one in stage if one not in creates) for stage in stages)
+    at_last = (*others, *(each for each in creates if each not in waiting))
+    return tuple(stage for stage in (*before, at_last, waiting) if stage)
+
+
 def refused(
     observed: Observed, desired: Sequence[Create], rules: Mapping[ResourceType, UpdateRule]
 ) -> tuple[ObjectRef, ...]:

@@ -62,6 +62,14 @@ def left_s(since: Any, limit_s: float | None, now: datetime, *, unknown: float =
     return unknown if began is None else limit_s - (now - began).total_seconds()
 
 
+def pause_left_s(since: Any, pause_s: float, now: datetime) -> float:
+    """Seconds until a pause that began at `since` is over. A time that lies ahead by more than the
+    pause comes from another clock, and the pause is over, as when `since` is not a time.
+    """
+    left = left_s(since, pause_s, now, unknown=0.0)
+    return left if left <= 2 * pause_s else 0.0
+
+
 def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -> Any:
     """The time in .status.<field>. The time never changes after it was set.
 
@@ -113,8 +121,8 @@ def replacement(
     """
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     waits = {
-        pod["metadata"]["name"]: left_s(
-            pod["metadata"].get("creationTimestamp"), after_s, now, unknown=0.0
+        pod["metadata"]["name"]: pause_left_s(
+            pod["metadata"].get("creationTimestamp"), after_s, now
         )
         for pod in failed
     }

@@ -46,6 +46,7 @@ def of_a_living_job(
     missing: Collection[str],
     may_launch: bool,
     added_by: Mapping[str, str],
+    others: tuple[Action, ...],
 ) -> tuple[Stages, Timers]:
     """The changes towards the wanted workers and the launcher, and the wait until a further change.
 
@@ -56,14 +57,12 @@ def of_a_living_job(
         missing: workers whose pod is not there, but may be on its way
         may_launch: whether enough workers are ready for a launcher
         added_by: new worker -> the ScaleOut that adds the worker
+        others: further actions that may be refused and that nothing waits for
     """
     observed, spec = job.observed, job.spec
     pod = present.launcher_pod(observed)
     nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, spec.slots)}
-    desired = [*_services(job, size)]
-    new = tuple(_new_workers(job, size, missing, added_by))
-    if spec.max_queued is None:
-        desired += new
+    desired = [*_services(job, size), *_new_workers(job, size, missing, added_by)]
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
     settled.add(present.launcher_ref(observed))
     if workers.has_own_secret(spec):
@@ -75,15 +74,13 @@ def of_a_living_job(
             desired.append(launcher.pod(observed, spec, job.restarts, nudge))
     made = {ref_of(each.type, each.object) for each in desired}
     stages = children.reconcile(observed, desired, OWNS, settled=settled - made)
-    # A quota may refuse the pods for which an elastic job waits, so these come after all else.
-    last = new if spec.max_queued is not None else ()
     if pod is None or not present.is_worn(job, pod):
         nudged = _nudge(pod, nudge) if pod is not None else ()
-        return tuple(stage for stage in (*stages, nudged, last) if stage), Timers()
+        return children.new_pods_last((*stages, nudged), others), Timers()
     wait_s = left_of_backoff(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)
-    return tuple(stage for stage in (*stages, last) if stage), Timers().add(wait_s)
+    return children.new_pods_last(stages, others), Timers().add(wait_s)
 
 
 def _services(job: Present, size: Size) -> Iterator[Create]:

@@ -34,7 +34,7 @@ from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import View
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import lifecycle, status
+from globalmanager.rules import children, lifecycle, status
 from globalmanager.rules.elastic.host_list import HostList, next_list
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
@@ -147,9 +147,10 @@ def _living(job: Present) -> Plan:
             },
             may_launch=situation.are_enough_ready,
             added_by=scaled.added_by,
+            others=scaled.others,
         )
         if acts
-        else ((), Timers())
+        else (children.new_pods_last((), scaled.others), Timers())
     )
     shown = host_list if acts else listed
     fields = {
@@ -233,10 +234,6 @@ def _situation(
 
 def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
     """Set the condition Stalled when the job does not get on. Returns: waits until a change"""
-    known = stalls.of_refusal(job.observed, job.conditions)
-    if known is not None:
-        job.conditions.stall(known.reason, known.message)
-        return Timers()
     if present.is_launcher_missing(job):
         pod = present.launcher_ref(job.observed)
         message = f"pod {pod.name}: it is not there any more"
@@ -246,6 +243,10 @@ def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
         names = ", ".join(missing[:_MAX_NAMED])
         message = f"workers: {len(missing)} pods are not there any more, for example {names}"
         return _missing(job, present.WORKERS_MISSING, message)
+    known = stalls.of_refusal(job.observed, job.conditions)
+    if known is not None:
+        job.conditions.stall(known.reason, known.message)
+        return Timers()
     fault = _fault_of_size(job, scaled, replaced)
     if fault is not None:
         job.conditions.stall(*fault)
@@ -303,7 +304,7 @@ def _suspended(job: Present) -> Plan:
     # pods for lost.
     is_told = job.state is State.SUSPENDED
     told = scalers.queued(job.observed, job.now)
-    stages = (*told, deletions) if is_told and deletions else told
+    stages = (deletions, *told) if is_told and deletions else told
     return written_plan(job.observed, job.conditions, fields, job.now, stages=stages)
 
 
@@ -322,7 +323,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
         **room.at_rest(observed, pods),
     }
     return Plan(
-        stages=tuple(stage for stage in (told, deletions) if stage),
+        stages=tuple(stage for stage in (deletions, told) if stage),
         status=status.replacing_subtree(observed, fields),
         events=(*events, *not_scaled),
     )

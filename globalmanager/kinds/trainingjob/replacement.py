@@ -15,7 +15,7 @@ from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.rules import faults, lifecycle
 from globalmanager.rules.faults import phase_of
-from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.lifecycle import Timers, left_s, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.forms import RestartPolicy
@@ -195,4 +195,4 @@ def _backoff_s(pod: Object | None, replaced: int, job: Present) -> float:
     if pod is None or replaced < _AT_ONCE:
         return 0.0
     age_s = min(_MAX_AGE_S, 2.0 ** min(replaced, 32))
-    return left_s(pod["metadata"].get("creationTimestamp"), age_s, job.now, unknown=0.0)
+    return pause_left_s(pod["metadata"].get("creationTimestamp"), age_s, job.now)

@@ -17,7 +17,7 @@ from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob
 from globalmanager.rules import faults, status
-from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.lifecycle import Timers, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import waiting
@@ -212,8 +212,7 @@ def _left_until_taken_back_s(job: Present) -> float:
         return math.inf
     grace = job.spec.worker["spec"].get("terminationGracePeriodSeconds")
     pause_s = (grace if type(grace) is int else _GRACE_S) + _SCHEDULING_S
-    left = left_s(_known(job.observed).get("lastScaleTime"), pause_s, job.now, unknown=0.0)
-    return min(left, pause_s)  # clocks differ
+    return pause_left_s(_known(job.observed).get("lastScaleTime"), pause_s, job.now)
 
 
 def _taken_back(name: str) -> tuple[Event, ...]:
@@ -237,8 +236,7 @@ def _is_launcher_placed(job: Present) -> bool:
 def _pause_s(job: Present, size: Size) -> float:
     """Seconds until the job may add a waiting worker."""
     since = _known(job.observed).get("lastScaleTime")
-    left = left_s(since, _PAUSE_S, job.now, unknown=0.0)
-    return min(left, _PAUSE_S) if size.next_index >= _MANY else 0.0  # clocks differ
+    return pause_left_s(since, _PAUSE_S, job.now) if size.next_index >= _MANY else 0.0
 
 
 def _fields(

@@ -34,7 +34,7 @@ from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic import scaler_status, scalers
 from globalmanager.rules.elastic.scaler_status import has_ended, state_of
 from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS, SCALER_ENDS, ScalerState
-from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.lifecycle import Timers, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import MAX_MESSAGE_CHARS
 from globalmanager.rules.training.conditions import STALLED
@@ -64,8 +64,10 @@ class Scaling(NamedTuple):
     withheld: frozenset[str] = frozenset()
     """New workers that the list of hosts must not have yet."""
     stages: Stages = ()
-    """Adoptions, the status of scalers, and deletions of new workers that have failed. They come
-    before all other changes, also when the size has just changed."""
+    """The status of scalers, and deletions of new workers that have failed. They come before all
+    other changes, also when the size has just changed."""
+    others: tuple[Action, ...] = ()
+    """Adoptions and the new scaler. Nothing else of the job waits for these."""
     fields: Mapping[str, Any] = {}
     """Fields of the job's status."""
     events: tuple[Event, ...] = ()
@@ -120,13 +122,14 @@ def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
     told, events = _told(view, current, step)
     asked = _from_replicas(view, waiting)
     accepted = _accepted(view.observed, waiting, view.now)
-    stages = (adoptions(view.observed), (*accepted, *told), asked.made)
+    stages = ((*accepted, *told), step.deletions)
     return Scaling(
         size,
         is_active,
         step.leaving,
         step.withheld,
-        (*(stage for stage in stages if stage), *((step.deletions,) if step.deletions else ())),
+        tuple(stage for stage in stages if stage),
+        (*adoptions(view.observed), *asked.made),
         {"observedReplicas": asked.replicas},
         events,
         step.executions,
@@ -279,7 +282,7 @@ def _to_limit(view: View, waiting: Sequence[Current]) -> _Asked:
         )
         problem = f"ScaleIn {last['metadata']['name']}: {told}. {has_too_many}; {remedy}"
         pause_s = min(_FIRST_PAUSE_S * 2.0 ** (len(tried) - 1), _MAX_PAUSE_S)
-        wait_s = left_s(_ended_at(last), pause_s, view.now, unknown=0.0)
+        wait_s = pause_left_s(_ended_at(last), pause_s, view.now)
         if is_last_try or wait_s > 0:
             return nothing._replace(problem=problem, wait_s=None if is_last_try else wait_s)
     made = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}}, is_tried_again=True)

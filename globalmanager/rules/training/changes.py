@@ -21,7 +21,7 @@ from globalmanager.contract import (
 from globalmanager.rules import children, lifecycle, objects
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
-from globalmanager.rules.lifecycle import CleanPods, Timers, left_s, own_pods
+from globalmanager.rules.lifecycle import CleanPods, Timers, own_pods, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
@@ -91,7 +91,7 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     settled |= _services_made_elsewhere(observed, pods, kept)
     desired = [*others, *services, *wanted]
     stages = children.reconcile(observed, desired, _RULES, settled=settled)
-    return tuple(stage for stage in (tuple(worn), *stages) if stage), timers
+    return children.new_pods_last((tuple(worn), *stages)), timers
 
 
 def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> bool:
@@ -129,7 +129,7 @@ def left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
     if phase_of(pod) != "Failed":
         return 0.0
     wait_s = min(_RESTART_MAX_S, _RESTART_BASE_S * 2.0 ** min(attempt - 1, 32))
-    return left_s(pod["metadata"].get("creationTimestamp"), wait_s, now, unknown=0.0)
+    return pause_left_s(pod["metadata"].get("creationTimestamp"), wait_s, now)
 
 
 def of_a_suspended_job(observed: Observed) -> tuple[Action, ...]:

@@ -8,7 +8,7 @@ Source: kubeflow/training-operator 1.9, pkg/util/status.go.
 
 import enum
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from common.text import printable
@@ -31,6 +31,8 @@ class State(enum.StrEnum):
 
 STALLED: Final = "Stalled"
 """The type of the condition that says why the job does not get on. The operator has none such."""
+_SKEW: Final = timedelta(seconds=5)
+"""Clocks of two GlobalManagers may differ so much."""
 ENDS: Final = (State.SUCCEEDED, State.FAILED)
 _EXCLUDES: Final[Mapping[str, str]] = {
     State.RUNNING: State.RESTARTING,
@@ -125,7 +127,9 @@ class Conditions:
         message = printable(message)[:MAX_MESSAGE_CHARS]
         known = self.known_stall
         what = str(known.get("message", "")).partition(":")[0]
-        if (known.get("reason"), what) == (reason, message.partition(":")[0]):
+        began = status.parse_time(known.get("lastUpdateTime"))
+        is_ahead = began is not None and began > self._now + _SKEW  # written by another clock
+        if not is_ahead and (known.get("reason"), what) == (reason, message.partition(":")[0]):
             self._entries = [dict(known), *self._entries]
             return
         at = rfc3339(self._now)

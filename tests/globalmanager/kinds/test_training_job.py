@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.kinds.trainingjob import KIND
+from globalmanager.kinds.trainingjob import KIND, launcher
 from tests.globalmanager.builders import NOW
 from tests.globalmanager.kinds.elastic import LAUNCHER, created, example, launched, running, worker
 
@@ -85,3 +85,12 @@ def test_the_work_of_a_plan_grows_with_the_number_of_workers_and_not_faster() ->
     few, many = calls_of_a_plan(20), calls_of_a_plan(80)
     assert many < 4.5 * few
     assert (many - few) / 60 < 300, "calls for one worker; half of what they once were"
+
+
+@pytest.mark.parametrize("mode", ["ssh", "kubexec"])
+def test_a_launcher_without_workers_may_run_commands_in_no_pod(mode: str) -> None:
+    """A rule without names would hold for all pods of the namespace."""
+    observed = created(example(launcherAttachMode=mode)).observed()
+    made = launcher.account(observed, observed.spec, hosts=())
+    roles = [each.object["rules"] for each in made if each.type.kind == "Role"]
+    assert roles == [[]]

@@ -413,4 +413,6 @@ def test_a_time_in_the_future_holds_up_no_growth() -> None:
     cluster.object["status"]["elastic"]["lastScaleTime"] = "2099-01-01T00:00:00Z"
     cluster.room = 3
     cluster.tick()
-    assert cluster.plan(cluster.clock).requeue_after_s == 600.0
+    written = cluster.plan(cluster.clock).status
+    assert written is not None
+    assert written["nextWorkerIndex"] == 1001
