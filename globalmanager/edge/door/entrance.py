@@ -115,7 +115,10 @@ class Entrance(asyncio.Protocol):
     Args:
         connection: the WebSocket connection that takes over, after TLS if there is a gate
         gate: performs the TLS handshake; None: plain ws
-        on_full: called with the peer's address when the lobby has no room
+        arrivals: rate of the connections from one address. A connection beyond this rate ends at
+            once, because also the refusal of a request costs the process time
+        on_full: called with the peer's address when the lobby has no room, or too many connections
+            of the address came
     """
 
     def __init__(
@@ -124,18 +127,20 @@ class Entrance(asyncio.Protocol):
         *,
         lobby: Lobby,
         gate: TlsGate | None,
+        arrivals: AddressBuckets,
         on_full: Callable[[str], None],
     ) -> None:
         self._connection = connection
         self._lobby = lobby
         self._gate = gate
+        self._arrivals = arrivals
         self._on_full = on_full
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's class has no such base class
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if peer else ""
-        place = self._lobby.enter(address)
+        place = self._lobby.enter(address) if self._may_arrive(address) else None
         if place is None:
             self._on_full(address)
             transport.abort()
@@ -155,6 +160,13 @@ class Entrance(asyncio.Protocol):
         else:
             self._gate.begin(tcp, place, self._connection)
         transport.abort()
+
+    def _may_arrive(self, address: str) -> bool:
+        try:
+            self._arrivals.of(address).reserve(asyncio.get_running_loop().time())
+        except Overloaded:
+            return False
+        return True
 
 
 def duplicate(transport: asyncio.Transport) -> socket.socket:

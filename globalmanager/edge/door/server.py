@@ -43,6 +43,9 @@ HEALTH_PATH: Final = "/healthz"
 # TCP ends a connection when the peer acknowledges no data for this time
 USER_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 5.0
+# Connections of one address that are read, per admission of the address. So most edges of a site
+# that come back together learn by 503 when to try again.
+ARRIVALS: Final = 5
 # Received messages that wait for the session. At this number TCP makes the peer send slower.
 QUEUED_MESSAGES: Final = 4
 
@@ -80,6 +83,7 @@ class EdgeServer:
         self._gate = None if tls is None else self._tls_gate(tls)
         self._bucket = self._new_bucket(max_wait_s=0.0)
         self._buckets = self._new_address_buckets(max_wait_s=0.0)
+        self._arrivals = self._new_address_buckets(max_wait_s=0.0, factor=ARRIVALS)
         self._stranger_warning = RateLimitedWarning("peer not authenticated")
         self._unavailable_warning = RateLimitedWarning("peers cannot be authenticated now")
         self._full_warning = RateLimitedWarning("too many peers are not authenticated yet")
@@ -178,11 +182,11 @@ class EdgeServer:
             qps=limits.per_s, burst=limits.burst, max_wait_s=max_wait_s, what="edge server"
         )
 
-    def _new_address_buckets(self, *, max_wait_s: float) -> AddressBuckets:
+    def _new_address_buckets(self, *, max_wait_s: float, factor: int = 1) -> AddressBuckets:
         limits = self._limits
         return AddressBuckets(
-            qps=limits.per_address_per_s,
-            burst=limits.per_address_burst,
+            qps=factor * limits.per_address_per_s,
+            burst=factor * limits.per_address_burst,
             max_wait_s=max_wait_s,
             what="edge server, for one address,",
         )
@@ -199,7 +203,13 @@ class EdgeServer:
 
     def _entrance(self, *args: Any, **kwargs: Any) -> Entrance:
         connection = EdgeConnection(*args, everyone=self._connections, **kwargs)
-        return Entrance(connection, lobby=self._lobby, gate=self._gate, on_full=self._on_full)
+        return Entrance(
+            connection,
+            lobby=self._lobby,
+            gate=self._gate,
+            arrivals=self._arrivals,
+            on_full=self._on_full,
+        )
 
     def _on_full(self, address: str) -> None:
         self._metrics.handshakes.labels("no room").inc()

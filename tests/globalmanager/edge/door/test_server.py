@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 from common import wire
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.connection import MAX_HEAD_BYTES
-from globalmanager.edge.door.server import USER_TIMEOUT_S
+from globalmanager.edge.door.server import ARRIVALS, USER_TIMEOUT_S
 from tests.globalmanager.edge.world import A, B, World, dial, token
 from tests.waiting import async_eventually
 
@@ -223,6 +223,21 @@ async def test_connections_that_say_nothing_are_bounded_and_cut(
         async with world.peer() as peer:
             await async_eventually("a synced peer", lambda: peer.is_synced)
         assert world.server.unauthenticated == 0
+
+
+async def test_connections_beyond_the_rate_of_an_address_are_not_read(tmp_path: Path) -> None:
+    limits = AdmissionLimits(per_address_per_s=0.001, per_address_burst=2)
+    async with World(tmp_path / "tokens", limits=limits).running() as world:
+        for _ in range(2 * ARRIVALS):
+            status, _ = await ask(world, path="/healthz")
+            assert status == 200
+        for _ in range(5):
+            async with raw(world) as (reader, writer):
+                writer.write(UPGRADE.format(path="/healthz", headers=GOOD).encode())
+                assert await read_to_end(reader) == b""
+        assert world.sample("edgeai_edge_handshakes_total", outcome="no room") == 5
+        async with world.peer(local_addr=("127.0.0.2", 0)) as other:
+            await async_eventually("a synced peer of another address", lambda: other.is_synced)
 
 
 async def test_sessions_leave_the_lobby(tmp_path: Path) -> None:
