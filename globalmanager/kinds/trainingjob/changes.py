@@ -65,8 +65,8 @@ def of_a_living_job(
     desired = [*_services(job, size), *_new_workers(job, size, missing, added_by)]
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
     settled.add(present.launcher_ref(observed))
-    if workers.has_own_secret(spec):
-        settled.add(_secret_ref(observed))
+    # Pods that run mount the key, also when an edit has made it superfluous.
+    settled.add(_secret_ref(observed))
     if state not in BEFORE_LAUNCHER:
         desired.append(hosts.config(observed, spec, host_list))
         desired += launcher.account(observed, spec, job.pods)

@@ -100,7 +100,7 @@ def _living(job: Present) -> Plan:
     is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
     listed = HostList() if is_new else hosts.listed(observed)
     known = scaling.known_size(observed, job.spec)
-    waiting = scalers.unfinished(observed)
+    waiting = scalers.unfinished(observed, started)
     held = scalers.held(observed, waiting)
     replaced = replacement.of(job, known, listed.had, held=held)
     launcher = present.launcher_of(job)

@@ -158,12 +158,14 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     return tuple(actions), tuple(events)
 
 
-def unfinished(observed: Observed) -> list[Current]:
+def unfinished(observed: Observed, job_start: str = "") -> list[Current]:
     """The adopted scalers that have not ended, the oldest first. A wrong spec of a scaler that has
     not begun concerns only the scaler's own kind.
+
+    Args: job_start: when the job was first worked on, or was last resumed
     """
     return [
-        Current(ref, scaler)
+        Current(ref, scaler, job_start)
         for ref, scaler in observed.scalers.items()
         if children.is_adopted(observed, scaler)
         and not is_being_deleted(scaler)

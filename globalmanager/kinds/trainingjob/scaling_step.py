@@ -80,6 +80,8 @@ class Current:
 
     ref: ObjectRef
     object: Object
+    job_start: str = ""
+    """When the job was first worked on, or was last resumed."""
 
     @cached_property
     def scaler(self) -> Scaler | None:
@@ -119,11 +121,13 @@ class Current:
         return tuple(indices[index] for index in sorted(i for i in indices if i is not None))
 
     def left_s(self, now: datetime) -> float:
-        """Seconds of the timeout that are left. A start that lies ahead by more than the timeout is
-        no start, as a missing one, so that no status holds up the job for ever.
+        """Seconds of the timeout that are left. The time before the job was resumed does not count.
+        A start that lies ahead by more than the timeout is no start, as a missing one, so that no
+        status holds up the job for ever.
         """
         since = mapping(self.object.get("status")).get("startTime")
         left = left_s(since, self.script.timeout_s, now, unknown=-math.inf)
+        left = max(left, left_s(self.job_start, self.script.timeout_s, now, unknown=-math.inf))
         return left if left <= 2 * self.script.timeout_s else -math.inf
 
     def hopeless_in_s(self, now: datetime) -> float:

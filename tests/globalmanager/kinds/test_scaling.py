@@ -500,15 +500,31 @@ def test_a_suspended_job_names_no_current_scaler() -> None:
     assert "currentScaler" not in world.settle().status
 
 
-def test_a_job_that_is_suspended_while_scaling_resumes_with_the_size_before() -> None:
+def test_a_job_that_is_suspended_while_scaling_goes_on_with_the_scaling() -> None:
+    """However long the suspension lasts: the timeout does not run meanwhile."""
     world = training().scale_out(1).settle()
     mark = "job-supervisor.kube-ai.io/job-suspended"
     world.object["metadata"]["annotations"] = {mark: "true"}
     assert world.settle().workers() == []
     world.object["metadata"]["annotations"] = {mark: "false"}
-    world.settle(at(100)).pods_become("Running").settle(at(100))
-    world.pods_become("Running").settle(at(100))
-    assert world.workers() == [0, 1]
+    for second in range(1000, 1050, 10):
+        world.settle(at(second)).pods_become("Running").settle(at(second))
+    assert world.workers() == [0, 1, 2]
+    assert world.history("out") == OUT
+    assert world.hosts() == workers(0, 1, 2)
+
+
+def test_a_scaling_that_gets_no_worker_after_the_resume_fails_after_its_timeout() -> None:
+    world = training().scale_out(1).settle()
+    mark = "job-supervisor.kube-ai.io/job-suspended"
+    world.object["metadata"]["annotations"] = {mark: "true"}
+    world.settle()
+    world.object["metadata"]["annotations"] = {mark: "false"}
+    for second in range(1000, 1059, 10):
+        world.settle(at(second)).pods_become("Running", worker(0), worker(1), LAUNCHER)
+        world.settle(at(second))
+    assert world.history("out")[-1] != "ScaleFailed"
+    world.settle(at(1061))
     assert world.history("out")[-1] == "ScaleFailed"
 
 

@@ -94,3 +94,9 @@ def test_a_launcher_without_workers_may_run_commands_in_no_pod(mode: str) -> Non
     made = launcher.account(observed, observed.spec, hosts=())
     roles = [each.object["rules"] for each in made if each.type.kind == "Role"]
     assert roles == [[]]
+
+
+def test_the_key_stays_while_pods_mount_it() -> None:
+    world = running(example(launcherAttachMode="ssh"))
+    world.change({**world.object["spec"], "launcherAttachMode": "kubexec"}).settle()
+    assert "Secret/elastic-training" in world.names()
