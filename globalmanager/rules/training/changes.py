@@ -91,7 +91,10 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     settled |= _services_made_elsewhere(observed, pods, kept)
     desired = [*others, *services, *wanted]
     stages = children.reconcile(observed, desired, _RULES, settled=settled)
-    return children.new_pods_last((tuple(worn), *stages)), timers
+    if pods:
+        return children.new_pods_last((tuple(worn), *stages)), timers
+    # A job that cannot have all its Services starts none of its pods.
+    return tuple(stage for stage in stages if stage), timers
 
 
 def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> bool:
