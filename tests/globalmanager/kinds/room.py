@@ -4,7 +4,17 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from common.times import rfc3339
-from globalmanager.contract import PODS, Action, Create, Delete, Event, Object, ObjectRef, Plan
+from globalmanager.contract import (
+    PODS,
+    SERVICES,
+    Action,
+    Create,
+    Delete,
+    Event,
+    Object,
+    ObjectRef,
+    Plan,
+)
 from globalmanager.rules.faults import is_active
 from tests.globalmanager.builders import at, merged
 from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, ElasticWorld, example
@@ -17,6 +27,17 @@ def elastic(*, low: int = 1, high: int = 6, queued: int | None = None, **spec: A
     worker = {"minReplicas": low, "replicas": low, "maxReplicas": high}
     form = {} if queued is None else {"maxQueued": queued}
     return example(worker=worker, elastic=form, **spec)
+
+
+def check_that_new_pods_are_last(plan: Plan) -> None:
+    """Nothing waits for a pod or a Service that may be refused, but pods of new Services."""
+    may_be_refused = [
+        [isinstance(action, Create) and action.type in (PODS, SERVICES) for action in stage]
+        for stage in plan.stages
+    ]
+    first = next((at for at, stage in enumerate(may_be_refused) if any(stage)), len(plan.stages))
+    assert all(all(stage) for stage in may_be_refused[first + 1 :]), plan.stages
+    assert len(may_be_refused) <= first + 2, plan.stages
 
 
 class Cluster(ElasticWorld):
@@ -123,6 +144,7 @@ class Cluster(ElasticWorld):
     def planned(self) -> Plan:
         """One plan takes effect."""
         made = self.plan(self.clock)
+        check_that_new_pods_are_last(made)
         self.apply(made)
         self.events += made.events
         self.wait = made.requeue_after_s

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.globalmanager.builders import merged
 from tests.globalmanager.kinds.elastic import LAUNCHER, worker
 from tests.globalmanager.kinds.room import FULL, Cluster, elastic
 
@@ -91,6 +92,15 @@ def test_the_scheduler_has_time_between_two_workers_that_are_taken_back(
 ) -> None:
     """30 s for the end of a pod, and 15 s for the scheduler."""
     assert len(taken_back(waiting_launcher("Unschedulable"), seconds)) == number
+
+
+def test_a_worker_with_a_long_grace_period_has_the_time_to_end() -> None:
+    cluster = waiting_launcher("Unschedulable")
+    grace = {"spec": {"terminationGracePeriodSeconds": 100}}
+    edit = {"etReplicaSpecs": {"worker": {"template": grace}}}
+    cluster.change(merged(cluster.object["spec"], edit))
+    assert len(taken_back(cluster, 105)) == 1
+    assert len(taken_back(cluster, 20)) == 2
 
 
 def test_a_launcher_that_waits_for_something_else_than_room_takes_none() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from globalmanager.contract import Create, InvalidSpec, Refusal
+from globalmanager.contract import InvalidSpec
 from globalmanager.kinds.trainingjob.types import read
 from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, example, worker
 from tests.globalmanager.kinds.room import FULL, Cluster, elastic
@@ -179,27 +179,6 @@ def test_from_index_1000_on_workers_are_added_slowly_unless_the_job_needs_them()
         cluster.planned()
         cluster.now += 0.1
     assert cluster.now - before < 60
-
-
-def test_a_refused_pod_holds_up_nothing_else_of_the_job() -> None:
-    """The engine leaves out what follows a refused action."""
-    cluster = Cluster(elastic(low=1, high=4), room=2)
-    for _ in range(200):
-        made = cluster.plan(cluster.clock)
-        made_last = [
-            action
-            for action in (made.stages[-1] if made.stages else ())
-            if isinstance(action, Create) and action.object["metadata"]["name"] == worker(1)
-        ]
-        if made_last:
-            break
-        cluster.tick()
-        cluster.planned()
-    assert made_last
-    cluster.refusal = Refusal("Forbidden", "exceeded quota")
-    told = cluster.plan(cluster.clock).status or {}
-    assert told["conditions"][0]["type"] == "Stalled"
-    assert cluster.status["phase"] == "Running"
 
 
 def test_a_suspended_job_resumes_with_the_workers_that_it_needs() -> None:
