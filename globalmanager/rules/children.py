@@ -170,21 +170,19 @@ def new_pods_last(stages: Stages, others: tuple[Action, ...] = ()) -> Stages:
 
     Args: others: further actions that may be refused and that nothing waits for
     """
-    creates = [
-        action
-        for stage in stages
-        for action in stage
-        if isinstance(action, Create) and action.type in (PODS, SERVICES)
-    ]
+    before = (tuple(one for one in stage if not _is_new(one)) for stage in stages)
+    creates = [one for stage in stages for one in stage if isinstance(one, Create) and _is_new(one)]
     services = {each.object["metadata"]["name"] for each in creates if each.type == SERVICES}
-    waiting = tuple(
-        each
-        for each in creates
-        if each.type == PODS and each.object["metadata"]["name"] in services
-    )
-    before = (tuple(one for one in stage if one not in creates) for stage in stages)
-    at_last = (*others, *(each for each in creates if each not in waiting))
-    return tuple(stage for stage in (*before, at_last, waiting) if stage)
+    at_last: list[Action] = list(others)
+    waiting: list[Action] = []
+    for each in creates:
+        waits = each.type == PODS and each.object["metadata"]["name"] in services
+        (waiting if waits else at_last).append(each)
+    return tuple(stage for stage in (*before, tuple(at_last), tuple(waiting)) if stage)
+
+
+def _is_new(action: Action) -> bool:
+    return isinstance(action, Create) and action.type in (PODS, SERVICES)
 
 
 def refused(
