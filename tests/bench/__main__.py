@@ -1,9 +1,10 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory]
-        [edge-memory] [elastic] [hostile] [churn] [training]
+        [edge-memory] [elastic] [hostile] [churn] [training] [scale]
 
-Without a name, all but `churn` and `training`, which take 18 and about 10 minutes.
+Without a name, all but `churn`, `training` and `scale`, which take 18, about 10 and about 12
+minutes.
 
 Machines are shared and noisy, so figures come with their spread, and beside the cost of a bare
 request to the same API in the same run. docs/performance.md says what they mean.
@@ -22,6 +23,7 @@ from tests.bench import (
     hostile,
     local,
     manager_memory,
+    scale,
     training,
     worker_http,
 )
@@ -38,6 +40,7 @@ SECTIONS = {
     "hostile": hostile.measure,
     "churn": churn.measure,
     "training": training.measure,
+    "scale": scale.measure,
 }
 USUAL = (
     "local",
