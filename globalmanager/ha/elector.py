@@ -36,7 +36,7 @@ LEASE_NAME: Final = "edgeai-globalmanager"
 REPLICA_LABEL: Final = "edgeai.io/replica"
 _NOBODY: Final = ""
 _RELEASE_S: Final = 2.0
-_JITTER: Final = 0.2
+_JITTER: Final = 0.2  # a pause is shorter than `retry_s` by up to this share
 
 
 LeadershipListener = Callable[[bool], None]
@@ -50,8 +50,9 @@ class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
     renew_deadline_s: float = 10.0
     """The leader may write for this time after its last renewal of the Lease."""
     retry_s: float = 1.5
-    """Pause between two renewals of the Lease by the leader, or between two reads by another
-    replica."""
+    """Longest pause between two renewals of the Lease by the leader, or between two reads by
+    another replica. So another replica follows a dead leader at most `duration_s + retry_s` after
+    the leader's last renewal."""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s < math.inf:
@@ -204,8 +205,12 @@ class Elector:
             return True
         if self._identity.is_successor_of(self.holder):
             return True
+        return self._runs_out_s() <= 0
+
+    def _runs_out_s(self) -> float:
+        """Seconds until the Lease runs out, if its holder does not renew it."""
         duration_s = float(self._seen.get("leaseDurationSeconds") or self._timing.duration_s)
-        return self._clock() >= self._seen_at + duration_s
+        return self._seen_at + duration_s - self._clock()
 
     async def _create(self) -> Object:
         """Create the Lease without a holder. Its first holder learns from it the time of the API
@@ -282,12 +287,18 @@ class Elector:
             log.warning("the Lease cannot be used", resource=str(self._ref), problem=problem)
         self.problem = problem
 
-    async def _pause(self) -> None:
-        seconds = self._timing.retry_s * random.uniform(1 - _JITTER, 1 + _JITTER)
+    def pause_s(self) -> float:
+        """Seconds from now until the next look, unless `look_soon` ends the pause."""
+        seconds = self._timing.retry_s * random.uniform(1 - _JITTER, 1)
         if self.leads:
-            seconds = min(seconds, self._fence.left_s())
+            return min(seconds, self._fence.left_s())
+        runs_out_s = self._runs_out_s()
+        # A follower looks again when the Lease runs out, and not up to one pause later.
+        return min(seconds, runs_out_s) if runs_out_s > 0 else seconds
+
+    async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self.pause_s()):
                 await self._look.wait()
         except TimeoutError:
             pass

@@ -22,7 +22,7 @@ from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant, NotGranted
 from localcontroller.metrics import Metrics
 from localcontroller.workers.heartbeats import Heartbeats
-from localcontroller.workers.intake import Intake
+from localcontroller.workers.intake import EARLY_COMMITS_PER_S, Intake
 from localcontroller.workers.messages import (
     InvalidMessage,
     parse_edgeai_message,
@@ -48,6 +48,7 @@ class WorkerApi:
         read_s: limit for the arrival of a whole body
         max_requests: most requests at a time; further requests get 503 and Retry-After
         refusal_s: time after which further requests get their 503
+        early_commits_per_s: see Intake
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class WorkerApi:
         read_s: float = READ_S,
         max_requests: int = MAX_REQUESTS,
         refusal_s: float = BUSY_RETRY_S,
+        early_commits_per_s: float = EARLY_COMMITS_PER_S,
     ) -> None:
         self._ledger = ledger
         self._heartbeats = heartbeats
@@ -66,7 +68,7 @@ class WorkerApi:
         self._read_s = read_s
         self._max_requests = max_requests
         self._refusal_s = refusal_s
-        self._intake = Intake(ledger)
+        self._intake = Intake(ledger, early_per_s=early_commits_per_s)
         self._active = 0  # requests in progress
         # requests that read or commit a body, by grant and by namespace
         self._active_of: Counter[Grant | str] = Counter()

@@ -1,8 +1,10 @@
 """Coalesces the messages of each worker and limits how often the ledger commits them.
 
-The worker API uses Intake. A worker's messages that arrive within COMMIT_INTERVAL_S of its last
-commit wait and share the next commit. So a worker that sends without pause costs as few commits as
-a worker that sends five messages a second. A final state does not wait.
+The worker API uses Intake. A message is committed at once while the node has few messages. The
+first message of a worker in COMMIT_INTERVAL_S is always committed at once, and the node has
+EARLY_COMMITS_PER_S further commits a second, whichever workers use them. When these are used up, a
+worker's messages wait for the end of its COMMIT_INTERVAL_S and share the next commit. So a worker
+that sends without pause costs a bounded number of commits. A final state does not wait.
 """
 
 import asyncio
@@ -12,19 +14,37 @@ from typing import Final
 
 from common.errors import Overloaded, Unavailable
 from common.ids import Uid, WorkerName
+from common.ratelimit import TokenBucket
 from common.wire import TERMINAL
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger, RecordedMessage
 from localcontroller.workers.speakers import Speakers, WorkerKey
 
-COMMIT_INTERVAL_S: Final = 0.2  # between two commits of one worker
+COMMIT_INTERVAL_S: Final = 0.2  # between two commits of one worker while the node is busy
+EARLY_COMMITS_PER_S: Final = 50  # of the node, within the interval of the worker
 MAX_PACED: Final = 4096  # workers whose last commit is remembered
 MAX_WAITING_PROCESSES: Final = 32  # of one worker, with messages that share a commit
 
 
 class Intake:
-    def __init__(self, ledger: Ledger) -> None:
+    """
+    Args:
+        interval_s: time between two commits of one worker when no early commit is left
+        early_per_s: early commits a second; as many may come at once, at least one
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        interval_s: float = COMMIT_INTERVAL_S,
+        early_per_s: float = EARLY_COMMITS_PER_S,
+    ) -> None:
         self._ledger = ledger
+        self._interval_s = interval_s
+        self._early = TokenBucket(
+            qps=early_per_s, burst=max(1, int(early_per_s)), max_wait_s=0.0, what="early commits"
+        )
         self._open: dict[WorkerKey, _Batch] = {}  # batches that still take messages
         self._last_s: OrderedDict[WorkerKey, float] = OrderedDict()  # when the last commit began
         self._speakers = Speakers(asyncio.get_running_loop().time)
@@ -67,8 +87,8 @@ class Intake:
 
     async def _pause(self, key: WorkerKey, batch: "_Batch") -> None:
         now = asyncio.get_running_loop().time()
-        wait_s = self._last_s.get(key, -COMMIT_INTERVAL_S) + COMMIT_INTERVAL_S - now
-        if wait_s > 0:
+        wait_s = self._last_s.get(key, -self._interval_s) + self._interval_s - now
+        if wait_s > 0 and not self._is_early_allowed(now):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await batch.has_final.wait()
@@ -76,6 +96,13 @@ class Intake:
         self._last_s.move_to_end(key)
         while len(self._last_s) > MAX_PACED:
             self._last_s.popitem(last=False)
+
+    def _is_early_allowed(self, now: float) -> bool:
+        try:
+            self._early.reserve(now)
+        except Overloaded:
+            return False
+        return True
 
 
 class _Batch:

@@ -1,7 +1,7 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory]
-        [edge-memory] [elastic] [hostile] [churn] [training] [scale]
+        [edge-memory] [edge-node] [elastic] [hostile] [churn] [training] [scale]
 
 Without a name, all but `churn`, `training` and `scale`, which take 18, about 10 and about 12
 minutes.
@@ -18,6 +18,7 @@ from tests.bench import (
     churn,
     cluster,
     edge_memory,
+    edge_node,
     elastic,
     federated,
     hostile,
@@ -36,6 +37,7 @@ SECTIONS = {
     "worker-http": worker_http.measure,
     "manager-memory": manager_memory.measure,
     "edge-memory": edge_memory.measure,
+    "edge-node": edge_node.measure,
     "elastic": elastic.measure,
     "hostile": hostile.measure,
     "churn": churn.measure,
@@ -49,6 +51,7 @@ USUAL = (
     "worker-http",
     "manager-memory",
     "edge-memory",
+    "edge-node",
     "elastic",
     "hostile",
 )

@@ -240,6 +240,37 @@ async def test_the_holders_own_duration_counts(api: LeaseApi, me: Candidate) -> 
     assert not me.elector.leads
 
 
+@pytest.mark.parametrize("phase", range(12))
+async def test_a_dead_leader_is_followed_after_one_lease_and_one_retry(
+    client: KubeClient, api: LeaseApi, phase: int
+) -> None:
+    """Counted from the last renewal, wherever in the follower's pause that renewal came."""
+    timing = LeaseTiming(duration_s=15, renew_deadline_s=10, retry_s=1.5)
+    me = Candidate(client, api, timing=timing)
+    api.hold(OTHER, renewTime="first")
+    await me.elector.look()
+    api.clock.now += phase / 12 * me.elector.pause_s()
+    api.hold(OTHER, renewTime="last")
+    died_at, looks = api.clock.now, 0
+    while not me.elector.leads:
+        looks += 1
+        api.clock.now += me.elector.pause_s()
+        await me.elector.look()
+    assert 14.999 < api.clock.now - died_at < 15.001 + timing.retry_s
+    assert looks < 25, "the follower asked too often"
+
+
+async def test_a_follower_that_cannot_take_a_free_lease_pauses_as_usual(
+    api: LeaseApi, me: Candidate
+) -> None:
+    api.hold(OTHER)
+    await me.elector.look()
+    api.clock.now += 20
+    api.fault = "500"
+    await me.elector.look()
+    assert me.elector.pause_s() >= TIMING.retry_s / 2
+
+
 async def test_of_two_that_take_it_at_once_one_leads(client: KubeClient, api: LeaseApi) -> None:
     api.hold("")
     candidates = [Candidate(client, api, Identity(f"pod-{n}", "x")) for n in range(6)]
