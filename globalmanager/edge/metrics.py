@@ -52,6 +52,6 @@ class EdgeMetrics:
         )
         self.tasks_left_out = Gauge(
             "edgeai_edge_tasks_left_out",
-            "Tasks that a node does not get, because their namespace has too many there",
+            "Tasks that a node does not get, because there are too many for it",
             registry=registry,
         )

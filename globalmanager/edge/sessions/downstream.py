@@ -3,7 +3,7 @@
 The engine calls `assign` and `forget` for one task at a time. Sessions subscribes, and its
 subscriber is called for each (node, task) that has changed. All sessions share one encoded body of
 an assignment. A namespace gets a part of each node (see quota): a task beyond this part waits here
-until another task of the namespace has left the node.
+until the part has room.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,15 +58,15 @@ class DesiredSets:
 
     @property
     def left_out(self) -> int:
-        """Number of pairs of node and task that wait, because their namespace has too many."""
+        """Number of pairs of node and task that wait, because the node has too many tasks."""
         return self._quota.left_out
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers.append(subscriber)
 
     def subscribe_left_out(self, subscriber: Callable[[NodeName, TaskKey], None]) -> None:
-        """Call `subscriber` for each task that its node does not get, because the namespace has too
-        many tasks on this node.
+        """Call `subscriber` for each task that its node does not get, because the node has too many
+        tasks.
         """
         self._left_out_subscribers.append(subscriber)
 
@@ -106,7 +106,7 @@ class DesiredSets:
         return self._bindings.get((node, uid))
 
     def _want(self, node: NodeName, key: TaskKey, wanted: "_Waiting") -> None:
-        """Let the node get the task, or wait until its namespace has fewer tasks on the node."""
+        """Let the node get the task, or let the task wait until its namespace has room."""
         decision = self._quota.put(node, key, len(key) + len(wanted.task.body))
         is_held = key in self._by_node.get(node, _NOTHING) and key not in decision.left_out
         if is_held or key in decision.admitted:

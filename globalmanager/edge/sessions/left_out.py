@@ -1,4 +1,4 @@
-"""Tells of tasks that a node does not get, because their namespace has too many tasks on the node.
+"""Tells of tasks that a node does not get, because it has too many tasks (see quota).
 
 DesiredSets calls this module. A metric has the number of such tasks, the log names one now and
 then, and the user of a job gets an Event. The rate of the Events is small, so that they delay no
@@ -33,7 +33,7 @@ class LeftOutTasks:
         self._find = find
         self._record = record
         self._limits = limits
-        self._warning = RateLimitedWarning("too many tasks of one namespace on one node")
+        self._warning = RateLimitedWarning("too many tasks on one node")
         self._events = TokenBucket(
             qps=EVENTS_PER_S, burst=EVENTS_BURST, max_wait_s=0.0, what="Events about left out tasks"
         )
@@ -47,9 +47,11 @@ class LeftOutTasks:
             self._events.reserve(asyncio.get_running_loop().time())
         except Overloaded:
             return
+        limits = self._limits
         message = (
-            f"node {node} does not get this job: a namespace may have {self._limits.tasks} jobs "
-            f"and {self._limits.bytes} bytes of them on one node, and the jobs with the first "
-            "names have used this up; delete jobs or choose another node"
+            f"node {node} does not get this job: a namespace may have {limits.tasks} jobs and "
+            f"{limits.bytes} bytes of them on one node, and an equal part of the node's "
+            f"{limits.node_tasks} jobs and {limits.node_bytes} bytes where more are wanted; the "
+            "jobs with the first names have used this up; delete jobs or choose another node"
         )
         self._record(served.with_type(), Event(Severity.WARNING, TOO_MANY_TASKS, message))

@@ -1,11 +1,13 @@
-"""How much of a node one namespace may use: which of its tasks the node gets.
+"""Which of its tasks a node gets: a limit for each namespace, and one for all of them together.
 
 DesiredSets calls this module. A namespace is a tenant, and the ledger of a node is small. Without
 these limits one tenant could fill the ledger, and the node would refuse the tasks of all others.
-Pure: no I/O, no clock.
+With all tenants together, a node could hold more tasks than it can name in a Hello, and would never
+get a session again. Pure: no I/O, no clock.
 """
 
 import bisect
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -14,16 +16,29 @@ from common.ids import NodeName, TaskKey
 
 
 class NodeLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for the tasks of one namespace on one node."""
+    """Limits for the tasks on one node."""
 
     tasks: int = 1000
-    """Ten times the pods that a kubelet runs by default."""
+    """Of one namespace. Ten times the pods that a kubelet runs by default."""
     bytes: int = 8 * 1024 * 1024
-    """Of keys and bodies. A ledger has room for 48 MiB of tasks by default."""
+    """Of one namespace: keys and bodies."""
+    node_tasks: int = 16_000
+    """Of all namespaces. While new tasks replace old ones, a node holds up to twice as many, and
+    they must fit into one Hello (wire.MAX_HELD)."""
+    node_bytes: int = 32 * 1024 * 1024
+    """Of all namespaces: keys and bodies. A ledger has room for 48 MiB of tasks by default, its own
+    overhead included."""
+
+
+class Part(NamedTuple):
+    """What one namespace may use of the node."""
+
+    tasks: int
+    bytes: int
 
 
 class Decision(NamedTuple):
-    """What one change does to the tasks of the namespace."""
+    """What one change does to the tasks of the node."""
 
     admitted: list[TaskKey]
     """Tasks that the node gets now, and did not get before."""
@@ -34,14 +49,16 @@ class Decision(NamedTuple):
 class NodeQuota:
     """The tasks of each namespace on each node.
 
-    The node gets the first tasks of the namespace in the order of their keys, as many as the limits
-    allow. The order is the same on every replica and after a restart, so a node that changes the
-    replica keeps its tasks.
+    The node gets the first tasks of a namespace in the order of their keys, as many as the part of
+    the namespace allows. While the node has room for all, the part is the limit of one namespace.
+    Else each namespace gets an equal part, and what a namespace does not need goes to the others.
+    The result does not depend on the order of the changes. So it is the same on every replica and
+    after a restart, and a node that changes the replica keeps its tasks.
     """
 
     def __init__(self, limits: NodeLimits) -> None:
         self._limits = limits
-        self._tenants: dict[tuple[NodeName, str], _Tenant] = {}
+        self._nodes: dict[NodeName, _Node] = {}
         self._left_out = 0
 
     @property
@@ -51,40 +68,117 @@ class NodeQuota:
 
     def put(self, node: NodeName, key: TaskKey, size_bytes: int) -> Decision:
         """Add the task, or change its size."""
-        of = node, namespace_of(key)
-        tenant = self._tenants.get(of)
-        if tenant is None:
-            tenant = self._tenants[of] = _Tenant(self._limits)
-        return self._count(tenant, tenant.put(key, size_bytes))
+        if node not in self._nodes:
+            self._nodes[node] = _Node(self._limits)
+        tasks = self._nodes[node]
+        before = tasks.left_out
+        decision = tasks.put(key, size_bytes)
+        self._left_out += tasks.left_out - before
+        return decision
 
     def remove(self, node: NodeName, key: TaskKey) -> Decision:
         """Remove a task that `put` has added."""
-        of = node, namespace_of(key)
-        tenant = self._tenants[of]
-        decision = self._count(tenant, tenant.remove(key))
-        if not tenant.keys:
-            del self._tenants[of]
+        tasks = self._nodes[node]
+        before = tasks.left_out
+        decision = tasks.remove(key)
+        self._left_out += tasks.left_out - before
+        if not tasks.tenants:
+            del self._nodes[node]
         return decision
 
-    def _count(self, tenant: "_Tenant", decision: Decision) -> Decision:
-        waiting = len(tenant.keys) - tenant.admitted
-        self._left_out += waiting - tenant.counted_left_out
-        tenant.counted_left_out = waiting
+
+class _Node:
+    """The tasks of all namespaces on one node."""
+
+    def __init__(self, limits: NodeLimits) -> None:
+        self._limits = limits
+        self._part = Part(limits.tasks, limits.bytes)
+        self._wanted = Part(0, 0)  # by all namespaces together, each within its own limit
+        self.tenants: dict[str, _Tenant] = {}
+        self.left_out = 0
+
+    def put(self, key: TaskKey, size_bytes: int) -> Decision:
+        namespace = namespace_of(key)
+        if namespace not in self.tenants:
+            self.tenants[namespace] = _Tenant()
+        tenant = self.tenants[namespace]
+        before = self._wanted_by(tenant)
+        is_added = tenant.put(key, size_bytes)
+        self._count(before, self._wanted_by(tenant))
+        decision = self._settle(tenant)
+        if is_added and key not in decision.left_out:
+            decision.admitted.append(key)
         return decision
+
+    def remove(self, key: TaskKey) -> Decision:
+        namespace = namespace_of(key)
+        tenant = self.tenants[namespace]
+        before = self._wanted_by(tenant)
+        tenant.remove(key)
+        self._count(before, self._wanted_by(tenant))
+        decision = self._settle(tenant)
+        if not tenant.keys:
+            del self.tenants[namespace]
+        return decision
+
+    def _wanted_by(self, tenant: "_Tenant") -> Part:
+        limits = self._limits
+        return Part(min(len(tenant.keys), limits.tasks), min(tenant.bytes, limits.bytes))
+
+    def _count(self, before: Part, after: Part) -> None:
+        self._wanted = Part(
+            self._wanted.tasks + after.tasks - before.tasks,
+            self._wanted.bytes + after.bytes - before.bytes,
+        )
+
+    def _settle(self, changed: "_Tenant") -> Decision:
+        """Admit and leave out tasks, so that each namespace has its part."""
+        part = self._part_of_each()
+        is_same = part == self._part
+        self._part = part
+        decision = Decision([], [])
+        for tenant in (changed,) if is_same else self.tenants.values():
+            before = tenant.waiting
+            tenant.settle(part, decision)
+            self.left_out += tenant.waiting - before
+        return decision
+
+    def _part_of_each(self) -> Part:
+        limits, tasks, size_bytes = self._limits, self._limits.tasks, self._limits.bytes
+        if self._wanted.tasks > limits.node_tasks:
+            wanted = [self._wanted_by(tenant).tasks for tenant in self.tenants.values()]
+            tasks = equal_part(wanted, limits.node_tasks)
+        if self._wanted.bytes > limits.node_bytes:
+            wanted = [self._wanted_by(tenant).bytes for tenant in self.tenants.values()]
+            size_bytes = equal_part(wanted, limits.node_bytes)
+        return Part(tasks, size_bytes)
+
+
+def equal_part(wanted: Iterable[int], room: int) -> int:
+    """The part of each, so that all parts fit into `room`. Who wants less than the part leaves the
+    rest to the others.
+
+    Args: wanted: what each wants, in total more than `room`
+    """
+    left = sorted(wanted, reverse=True)
+    while left[-1] <= room // len(left):
+        room -= left.pop()
+    return room // len(left)
 
 
 class _Tenant:
     """The tasks of one namespace on one node."""
 
-    def __init__(self, limits: NodeLimits) -> None:
-        self._limits = limits
+    def __init__(self) -> None:
         self.keys: list[TaskKey] = []  # sorted; the node gets the first `admitted` of them
+        self.bytes = 0
         self.admitted = 0
-        self.counted_left_out = 0
         self._sizes: dict[TaskKey, int] = {}
         self._admitted_bytes = 0
+        self.waiting = 0  # tasks without a place, after the last `settle`
 
-    def put(self, key: TaskKey, size_bytes: int) -> Decision:
+    def put(self, key: TaskKey, size_bytes: int) -> bool:
+        """Returns: whether the task is new and among those that the node gets"""
         known_bytes = self._sizes.get(key)
         index = bisect.bisect_left(self.keys, key)
         if known_bytes is None:
@@ -93,37 +187,36 @@ class _Tenant:
         is_new_in_front = known_bytes is None and index < self.admitted
         if is_new_in_front:
             self.admitted += 1
+        added_bytes = size_bytes - (known_bytes or 0)
+        self.bytes += added_bytes
         if index < self.admitted:
-            self._admitted_bytes += size_bytes - (known_bytes or 0)
-        decision = self._settle()
-        if is_new_in_front and key not in decision.left_out:
-            decision.admitted.append(key)
-        return decision
+            self._admitted_bytes += added_bytes
+        return is_new_in_front
 
-    def remove(self, key: TaskKey) -> Decision:
+    def remove(self, key: TaskKey) -> None:
         index = bisect.bisect_left(self.keys, key)
         del self.keys[index]
         size_bytes = self._sizes.pop(key)
+        self.bytes -= size_bytes
         if index < self.admitted:
             self.admitted -= 1
             self._admitted_bytes -= size_bytes
-        return self._settle()
 
-    def _settle(self) -> Decision:
-        decision = Decision([], [])
-        while self.admitted > self._limits.tasks or self._admitted_bytes > self._limits.bytes:
+    def settle(self, part: Part, decision: Decision) -> None:
+        """Admit as many tasks as the part allows, and add the changes to `decision`."""
+        while self.admitted > part.tasks or self._admitted_bytes > part.bytes:
             self.admitted -= 1
             key = self.keys[self.admitted]
             self._admitted_bytes -= self._sizes[key]
             decision.left_out.append(key)
-        while self.admitted < min(len(self.keys), self._limits.tasks):
+        while self.admitted < min(len(self.keys), part.tasks):
             key = self.keys[self.admitted]
-            if self._admitted_bytes + self._sizes[key] > self._limits.bytes:
+            if self._admitted_bytes + self._sizes[key] > part.bytes:
                 break
             self.admitted += 1
             self._admitted_bytes += self._sizes[key]
             decision.admitted.append(key)
-        return decision
+        self.waiting = len(self.keys) - self.admitted
 
 
 def namespace_of(key: TaskKey) -> str:

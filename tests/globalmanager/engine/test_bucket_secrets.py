@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from globalmanager.cache.informer import Informer
 from globalmanager.cache.informers import ALL, Informers
 from globalmanager.contract import DEPLOYMENTS, NODES, SECRETS, Object, ObjectRef
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kinds.model import KIND as MODEL_KIND
-from globalmanager.kube.client import KubeClient
+from globalmanager.kube.client import METADATA, METADATA_LIST, KubeClient
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, FAST, Cluster, Manager, User, run_manager
 from tests.globalmanager.kinds.samples import EDGEAI, joint_inference_spec
+from tests.globalmanager.scripted_api import serve_scripted, write_kubeconfig
 from tests.waiting import async_eventually
 
 MODELS: Final = MODEL_KIND.resources[0]
@@ -80,13 +83,7 @@ async def test_a_secret_that_comes_changes_and_goes(service: Manager, user: User
     assert await user.get(DEPLOYMENTS, "digits-deployment-cloud") is not None
 
 
-async def test_the_keys_of_a_secret_reach_neither_the_wire_nor_the_store(
-    kube: KubeClient, user: User
-) -> None:
-    await user.create(SECRETS, secret(endpoint="minio:9000"))
-    listing = await kube.list(SECRETS, namespace="default", metadata_only=True)
-    (listed,) = (each for each in listing.items if each["metadata"]["name"] == "keys")
-    assert "data" not in listed
+def informer_of_secrets(kube: KubeClient) -> Informer:
     informers = Informers(
         kube,
         namespace="",
@@ -96,7 +93,33 @@ async def test_the_keys_of_a_secret_reach_neither_the_wire_nor_the_store(
         on_open=lambda _informer: None,
         on_set_aside=lambda _type, _object: None,
     )
-    informer = informers.get(SECRETS, ALL)
+    return informers.get(SECRETS, ALL)
+
+
+async def test_the_lists_and_watches_of_secrets_ask_for_metadata_alone(tmp_path: Path) -> None:
+    async with serve_scripted() as api:
+        api.lists = [api.listing(version=1)]
+        api.watches = [api.hang()]
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
+        async with await KubeClient.from_kubeconfig(kubeconfig) as client:
+            running = asyncio.create_task(informer_of_secrets(client).run(), name="informer")
+            try:
+                await api.wait_for("watch", 1)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+        asked = [request.headers["Accept"] for request in api.seen]
+    assert asked == [METADATA_LIST, METADATA]
+
+
+async def test_the_keys_of_a_secret_reach_neither_the_wire_nor_the_store(
+    kube: KubeClient, user: User
+) -> None:
+    await user.create(SECRETS, secret(endpoint="minio:9000"))
+    listing = await kube.list(SECRETS, namespace="default", metadata_only=True)
+    (listed,) = (each for each in listing.items if each["metadata"]["name"] == "keys")
+    assert "data" not in listed
+    informer = informer_of_secrets(kube)
     running = asyncio.create_task(informer.run(), name="informer")
     try:
         for given in ("first", "second"):

@@ -86,6 +86,22 @@ async def test_a_flood_of_requests_waits_and_another_address_is_answered(
     assert "too many requests of one address" in capsys.readouterr().out
 
 
+async def test_the_first_200_requests_of_a_flood_are_answered_and_then_100_a_second() -> None:
+    async with World().running() as world:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with contextlib.ExitStack() as held:
+            flood = [
+                held.enter_context(socket.create_connection(world.server.address)) for _ in range(4)
+            ]
+            for connection in flood:
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 500)
+            await async_eventually("requests that wait", lambda: waiting(world) >= 4)
+            answers = b"".join(answer_so_far(each) for each in flood)
+            allowed = 200 + 100 * (loop.time() - began)
+            assert 200 <= answers.count(b" 200 OK") <= allowed
+
+
 async def test_malformed_requests_do_not_fill_the_log(
     world: World, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -107,6 +123,8 @@ def waiting(world: World) -> float:
 
 def answer_so_far(connection: socket.socket) -> bytes:
     connection.setblocking(False)
+    answer = bytearray()
     with contextlib.suppress(BlockingIOError):
-        return connection.recv(64 * 1024)
-    return b""
+        while received := connection.recv(64 * 1024):
+            answer += received
+    return bytes(answer)

@@ -560,28 +560,49 @@ async def test_a_worker_that_does_not_wait_is_refused_late(ledger: Ledger) -> No
         first.close()
 
 
+OF_THE_NAMESPACE = "the share of this namespace is overloaded, retry after 1 s"
+
+
+def answered(node: Node, code: int) -> float:
+    registry = node.metrics.registry
+    name = "localcontroller_worker_messages_total"
+    return registry.get_sample_value(name, {"code": str(code)}) or 0.0
+
+
 async def test_slow_bodies_of_many_jobs_of_one_tenant_leave_room_for_the_other_tenants(
     ledger: Ledger,
 ) -> None:
+    """Each job stays below the share of one worker; all of them use up that of the tenant."""
     async with running_node(ledger, max_requests=16) as node:
         secrets = [f"{number:064}" for number in range(4)]
         for secret in secrets:
             greedy = assign(uid=secret, body_=body("w", secret=secret))
             its_key = TaskKey(f"jointinferenceservices.edgeai.io/greedy/job-{secret}")
             assert await ledger.apply([msgspec.structs.replace(greedy, key=its_key)]) == [""]
-        writers = [
+        greedy_bodies = [
             await begin_slow_body(node, secret=secret, worker="w")
             for secret in secrets
-            for _ in range(6)
+            for _ in range(3)
         ]
-        await async_eventually("the share of the tenant is used", lambda: node.api._active == 8)
-        status, answer = await node.status(message(), worker="w", secret=secrets[3])
-        assert (status, "share of this" in answer["message"]) == (503, True)
-        assert (await node.status(message()))[0] == 200
+        refused = 3 * len(secrets) - 8
+        await async_eventually("refusals", lambda: answered(node, 503) == refused)
         assert node.api._active == 8
-        for writer in writers:
+        status, answer = await node.status(message(), worker="w", secret=secrets[3])
+        assert (status, answer["message"]) == (503, OF_THE_NAMESPACE)
+        others = [
+            await begin_slow_body(node, secret=secret, worker=worker)
+            for secret, worker in ((SECRET, WORKER), (FOREIGN_SECRET, FOREIGN))
+            for _ in range(4)
+        ]
+        await async_eventually("the other half", lambda: node.api._active == 16)
+        for writer in others:
+            writer.close()
+        await async_eventually("the half of the tenant", lambda: node.api._active == 8)
+        assert (await node.status(message()))[0] == 200
+        for writer in greedy_bodies:
             writer.close()
         await async_eventually("room for the tenant again", lambda: not node.api._active_of)
+        assert (await node.status(message(), worker="w", secret=secrets[3]))[0] == 200
 
 
 async def test_a_heartbeat_that_arrives_counts_though_there_is_no_room(ledger: Ledger) -> None:

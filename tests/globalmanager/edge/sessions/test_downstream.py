@@ -1,6 +1,9 @@
 """Desired sets: who is told of what, against a model that is computed anew each time."""
 
+import uuid
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from hypothesis import given, settings
@@ -9,12 +12,13 @@ from hypothesis import strategies as st
 from common import wire
 from common.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Assignment
-from globalmanager.edge.sessions.cloud_session import Desired
+from globalmanager.edge.sessions.cloud_session import MAX_HELD_BYTES, Desired
 from globalmanager.edge.sessions.downstream import MAX_BODY_BYTES, Binding, DesiredSets
-from globalmanager.edge.sessions.quota import NodeLimits
+from globalmanager.edge.sessions.quota import NodeLimits, namespace_of
 from tests.globalmanager.edge.world import NODES, A, B, assignment, key, uid
 
 Change = tuple[NodeName, TaskKey, Desired | None]
+Wanted = Mapping[NodeName, Assignment]
 
 
 def recorded(limits: NodeLimits = NodeLimits()) -> tuple[DesiredSets, list[Change]]:  # noqa: B008
@@ -90,18 +94,30 @@ def test_a_task_that_no_frame_can_carry_is_withdrawn_and_harms_no_other() -> Non
     assert sets.for_node(A).keys() == {key(1)}
 
 
-def steps_of(n: int) -> st.SearchStrategy[tuple[int, dict[NodeName, Assignment]]]:
+def in_namespace(namespace: str, n: int, **fields: Any) -> Assignment:
+    task = assignment(n, **fields)
+    its_key = TaskKey(task.key.replace("/default/", f"/{namespace}/"))
+    return msgspec.structs.replace(task, key=its_key, uid=Uid(f"{namespace}-{task.uid}"))
+
+
+TASKS = (("default", 0), ("default", 1), ("default", 2), ("other", 0), ("other", 1), ("third", 0))
+
+
+def steps_of(task: tuple[str, int]) -> st.SearchStrategy[tuple[TaskKey, Wanted]]:
+    namespace, n = task
     tasks = st.builds(
-        assignment,
+        in_namespace,
+        st.just(namespace),
         st.just(n),
         version=st.integers(1, 3),
         workers=st.sampled_from([(), ("w",), ("w", "v")]),
         incarnation=st.sampled_from(["", "-new"]),
     )
-    return st.tuples(st.just(n), st.dictionaries(st.sampled_from(NODES), tasks))
+    its_key = in_namespace(namespace, n).key
+    return st.tuples(st.just(its_key), st.dictionaries(st.sampled_from(NODES), tasks))
 
 
-STEPS = st.lists(st.integers(0, 2).flatmap(steps_of), max_size=12)
+STEPS = st.lists(st.sampled_from(TASKS).flatmap(steps_of), max_size=16)
 
 
 BODY_BYTES = len(wire.pack(assignment(workers=("w", "v")).body)) + len(key())
@@ -111,30 +127,47 @@ LIMITS = [
     NodeLimits(tasks=2),
     NodeLimits(bytes=BODY_BYTES),
     NodeLimits(bytes=2 * BODY_BYTES),
+    *(NodeLimits(node_tasks=number) for number in range(3, 6)),
+    *(NodeLimits(node_bytes=number * BODY_BYTES) for number in range(1, 6)),
+    NodeLimits(tasks=2, node_tasks=3, node_bytes=2 * BODY_BYTES),
 ]
 
 
+def largest_part(wanted: list[int], limit: int, room: int) -> int:
+    """By trying each."""
+    return max(part for part in range(limit + 1) if sum(min(part, each) for each in wanted) <= room)
+
+
 def admitted(sizes: Mapping[TaskKey, int], limits: NodeLimits) -> set[TaskKey]:
-    """The first tasks by name that fit."""
-    kept: list[TaskKey] = []
+    """The first tasks by name of each namespace that fit into its part of the node."""
+    by_namespace: dict[str, list[TaskKey]] = {}
     for each in sorted(sizes):
-        fits = sum(sizes[k] for k in (*kept, each)) <= limits.bytes
-        if len(kept) == limits.tasks or not fits:
-            break
-        kept.append(each)
+        by_namespace.setdefault(namespace_of(each), []).append(each)
+    counts = [len(keys) for keys in by_namespace.values()]
+    in_bytes = [sum(sizes[k] for k in keys) for keys in by_namespace.values()]
+    tasks = largest_part(counts, min(limits.tasks, 9), limits.node_tasks)
+    size_bytes = largest_part(in_bytes, min(limits.bytes, 4 * BODY_BYTES), limits.node_bytes)
+    kept: list[TaskKey] = []
+    for keys in by_namespace.values():
+        used_bytes = 0
+        for each in keys[:tasks]:
+            used_bytes += sizes[each]
+            if used_bytes > size_bytes:
+                break
+            kept.append(each)
     return set(kept)
 
 
-@settings(max_examples=50)
+@settings(max_examples=60)
 @given(STEPS, st.sampled_from(LIMITS))
 def test_followers_of_the_changes_know_the_sets(
-    steps: list[tuple[int, Mapping[NodeName, Assignment]]], limits: NodeLimits
+    steps: list[tuple[TaskKey, Wanted]], limits: NodeLimits
 ) -> None:
     sets, changes = recorded(limits)
-    wanted: dict[TaskKey, Mapping[NodeName, Assignment]] = {}
-    for n, by_node in steps:
-        sets.assign(key(n), by_node)
-        wanted[key(n)] = by_node
+    wanted: dict[TaskKey, Wanted] = {}
+    for its_key, by_node in steps:
+        sets.assign(its_key, by_node)
+        wanted[its_key] = by_node
     followed: dict[tuple[NodeName, TaskKey], Desired] = {}
     for node, task_key, task in changes:
         assert followed.get((node, task_key)) != task, "told of no change"
@@ -155,12 +188,6 @@ def test_followers_of_the_changes_know_the_sets(
     assert sets.left_out == everything - sum(len(sets.for_node(node)) for node in NODES)
 
 
-def in_namespace(namespace: str, n: int) -> Assignment:
-    task = assignment(n)
-    its_key = TaskKey(task.key.replace("/default/", f"/{namespace}/"))
-    return msgspec.structs.replace(task, key=its_key, uid=Uid(f"{namespace}-{n}"))
-
-
 def test_a_namespace_with_too_many_tasks_takes_nothing_from_another() -> None:
     told: list[TaskKey] = []
     sets = DesiredSets(NodeLimits(tasks=10))
@@ -177,6 +204,30 @@ def test_a_namespace_with_too_many_tasks_takes_nothing_from_another() -> None:
         sets.forget(task.key)
     assert {task.key for task in greedy[10:]} < sets.for_node(A).keys()
     assert sets.left_out == 0
+
+
+def test_the_namespaces_of_a_full_node_get_equal_parts_and_a_small_one_keeps_all() -> None:
+    told: list[TaskKey] = []
+    sets = DesiredSets(NodeLimits(tasks=10, node_tasks=20))
+    sets.subscribe_left_out(lambda _node, key: told.append(key))
+    small = [in_namespace("small", n) for n in range(4)]
+    large = [in_namespace(name, n) for name in ("a", "b", "z") for n in range(10)]
+    for task in (*small, *large):
+        sets.assign(task.key, {A: task, B: task})
+    for node in (A, B):
+        parts = Counter(namespace_of(key) for key in sets.for_node(node))
+        assert parts == {"small": 4, "a": 5, "b": 5, "z": 5}
+    assert (sets.left_out, len(told)) == (30, 30)
+    for task in large[:10]:
+        sets.forget(task.key)
+    parts = Counter(namespace_of(key) for key in sets.for_node(A))
+    assert parts == {"small": 4, "b": 8, "z": 8}
+
+
+def test_what_a_node_may_hold_fits_into_a_hello_also_while_it_is_replaced() -> None:
+    assert 2 * NodeLimits().node_tasks <= wire.MAX_HELD
+    longest = len("trainingjobs.kai.alibabacloud.com//") + 63 + 253 + len(str(uuid.UUID(int=0)))
+    assert 2 * NodeLimits().node_tasks * longest <= MAX_HELD_BYTES
 
 
 def test_a_worker_that_moves_is_bound_to_its_present_node_without_a_new_version() -> None:

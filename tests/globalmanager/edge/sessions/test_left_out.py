@@ -1,10 +1,12 @@
 """A namespace with too many tasks on one node: what its neighbours get, and who is told."""
 
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from common import wire
 from common.ids import TaskKey, Uid
 from globalmanager.contract import (
     Event,
@@ -17,7 +19,7 @@ from globalmanager.contract import (
     Served,
 )
 from globalmanager.edge.sessions.left_out import EVENTS_BURST, LeftOutTasks
-from globalmanager.edge.sessions.quota import NodeLimits
+from globalmanager.edge.sessions.quota import NodeLimits, namespace_of
 from tests.globalmanager.edge.world import A, World, assignment, key
 from tests.waiting import async_eventually
 
@@ -55,6 +57,30 @@ async def test_the_neighbour_of_a_greedy_namespace_gets_and_reports_its_task(
             await async_eventually("the next task", lambda: key(16) in peer.held)
 
 
+async def test_a_node_that_many_namespaces_fill_keeps_its_session_and_serves_each(
+    tmp_path: Path,
+) -> None:
+    limits = NodeLimits(tasks=8, node_tasks=16)
+    async with World(tmp_path / "tokens", node_limits=limits).running() as world:
+        for n in range(33):
+            task = assignment(n)
+            its_key = TaskKey(task.key.replace("/default/", f"/tenant-{n % 4}/"))
+            world.statuses.by_uid[task.uid] = {}
+            world.desired.assign(its_key, {A: msgspec.structs.replace(task, key=its_key)})
+        held: dict[TaskKey, wire.Held] = {}
+        for _ in range(2):  # the second session begins with what the node holds
+            async with world.peer(held=held) as peer:
+                await async_eventually("a synced peer", lambda: peer.is_synced)
+                parts = Counter(namespace_of(key) for key in peer.held)
+                assert parts == {f"tenant-{n}": 4 for n in range(4)}
+                await peer.report(11)
+                await async_eventually("peer.acked", lambda: peer.acked)
+                assert [ack.refused for ack in peer.acked] == [""]
+                held = peer.held
+        assert len(held) == limits.node_tasks
+        assert world.desired.left_out == 33 - limits.node_tasks
+
+
 async def test_the_user_of_a_task_that_is_left_out_is_told_by_a_few_events(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -72,4 +98,4 @@ async def test_the_user_of_a_task_that_is_left_out_is_told_by_a_few_events(
     assert (about["kind"], about["metadata"]["name"]) == ("JointInferenceService", "task-0")
     assert (event.reason, f"node {A}" in event.message) == ("TooManyTasks", True)
     assert EVENTS_BURST <= len(told) < EVENTS_BURST + 10
-    assert capsys.readouterr().out.count("too many tasks of one namespace") == 1
+    assert capsys.readouterr().out.count("too many tasks on one node") == 1
