@@ -1,4 +1,4 @@
-"""A token bucket: limits the rate of requests in the long run, and the size of a burst.
+"""Token buckets limit the rate of requests in the long run, and the size of a burst.
 
 In the GlobalManager, the Kubernetes client and the event recorder wait until a request may pass.
 The edge server refuses a request that would have to wait. `acquire` and `hold_for` use the clock of
@@ -6,9 +6,16 @@ the running event loop; `reserve` and `hold` take the time as an argument.
 """
 
 import asyncio
+import contextlib
 import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
 
 from common.errors import Overloaded
+from common.rate_limited_warning import RateLimitedWarning
+
+REMEMBERED_BUCKETS: Final = 4096
 
 
 class TokenBucket:
@@ -66,3 +73,92 @@ class TokenBucket:
 
     def hold_for(self, seconds: float) -> None:
         self.hold(asyncio.get_running_loop().time(), seconds)
+
+
+class TokenBuckets:
+    """One token bucket for each source of requests.
+
+    Args:
+        qps, burst, max_wait_s, what: arguments of each TokenBucket
+        size: largest number of buckets; the least recently used bucket is removed first
+    """
+
+    def __init__(
+        self,
+        *,
+        qps: float,
+        burst: int,
+        max_wait_s: float,
+        what: str,
+        size: int = REMEMBERED_BUCKETS,
+    ) -> None:
+        self._qps, self._burst, self._max_wait_s, self._what = qps, burst, max_wait_s, what
+        self._size = size
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def of(self, source: str) -> TokenBucket:
+        bucket = self._buckets.get(source) or self._new_bucket()
+        self._buckets[source] = bucket
+        self._buckets.move_to_end(source)
+        if len(self._buckets) > self._size:
+            self._buckets.popitem(last=False)
+        return bucket
+
+    def _new_bucket(self) -> TokenBucket:
+        return TokenBucket(
+            qps=self._qps, burst=self._burst, max_wait_s=self._max_wait_s, what=self._what
+        )
+
+
+class WaitingRoom:
+    """Lets the requests of a source wait, so that they come at the rate of the source.
+
+    A client can leave while its request waits, and come again with another one. So the number of
+    requests that wait is bounded.
+
+    Args:
+        limit: most requests that wait, of all sources together
+        on_delay: called for each request that waits
+    """
+
+    def __init__(
+        self, buckets: TokenBuckets, *, limit: int, what: str, on_delay: Callable[[], None]
+    ) -> None:
+        self._buckets = buckets
+        self._limit = limit
+        self._what = what
+        self._on_delay = on_delay
+        self._waiting = 0
+        self._closed = asyncio.Event()
+        self._warning = RateLimitedWarning("too many requests of one source, they wait")
+
+    def __len__(self) -> int:
+        """Number of requests that wait."""
+        return self._waiting
+
+    async def wait(self, source: str) -> None:
+        """Wait until the next request of `source` may pass.
+
+        Raises: Overloaded when the request would wait too long, or too many requests wait
+        """
+        wait_s = self._buckets.of(source).reserve(asyncio.get_running_loop().time())
+        if wait_s <= 0:
+            return
+        self._warning.log(server=self._what, source=source)
+        if self._waiting >= self._limit:
+            raise Overloaded(self._what, wait_s)
+        self._on_delay()
+        self._waiting += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._closed.wait()
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """End all waits, because the server stops."""
+        self._closed.set()

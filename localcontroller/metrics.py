@@ -20,6 +20,11 @@ class Metrics:
             ["code"],
             registry=self.registry,
         )
+        self.worker_requests_delayed = Counter(
+            "localcontroller_worker_requests_delayed",
+            "Requests to the worker API that waited, because there were too many of one sender",
+            registry=self.registry,
+        )
         self.connections = Gauge(
             "localcontroller_http_connections",
             "Open connections of the worker API and of the status API",

@@ -4,8 +4,6 @@ requests, and the number of connections.
 Run by app.
 """
 
-import asyncio
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,11 +11,12 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from common.errors import Overloaded
 from common.http_connections import BoundedConnections, BoundedListener, server_logger
 from common.logs import get_logger
-from common.rate_limited_warning import RateLimitedWarning
+from common.ratelimit import WaitingRoom
 from globalmanager.edge.door.admission import AddressBuckets
-from globalmanager.rest.errors import answer_errors, forbid_caching
+from globalmanager.rest.errors import answer_errors, error_answer, forbid_caching
 from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.routes import Route
 
@@ -39,6 +38,9 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     nodes share the process."""
     per_address_burst: int = 200
     """Requests of one address that are answered without a pause."""
+    max_wait_s: float = 10.0
+    """Longest wait of a request. A request that would wait longer ends its connection, else a
+    client that leaves and comes again would leave ever more requests behind."""
 
 
 class RestServer:
@@ -98,27 +100,40 @@ class RestServer:
 
 
 class RequestRate:
-    """Lets the requests of one address wait, so that they take a small share of the event loop."""
+    """Lets the requests of one address wait, so that they take a small share of the event loop.
+
+    A request that would wait too long ends its connection without an answer.
+    """
 
     def __init__(self, limits: RestLimits, metrics: RestMetrics) -> None:
-        self._buckets = AddressBuckets(
+        buckets = AddressBuckets(
             qps=limits.per_address_per_s,
             burst=limits.per_address_burst,
-            max_wait_s=math.inf,  # a connection has one request at a time, so few requests wait
+            max_wait_s=limits.max_wait_s,
             what="REST API",
         )
-        self._metrics = metrics
-        self._warning = RateLimitedWarning("too many requests of one address, they wait")
+        # Each connection has one request at a time, so more requests than connections wait only
+        # for clients that have left.
+        self._room = WaitingRoom(
+            buckets,
+            limit=limits.connections,
+            what="REST API",
+            on_delay=metrics.requests_delayed.inc,
+        )
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        address = request.remote or ""
-        wait_s = self._buckets.of(address).reserve(asyncio.get_running_loop().time())
-        if wait_s > 0:
-            self._metrics.requests_delayed.inc()
-            self._warning.log(address=address)
-            await asyncio.sleep(wait_s)
+        try:
+            await self._room.wait(request.remote or "")
+        except Overloaded as error:
+            if request.transport is not None:
+                request.transport.abort()
+            return error_answer(429, str(error))
         return await handler(request)
+
+    async def close(self, _app: web.Application) -> None:
+        """Let no request delay the end of the process."""
+        self._room.close()
 
 
 def application(
@@ -127,6 +142,7 @@ def application(
     middlewares = [connections.middleware, rate.middleware, answer_errors]
     app = web.Application(middlewares=middlewares, client_max_size=1)
     app.on_response_prepare.append(forbid_caching)
+    app.on_shutdown.append(rate.close)
     for route in routes:
         app.router.add_get(route.path, route.handler)
     return app

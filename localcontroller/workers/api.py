@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
@@ -28,6 +28,7 @@ from localcontroller.workers.messages import (
     parse_edgeai_message,
     parse_sedna_message,
 )
+from localcontroller.workers.rates import RequestRates, WorkerApiRates
 
 MAX_BODY_BYTES: Final = 64 * 1024
 READ_S: Final = 10.0
@@ -49,6 +50,7 @@ class WorkerApi:
         max_requests: most requests at a time; further requests get 503 and Retry-After
         refusal_s: time after which further requests get their 503
         early_commits_per_s: see Intake
+        rates: requests per second of one sender; further requests wait
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class WorkerApi:
         max_requests: int = MAX_REQUESTS,
         refusal_s: float = BUSY_RETRY_S,
         early_commits_per_s: float = EARLY_COMMITS_PER_S,
+        rates: RequestRates = RequestRates(),  # noqa: B008 - frozen
     ) -> None:
         self._ledger = ledger
         self._heartbeats = heartbeats
@@ -73,6 +76,9 @@ class WorkerApi:
         # requests that read or commit a body, by grant and by namespace
         self._active_of: Counter[Grant | str] = Counter()
         self._refusals = 0  # requests that wait for their 503
+        self._rates = WorkerApiRates(
+            rates, limit=max_requests, on_delay=metrics.worker_requests_delayed.inc
+        )
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._answer])
@@ -90,6 +96,8 @@ class WorkerApi:
         except Overloaded as error:
             await self._delay_refusal()
             response = _message_refusal(error)
+        except (NotGranted, web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+            response = await self._refuse_stranger(request, error)
         except (EdgeAIError, web.HTTPException) as error:
             response = _message_refusal(error)
         self._metrics.worker_messages.labels(code=str(response.status)).inc()
@@ -107,20 +115,28 @@ class WorkerApi:
         finally:
             self._refusals -= 1
 
+    async def _refuse_stranger(self, request: web.Request, error: Exception) -> web.Response:
+        try:
+            await self._rates.wait_as_stranger(request.remote or "")
+        except Overloaded:
+            if request.transport is not None:
+                request.transport.abort()
+        return _message_refusal(error)
+
     async def _on_status(self, request: web.Request) -> web.Response:
-        with self._admitted(request) as (grant, worker):
+        async with self._admitted(request) as (grant, worker):
             message = parse_edgeai_message(await self._body(request))
             await self._record(grant.uid, worker, message)
         return web.json_response({"status": 200, "message": "OK"})
 
     async def _on_sedna_info(self, request: web.Request) -> web.Response:
-        with self._admitted(request) as (grant, worker):
+        async with self._admitted(request) as (grant, worker):
             message = parse_sedna_message(await self._body(request), worker=worker)
             await self._record(grant.uid, worker, message)
         return web.json_response({"Status": 200, "Message": "OK"})
 
-    @contextlib.contextmanager
-    def _admitted(self, request: web.Request) -> Iterator[tuple[Grant, WorkerName]]:
+    @contextlib.asynccontextmanager
+    async def _admitted(self, request: web.Request) -> AsyncIterator[tuple[Grant, WorkerName]]:
         """The grant and the worker that the URL names, while one of the grant's requests may run.
 
         The head of a request shows already that the worker lives. So the head renews the worker's
@@ -130,6 +146,7 @@ class WorkerApi:
         """
         grant, worker = self._authorise(request)
         self._heartbeats.renew(grant.uid, worker)
+        await self._rates.wait(grant)
         if self._active >= self._max_requests:
             raise Overloaded("the worker API", BUSY_RETRY_S)
         # Slow bodies of one worker must leave room for the other workers of the node, and those of

@@ -7,16 +7,13 @@ bit by bit.
 
 import math
 import random
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
 from common.addresses import network_of
-from common.ratelimit import TokenBucket
-
-REMEMBERED_ADDRESSES: Final = 4096
+from common.ratelimit import TokenBucket, TokenBuckets
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,43 +85,11 @@ class Lobby:
             del self._waiting[network]
 
 
-class AddressBuckets:
-    """One token bucket for each address. The bucket limits the handshakes from its address.
-
-    Args:
-        qps, burst, max_wait_s, what: arguments of each TokenBucket
-        size: largest number of buckets; the least recently used bucket is removed first
-    """
-
-    def __init__(
-        self,
-        *,
-        qps: float,
-        burst: int,
-        max_wait_s: float,
-        what: str,
-        size: int = REMEMBERED_ADDRESSES,
-    ) -> None:
-        self._qps, self._burst, self._max_wait_s, self._what = qps, burst, max_wait_s, what
-        self._size = size
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._buckets)
+class AddressBuckets(TokenBuckets):
+    """One token bucket for each address. The bucket limits what comes from its address."""
 
     def of(self, address: str) -> TokenBucket:
-        network = network_of(address)
-        bucket = self._buckets.get(network) or self._new_bucket()
-        self._buckets[network] = bucket
-        self._buckets.move_to_end(network)
-        if len(self._buckets) > self._size:
-            self._buckets.popitem(last=False)
-        return bucket
-
-    def _new_bucket(self) -> TokenBucket:
-        return TokenBucket(
-            qps=self._qps, burst=self._burst, max_wait_s=self._max_wait_s, what=self._what
-        )
+        return super().of(network_of(address))
 
 
 def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random.uniform) -> str:

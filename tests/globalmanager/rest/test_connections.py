@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import AsyncIterator
 
@@ -65,7 +66,7 @@ async def test_a_connection_that_ended_leaves_room(world: World) -> None:
 async def test_a_flood_of_requests_waits_and_another_address_is_answered(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    limits = RestLimits(per_address_per_s=0.01, per_address_burst=5)
+    limits = RestLimits(per_address_per_s=0.01, per_address_burst=5, max_wait_s=math.inf)
     async with World(limits=limits).running() as world:
         with contextlib.ExitStack() as held:
             flood = [
@@ -83,7 +84,43 @@ async def test_a_flood_of_requests_waits_and_another_address_is_answered(
                 assert (await world.get("/healthz"))[0] == 200
             answers = b"".join(answer_so_far(each) for each in flood)
             assert answers.count(b" 200 OK") == 5
-    assert "too many requests of one address" in capsys.readouterr().out
+    assert "too many requests of one source" in capsys.readouterr().out
+
+
+async def test_clients_that_leave_and_come_again_leave_few_requests_behind() -> None:
+    limits = RestLimits(
+        connections=LIMIT, per_address_per_s=0.01, per_address_burst=5, max_wait_s=math.inf
+    )
+    async with World(limits=limits).running() as world:
+        before = len(asyncio.all_tasks())
+        for _ in range(6 * LIMIT):
+            await leave_a_request(world)
+        assert waiting(world) == LIMIT
+        assert len(asyncio.all_tasks()) - before <= 3 * LIMIT
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await world.get("/healthz"))[0] == 200
+
+
+async def leave_a_request(world: World) -> None:
+    _, writer = await asyncio.open_connection(*world.server.address, local_addr=("127.0.0.2", 0))
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    connections = "edgeai_rest_connections"
+    await async_eventually(
+        "no connection", lambda: world.registry.get_sample_value(connections) == 0
+    )
+
+
+async def test_a_request_that_would_wait_too_long_ends_its_connection() -> None:
+    limits = RestLimits(per_address_per_s=0.01, per_address_burst=5, max_wait_s=1.0)
+    async with World(limits=limits).running() as world:
+        reader, writer = await asyncio.open_connection(*world.server.address)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 6)
+        with contextlib.suppress(ConnectionResetError):
+            async with asyncio.timeout(PATIENCE_S):
+                assert (await reader.read()).count(b" 200 OK") == 5
+        writer.close()
 
 
 async def test_the_first_200_requests_of_a_flood_are_answered_and_then_100_a_second() -> None:

@@ -23,6 +23,7 @@ from localcontroller.ledger.writer import LedgerCommit
 from localcontroller.metrics import Metrics
 from localcontroller.workers.api import MAX_BODY_BYTES, WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats
+from localcontroller.workers.rates import RequestRates
 from tests.localcontroller.builders import (
     SECRET,
     UID,
@@ -560,13 +561,87 @@ async def test_a_worker_that_does_not_wait_is_refused_late(ledger: Ledger) -> No
         first.close()
 
 
-OF_THE_NAMESPACE = "the share of this namespace is overloaded, retry after 1 s"
-
-
 def answered(node: Node, code: int) -> float:
     registry = node.metrics.registry
     name = "localcontroller_worker_messages_total"
     return registry.get_sample_value(name, {"code": str(code)}) or 0.0
+
+
+def delayed(node: Node) -> float:
+    name = "localcontroller_worker_requests_delayed_total"
+    return node.metrics.registry.get_sample_value(name) or 0.0
+
+
+async def test_a_worker_that_sends_without_pause_waits_and_the_others_do_not(
+    ledger: Ledger,
+) -> None:
+    rates = RequestRates(of_task_per_s=0.2, of_task_burst=3)
+    async with running_node(ledger, rates=rates) as node:
+        bad = [asyncio.create_task(node.status(b"{")) for _ in range(5)]
+        await async_eventually("two requests that wait", lambda: delayed(node) == 2)
+        assert answered(node, 400) == 3
+        assert node.api._active == 0, "a request that waits takes no part of the share"
+        status, _ = await node.status(message(), worker=FOREIGN, secret=FOREIGN_SECRET)
+        assert (status, delayed(node)) == (200, 2)
+        assert sum(each.done() for each in bad) == 3
+        await stopped(bad)
+
+
+async def test_many_jobs_of_one_tenant_share_a_rate_of_requests(ledger: Ledger) -> None:
+    rates = RequestRates(of_namespace_per_s=0.1, of_namespace_burst=2)
+    async with running_node(ledger, rates=rates) as node:
+        its_key = TaskKey("jointinferenceservices.edgeai.io/other/job")
+        other = assign(uid="other", body_=body("w", secret="7" * 64))
+        assert await ledger.apply([msgspec.structs.replace(other, key=its_key)]) == [""]
+        assert (await node.status(message()))[0] == 200
+        assert (await node.status(message(), worker=FOREIGN, secret=FOREIGN_SECRET))[0] == 200
+        late = asyncio.create_task(node.status(message()))
+        await async_eventually("a request that waits", lambda: delayed(node) == 1)
+        assert (await node.status(message(), worker="w", secret="7" * 64))[0] == 200
+        assert not late.done()
+        await stopped([late])
+
+
+async def test_a_request_beyond_its_rate_still_renews_the_deadline(ledger: Ledger) -> None:
+    rates = RequestRates(of_task_per_s=0.2, of_task_burst=1)
+    async with running_node(ledger, rates=rates) as node:
+        assert (await node.status(message(heartbeatSeconds=10)))[0] == 200
+        node.clock.now += 29
+        late = asyncio.create_task(node.status(message(heartbeatSeconds=10)))
+        await async_eventually("a request that waits", lambda: delayed(node) == 1)
+        node.clock.now += 29
+        assert node.heartbeats.take_missed() == []
+        await stopped([late])
+
+
+async def test_a_stranger_is_refused_at_a_bounded_rate_and_a_worker_is_answered(
+    ledger: Ledger,
+) -> None:
+    """Some requests have a wrong secret, and some go to no place at all."""
+    rates = RequestRates(of_stranger_per_s=0.5, of_stranger_burst=4)
+    async with running_node(ledger, max_requests=3, rates=rates) as node:
+        flood = [
+            asyncio.create_task(node.post(path, {}, secret="0" * 64))
+            for path in ("v1/workers/w/status", "v2/nothing")
+            for _ in range(10)
+        ]
+        await async_eventually("most are cut", lambda: sum(each.done() for each in flood) == 17)
+        assert (answered(node, 403) + answered(node, 404), delayed(node)) == (17, 3)
+        replies = await asyncio.gather(
+            *(each for each in flood if each.done()), return_exceptions=True
+        )
+        assert sum(not isinstance(reply, BaseException) for reply in replies) == 4
+        assert (await node.status(message()))[0] == 200
+        await stopped(flood)
+
+
+async def stopped(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+OF_THE_NAMESPACE = "the share of this namespace is overloaded, retry after 1 s"
 
 
 async def test_slow_bodies_of_many_jobs_of_one_tenant_leave_room_for_the_other_tenants(

@@ -1,0 +1,57 @@
+"""Lets the requests to the worker API wait that come faster than they should.
+
+A request costs about 0.3 ms, and the session with the cloud shares the process. So neither a worker
+that sends without pause nor a stranger may take the event loop from the other workers of the node.
+Called by the worker API.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from common.addresses import network_of
+from common.ids import parse_task_key
+from common.ratelimit import TokenBuckets, WaitingRoom
+from localcontroller.ledger.tables import Grant
+
+MAX_WAIT_S: Final = 10.0  # longest wait of a request
+_WHAT: Final = "the worker API"
+
+
+class RequestRates(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests per second, and requests at once after a pause (`burst`)."""
+
+    of_task_per_s: float = 100.0
+    """Of the workers of one task, which share a secret. A worker needs about one a second."""
+    of_task_burst: int = 200
+    of_namespace_per_s: float = 200.0
+    of_namespace_burst: int = 400
+    of_stranger_per_s: float = 20.0
+    """Of one IP address (IPv6: one /64), without the right to report."""
+    of_stranger_burst: int = 50
+
+
+class WorkerApiRates:
+    """Args:
+    limit: most requests that wait, of all tasks, namespaces, or strangers
+    on_delay: called for each request that waits
+    """
+
+    def __init__(self, rates: RequestRates, *, limit: int, on_delay: Callable[[], None]) -> None:
+        def room(per_s: float, burst: int) -> WaitingRoom:
+            buckets = TokenBuckets(qps=per_s, burst=burst, max_wait_s=MAX_WAIT_S, what=_WHAT)
+            return WaitingRoom(buckets, limit=limit, what=_WHAT, on_delay=on_delay)
+
+        self._tasks = room(rates.of_task_per_s, rates.of_task_burst)
+        self._namespaces = room(rates.of_namespace_per_s, rates.of_namespace_burst)
+        self._strangers = room(rates.of_stranger_per_s, rates.of_stranger_burst)
+
+    async def wait(self, grant: Grant) -> None:
+        """Wait until the next request with this grant may pass. Raises: Overloaded"""
+        await self._tasks.wait(grant.uid)
+        await self._namespaces.wait(parse_task_key(grant.key).namespace)
+
+    async def wait_as_stranger(self, address: str) -> None:
+        """Wait until the next request without a right may be refused. Raises: Overloaded"""
+        await self._strangers.wait(network_of(address))
