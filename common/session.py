@@ -60,15 +60,19 @@ class Session(abc.ABC):
         except ProtocolError as error:
             return [self.close(error.code, str(error))]
 
-    def tick(self, now: float) -> list[msgspec.Struct]:
-        """Close the session of a silent peer; send a Beat if this side is idle. Returns: events"""
+    def tick(self, now: float, *, early_s: float = 0.0) -> list[msgspec.Struct]:
+        """Close the session of a silent peer; send a Beat if this side is idle. Returns: events
+
+        Args: early_s: a Beat that is due within this time is sent now
+        """
         if self.closed is not None:
             return []
         if not self.is_open and now >= self._opened_at + self._timing.opening_s:
             return [self.close(wire.Close.TIMEOUT, "no handshake in time")]
         if now >= self._last_received + self._timing.silence_s:
             return [self.close(wire.Close.TIMEOUT, "peer is silent")]
-        if self.is_open and not self._out and now >= self._last_sent + self._timing.beat_s:
+        beat_at = self._last_sent + self._timing.beat_s
+        if self.is_open and not self._out and now + early_s >= beat_at:
             self._send(wire.Beat())
         return []
 

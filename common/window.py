@@ -67,6 +67,8 @@ class SendWindow(Generic[K, V]):
 
     def take(self) -> list[tuple[int, V]]:
         """Take the values that may be sent now, as (seq, value)."""
+        if not self._first and not self._further:
+            return []
         # Every acknowledgement leads to a `take`, so the cost must not grow with `waiting`.
         room = self._size - len(self._unacknowledged)
         # Half of the window is only for first values: keys whose values are never acknowledged

@@ -76,7 +76,7 @@ class EdgeSession(Session):
             return self._on_welcome(frame)
         match frame:
             case wire.Beat():
-                return []
+                return self._on_beat()
             case wire.Assign() | wire.Withdraw():
                 return [frame]
             case wire.SyncedPart():
@@ -107,6 +107,16 @@ class EdgeSession(Session):
         self.version = frame.version
         self.is_open = True
         return [Welcomed(frame.epoch, frame.session, frame.version)]
+
+    def _on_beat(self) -> list[msgspec.Struct]:
+        """Answer with a Beat, unless this side has just sent something.
+
+        The GlobalManager sends the Beats of many sessions together. So the answers come together
+        too, and one wake-up of the GlobalManager reads many of them.
+        """
+        if self._last_received >= self._last_sent + self._timing.beat_s / 2 and not self._out:
+            self._send(wire.Beat())
+        return []
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         sent = self._window.acknowledge(ack.seq)

@@ -395,6 +395,37 @@ def test_idle_ends_beat_and_stay() -> None:
     assert lc.closed is None
 
 
+def test_an_idle_edge_answers_a_beat_at_once() -> None:
+    gm, lc, _ = opened()
+    carry(lc, gm)
+    assert carry(gm, lc) == []
+    gm.tick(15)
+    carry(gm, lc, 15.02)
+    assert lc.data_to_send(15.02) == wire.encode(wire.Beat())
+    assert lc.next_tick() == 30.02
+
+
+def test_an_edge_that_has_just_sent_something_answers_no_beat() -> None:
+    gm, lc, _ = opened()
+    carry(lc, gm)
+    lc.acknowledge(1)
+    carry(lc, gm, 14)
+    gm.tick(15)
+    carry(gm, lc, 15)
+    assert lc.data_to_send(15) == []
+
+
+def test_a_beat_may_go_early_and_the_end_of_a_silent_peer_may_not() -> None:
+    gm, _, _ = opened()
+    gm.data_to_send(0)
+    assert gm.tick(14.7, early_s=0.2) == []
+    assert gm.data_to_send(14.7) == []
+    gm.tick(14.9, early_s=0.2)
+    assert gm.data_to_send(14.9) == wire.encode(wire.Beat())
+    assert gm.tick(39.9, early_s=0.2) == []
+    assert gm.closed is None
+
+
 def test_silent_peer_is_gone_after_the_deadline() -> None:
     gm, _, _ = opened()
     assert gm.tick(39.9) == []

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import OPEN
 
 from common import wire
 from common.ids import NodeName, TaskKey
@@ -31,6 +32,7 @@ from globalmanager.edge.sessions.cloud_session import (
     Reported,
     TaskAcked,
 )
+from globalmanager.edge.sessions.flag import Flag
 
 log = get_logger(__name__)
 
@@ -38,6 +40,8 @@ MAX_REASON_BYTES: Final = 123  # longest reason of a close frame, RFC 6455 §5.5
 # Acknowledgements that wait to be sent. At this number the session stops reading. A peer that
 # respects the window of reports never reaches this number.
 MAX_ANSWERS: Final = 16 * WINDOW
+# The timers of all sessions fire at multiples of this part of beat_s: with 15 s each 0.2 s.
+_SLOT: Final = 1 / 75
 # Shortest time between two ticks. A beat may have to wait for a message that is being sent. Without
 # this minimum, the timer would fire without a pause during that wait.
 _MIN_TICK_S: Final = 0.1
@@ -103,16 +107,17 @@ class SessionDriver:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._session = CloudSession(now=self._loop.time(), timing=timing.session)
+        self._slot_s = timing.session.beat_s * _SLOT
         # Task whose last change the node has not acknowledged -> the change, and the time of the
         # change.
         self._unacknowledged: dict[TaskKey, tuple[Desired | None, float]] = {}
-        self._wake = asyncio.Event()  # set: the writer has something to do
-        self._may_read = asyncio.Event()  # set: the inbox has room
-        self._may_read.set()
+        self._wake = Flag(is_set=True)  # set: the writer has something to do
+        self._is_writing = True  # the writer has messages that it has not sent yet
+        self._may_read = Flag(is_set=True)  # set: the inbox has room
         self._frames = frames
         self._answers = 0  # acknowledgements that the writer has not taken yet
-        self._answers_taken = asyncio.Event()  # set: fewer than MAX_ANSWERS acknowledgements wait
-        self._answers_taken.set()
+        # set: fewer than MAX_ANSWERS acknowledgements wait
+        self._answers_taken = Flag(is_set=True)
 
     @property
     def is_live(self) -> bool:
@@ -132,7 +137,7 @@ class SessionDriver:
 
     async def run(self) -> None:
         """Serve the session until the connection is closed."""
-        self._timer = self._loop.call_at(self._session.next_tick(), self._on_timer)
+        self._set_timer()
         try:
             async with TaskGroup() as tasks:
                 writer = tasks.create_task(self._write(), name=f"edge writer {self.node}")
@@ -148,6 +153,8 @@ class SessionDriver:
             self._note_change(key, task)
         self._session.welcome(epoch=epoch, session=self.session_id, desired=desired)
         self._wake.set()
+        self._timer.cancel()  # it is set for the end of a handshake that never completes
+        self._set_timer()
 
     def desire(self, key: TaskKey, task: Desired | None) -> None:
         """Change one task of the node's desired set. None means that the node must not hold the
@@ -213,7 +220,8 @@ class SessionDriver:
         events = self._session.receive(message, self._loop.time())
         for event in events:
             self._on_event(event)
-        self._after_session()
+        if events or not self.is_live:  # a beat gives the writer nothing to do
+            self._after_session()
         # This side bounds how many frames it sends, and each of them has one acknowledgement.
         if events and all(isinstance(event, TaskAcked | EdgeSynced) for event in events):
             return 0.0
@@ -260,6 +268,14 @@ class SessionDriver:
 
     # ---- time ----
 
+    def _set_timer(self) -> None:
+        """Call `_on_timer` at the next tick, or one slot earlier, together with the timers of other
+        sessions. To wake up for each session alone costs more than the tick itself.
+        """
+        at = math.floor(self._session.next_tick() / self._slot_s) * self._slot_s
+        at = max(at, self._loop.time() + _MIN_TICK_S)
+        self._timer = self._loop.call_at(at, self._on_timer)
+
     def _on_timer(self) -> None:
         now = self._loop.time()
         if not self._may_read.is_set():
@@ -267,11 +283,11 @@ class SessionDriver:
             # gets a beat as if the peer had sent one. The driver still notices a dead peer, because
             # sending beats to a dead peer fails.
             self._session.receive(_BEAT, now)
-        self._session.tick(now)
-        self._after_session()
+        self._session.tick(now, early_s=self._slot_s)
+        if not self._write_at_once():
+            self._after_session()
         if self.is_live:
-            at = max(self._session.next_tick(), now + _MIN_TICK_S)
-            self._timer = self._loop.call_at(at, self._on_timer)
+            self._set_timer()
 
     # ---- writing ----
 
@@ -280,8 +296,26 @@ class SessionDriver:
             self._wake.clear()
             for message in self._take_messages():
                 await self._send(message)
+            self._is_writing = False
             await self._wake.wait()
+            self._is_writing = True
         await self._close_websocket()
+
+    def _write_at_once(self) -> bool:
+        """Send what the session wants to send, without the writer: a beat costs little so.
+
+        Returns: False when only the writer may send now, because a message is under way or the peer
+            has not read the last one
+        """
+        websocket = self._websocket
+        is_idle = websocket.state is OPEN and not websocket.transport.get_write_buffer_size()
+        if not self.is_live or self._is_writing or not is_idle:
+            return False
+        for message in self._take_messages():
+            websocket.protocol.send_binary(message)
+            websocket.send_data()
+            self._metrics.messages_out.inc()
+        return self.is_live
 
     def _take_messages(self) -> list[bytes]:
         """The encoded messages that the session wants to send now."""
