@@ -49,7 +49,8 @@ class BoundedConnections:
     """
 
     def __init__(self, limit: int, *, what: str, on_cut: Callable[[], None]) -> None:
-        self._connections: Connections[web.RequestHandler] = Connections(limit=limit)
+        self._connections: Connections[_Connection] = Connections(limit=limit)
+        self._of_handler: dict[web.RequestHandler, _Connection] = {}
         self._what = what
         self._on_cut = on_cut
         self._warning = RateLimitedWarning("too many connections, one of them was cut")
@@ -57,43 +58,79 @@ class BoundedConnections:
     def __len__(self) -> int:
         return len(self._connections)
 
-    def add(self, connection: web.RequestHandler, address: str) -> bool:
+    def add(self, connection: "_Connection", address: str) -> bool:
         """Make room for a new connection. Returns: whether there is room"""
         removed = self._connections.add(connection, address)
-        if removed is None:
-            return True
-        self._on_cut()
-        self._warning.log(server=self._what, newcomer=address)
+        if removed is not None:
+            self._on_cut()
+            self._warning.log(server=self._what, newcomer=address)
         if removed is connection:
             return False
-        if removed.transport is not None:
-            removed.transport.abort()
+        self._of_handler[connection.handler] = connection
+        if removed is not None:
+            self._of_handler.pop(removed.handler, None)
+            removed.abort()
         return True
 
-    def remove(self, connection: web.RequestHandler) -> None:
+    def remove(self, connection: "_Connection") -> None:
         self._connections.remove(connection)
+        self._of_handler.pop(connection.handler, None)
+
+    def set_stage(self, connection: "_Connection", stage: Stage) -> None:
+        self._connections.set_stage(connection, stage)
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Tells a connection whose request is under way from an idle one. A request under way ends
         only for a client of an address that has fewer connections.
         """
-        self._connections.set_stage(request.protocol, Stage.READING)
+        connection = self._of_handler.get(request.protocol)
+        if connection is None:  # cut meanwhile
+            return await handler(request)
+        self.set_stage(connection, Stage.READING)
         try:
             return await handler(request)
         finally:
-            self._connections.set_stage(request.protocol, Stage.IDLE)
+            self.set_stage(connection, Stage.IDLE)
+
+
+class Place:
+    """The place of a diverted connection among the bounded connections."""
+
+    def __init__(self, connection: "_Connection", connections: BoundedConnections) -> None:
+        self._connection, self._connections = connection, connections
+
+    def answer(self) -> None:
+        """Keep the connection from now on, whoever needs room."""
+        self._connections.set_stage(self._connection, Stage.ANSWERING)
+
+    def leave(self) -> None:
+        self._connections.remove(self._connection)
+
+
+Divert = Callable[[bytes, Place], asyncio.Protocol | None]
+"""Gets the first bytes of a connection. Returns: the protocol that takes the connection over and
+calls `leave` of its place at the end; None: the connection is for aiohttp."""
 
 
 class BoundedListener(web.BaseSite):
-    """An aiohttp site on host and port, as web.TCPSite, with bounded connections."""
+    """An aiohttp site on host and port, as web.TCPSite, with bounded connections.
+
+    Args: divert: takes connections that are not for aiohttp
+    """
 
     def __init__(
-        self, runner: web.AppRunner, host: str, port: int, connections: BoundedConnections
+        self,
+        runner: web.AppRunner,
+        host: str,
+        port: int,
+        connections: BoundedConnections,
+        divert: Divert | None = None,
     ) -> None:
         super().__init__(runner, backlog=BACKLOG)
         self._host, self._port = host, port
         self._connections = connections
+        self._divert = divert
 
     @property
     def name(self) -> str:
@@ -106,7 +143,7 @@ class BoundedListener(web.BaseSite):
         if server is None:
             raise AssertionError("the runner is not set up")
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(server(), self._connections),
+            lambda: _Connection(server(), self._connections, self._divert),
             self._host,
             self._port,
             backlog=self._backlog,
@@ -116,34 +153,60 @@ class BoundedListener(web.BaseSite):
 class _Connection(asyncio.Protocol):
     """Passes the events of one connection on to aiohttp, if there is room for the connection."""
 
-    def __init__(self, handler: web.RequestHandler, connections: BoundedConnections) -> None:
-        self._handler = handler
+    def __init__(
+        self, handler: web.RequestHandler, connections: BoundedConnections, divert: Divert | None
+    ) -> None:
+        self.handler = handler
         self._connections = connections
+        self._divert = divert  # None after the first bytes, too
+        self._transport: asyncio.Transport | None = None
         self._has_room = False
 
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
         peer: Any = transport.get_extra_info("peername")
-        self._has_room = self._connections.add(self._handler, str(peer[0]) if peer else "")
+        self._has_room = self._connections.add(self, str(peer[0]) if peer else "")
         if self._has_room:
-            self._handler.connection_made(transport)
+            self.handler.connection_made(transport)
         else:
-            cast(asyncio.Transport, transport).abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._has_room:
-            self._handler.data_received(data)
+        if self._has_room and not self._is_diverted(data):
+            self.handler.data_received(data)
+
+    def _is_diverted(self, first: bytes) -> bool:
+        divert, self._divert = self._divert, None
+        transport = self._transport
+        if divert is None or transport is None:
+            return False
+        other = divert(first, Place(self, self._connections))
+        if other is None:
+            return False
+        self._connections.set_stage(self, Stage.READING)
+        self.handler.transport = None  # else connection_lost closes it
+        self.handler.connection_lost(None)
+        other.connection_made(transport)
+        transport.set_protocol(other)
+        other.data_received(first)
+        return True
 
     def eof_received(self) -> None:
         if self._has_room:
-            self._handler.eof_received()
+            self.handler.eof_received()
 
     def pause_writing(self) -> None:
-        self._handler.pause_writing()
+        self.handler.pause_writing()
 
     def resume_writing(self) -> None:
-        self._handler.resume_writing()
+        self.handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
         if self._has_room:
-            self._connections.remove(self._handler)
-            self._handler.connection_lost(exc)
+            self._connections.remove(self)
+            self.handler.connection_lost(exc)

@@ -1,14 +1,15 @@
 """The part of a session that both ends share: frames, liveness, closing.
 
-A session takes the messages of one WebSocket and the time, and returns events and messages. It uses
-no socket, no clock and no log (sans-I/O). The two ends of a session are CloudSession of the
-GlobalManager (globalmanager/edge/sessions) and EdgeSession of the LocalController
-(localcontroller/link). The caller passes every message to `receive`, calls `tick` at `next_tick` or
-earlier, sends the messages of `data_to_send`, and ends the connection after the event Closed.
+A Channel takes the messages of one WebSocket and the time, and returns events and messages. It uses
+no socket, no clock and no log (sans-I/O). The caller passes every message to `receive`, calls
+`tick` at `next_tick` or earlier, sends the messages of `data_to_send`, and ends the connection
+after the event Closed. A Session is a Channel with the frames of common.wire. Its two ends are
+CloudSession of the GlobalManager (globalmanager/edge/sessions) and EdgeSession of the
+LocalController (localcontroller/link). The other Channel is RelaySession (common/relay).
 """
 
 import abc
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -37,12 +38,11 @@ class Closed(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Session(abc.ABC):
-    """One end of a session. Every `now` is in seconds of a monotonic clock."""
+class Channel(abc.ABC):
+    """One end of a connection. Every `now` is in seconds of a monotonic clock."""
 
     def __init__(self, *, now: float, timing: Timing) -> None:
         self._timing = timing
-        self._assembler = wire.Assembler()
         self._out: list[bytes] = []
         self._opened_at = self._last_received = self._last_sent = now
         self.is_open = False  # the handshake (Hello and Welcome) is complete
@@ -55,7 +55,7 @@ class Session(abc.ABC):
             return []
         self._last_received = now
         try:
-            frame = self._assembler.feed(data)
+            frame = self._decode(data)
             return [] if frame is None else self._handle(frame)
         except ProtocolError as error:
             return [self.close(error.code, str(error))]
@@ -98,22 +98,44 @@ class Session(abc.ABC):
             self._out.clear()
         return self.closed
 
-    def acknowledge(self, seq: int, *, refused: str = "") -> None:
-        """Tell the peer that this side holds frame `seq` durably, or why this side refuses it."""
-        self._send(wire.Ack(seq, refused[:1024]))
-
-    def _send(self, frame: wire.AnyFrame) -> None:
+    def _send(self, frame: wire.Frame) -> None:
         if self.closed is None:
-            self._out.extend(wire.encode(frame))
-
-    def _unexpected(self, frame: wire.AnyFrame) -> ProtocolError:
-        when = "an open session" if self.is_open else "the handshake"
-        return ProtocolError(wire.Close.PROTOCOL, f"unexpected {type(frame).__name__} in {when}")
+            self._out.extend(self._encode(frame))
 
     @abc.abstractmethod
-    def _handle(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
+    def _decode(self, data: bytes) -> wire.Frame | None:
+        """The frame that is now complete; None: parts are missing. Raises: ProtocolError"""
+
+    @abc.abstractmethod
+    def _encode(self, frame: Any) -> list[bytes]:
+        """The messages of one frame."""
+
+    @abc.abstractmethod
+    def _handle(self, frame: Any) -> list[msgspec.Struct]:
         """Handle one frame. Returns: its events. Raises: ProtocolError"""
 
     @abc.abstractmethod
     def _flush(self) -> None:
         """Send the frames that the window allows now."""
+
+
+class Session(Channel):
+    """One end of a session."""
+
+    def __init__(self, *, now: float, timing: Timing) -> None:
+        super().__init__(now=now, timing=timing)
+        self._assembler = wire.Assembler()
+
+    def acknowledge(self, seq: int, *, refused: str = "") -> None:
+        """Tell the peer that this side holds frame `seq` durably, or why this side refuses it."""
+        self._send(wire.Ack(seq, refused[:1024]))
+
+    def _decode(self, data: bytes) -> wire.Frame | None:
+        return self._assembler.feed(data)
+
+    def _encode(self, frame: wire.AnyFrame) -> list[bytes]:
+        return wire.encode(frame)
+
+    def _unexpected(self, frame: wire.AnyFrame) -> ProtocolError:
+        when = "an open session" if self.is_open else "the handshake"
+        return ProtocolError(wire.Close.PROTOCOL, f"unexpected {type(frame).__name__} in {when}")

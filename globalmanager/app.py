@@ -36,6 +36,7 @@ from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.edge.sessions.left_out import LeftOutTasks
 from globalmanager.edge.sessions.registry import Sessions
+from globalmanager.edge.sessions.relay import Relays
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.garbage import collect_when_quiet
@@ -156,6 +157,13 @@ class Manager:
             metrics=edge_metrics,
             timing=DriverTiming(session=settings.timing),
         )
+        relays = Relays(
+            desired=desired,
+            resolve=self._engine.cluster_ip,
+            cluster_domain=settings.cluster_domain,
+            metrics=edge_metrics,
+            timing=settings.timing,
+        )
         api = Api(
             access=access_of(settings, client),
             cache=self._engine,
@@ -175,6 +183,7 @@ class Manager:
         self._edge = EdgeServer(
             *split_address(settings.edge_address, "setting edgeAddress"),
             sessions=sessions,
+            relays=relays,
             authenticator=door.authenticator(TokenReviews(client)),
             is_ready=self._can_serve_edges,
             metrics=edge_metrics,

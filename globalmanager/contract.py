@@ -7,9 +7,9 @@ logs nothing.
 """
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -374,6 +374,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(action for stage in self.stages for action in stage)
 
 
+class ServicePort(NamedTuple):
+    """A port of a Service that is a child of the job."""
+
+    service: str
+    port: int
+
+
 class Assignment(msgspec.Struct, frozen=True):
     """What one node must hold of one task. A kind computes the assignment, the engine passes it on,
     and the edge side sends it to the node. For one `uid`, `version` never decreases.
@@ -386,6 +393,9 @@ class Assignment(msgspec.Struct, frozen=True):
     reporting: frozenset[WorkerName] | None = None
     """The workers whose reports the GlobalManager takes from this node now. None: all workers in
     `body`. The body cannot follow a worker that moves without a new version; this field can."""
+    targets: frozenset[ServicePort] = frozenset()
+    """What these workers may reach through the relay. The node does not get this field, because
+    the GlobalManager decides about each stream."""
 
     @classmethod
     def of(
@@ -395,6 +405,7 @@ class Assignment(msgspec.Struct, frozen=True):
         spec: dict[str, Any],
         workers: dict[WorkerName, WorkerGrant],
         reporting: frozenset[WorkerName] | None = None,
+        targets: Iterable[ServicePort] = (),
     ) -> "Assignment":
         """The assignment of one node, for the kinds. Its version is the job's generation.
 
@@ -402,10 +413,12 @@ class Assignment(msgspec.Struct, frozen=True):
             spec: the part of the spec that the node needs
             workers: the workers that may report from the node
             reporting: those of them that belong to the node now; None: all
+            targets: the Services of the job that they may reach through the relay
         """
         ref = observed.ref
         body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=spec, workers=workers)
-        return cls(task_key(ref), observed.uid, observed.generation, body, reporting)
+        version, reachable = observed.generation, frozenset(targets)
+        return cls(task_key(ref), observed.uid, version, body, reporting, reachable)
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):

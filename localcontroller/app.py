@@ -13,7 +13,7 @@ from aiohttp import web
 
 from common.backoff import Backoff
 from common.errors import SettingsError
-from common.http_connections import BoundedConnections, BoundedListener, server_logger
+from common.http_connections import BoundedConnections, BoundedListener, Divert, server_logger
 from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
@@ -23,13 +23,16 @@ from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
 from localcontroller.link.credentials import CredentialLost, Credentials
-from localcontroller.link.link import Endpoint, Link, default_delays
+from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.link import Link, default_delays
+from localcontroller.link.relay_link import RelayLink
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi
 from localcontroller.settings import Settings
 from localcontroller.workers.api import WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch
+from localcontroller.workers.proxy import MAX_STREAMS, Proxy
 
 log = get_logger(__name__)
 
@@ -101,14 +104,20 @@ async def _run_with(
     heartbeats = Heartbeats(
         silence_factor=settings.worker_silence_factor, now=asyncio.get_running_loop().time
     )
-    link = _link(settings, ledger, metrics)
-    worker_api = HttpServer(WorkerApi(ledger, heartbeats, metrics).app(), metrics, what="workers")
+    link, relay = _links(settings, ledger, metrics)
+    worker_api = HttpServer(
+        WorkerApi(ledger, heartbeats, metrics).app(),
+        metrics,
+        what="workers",
+        divert=Proxy(ledger, relay.carrier, metrics).divert,
+    )
     status_api = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")
     await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
     await _serve(status_api, settings.status_address, "flag --status-address", stack)
     async with TaskGroup() as group:
         tasks = [
             group.create_task(link.run(), name="link"),
+            group.create_task(relay.run(), name="relay"),
             group.create_task(watch_heartbeats(ledger, heartbeats), name="heartbeats"),
         ]
         datasets = DatasetHook(ledger, _dataset_options(settings))
@@ -121,7 +130,7 @@ async def _run_with(
             task.cancel()
 
 
-def _link(settings: Settings, ledger: Ledger, metrics: Metrics) -> Link:
+def _links(settings: Settings, ledger: Ledger, metrics: Metrics) -> tuple[Link, RelayLink]:
     endpoint = Endpoint(
         url=settings.global_manager_url,
         node=settings.node_name,
@@ -133,7 +142,13 @@ def _link(settings: Settings, ledger: Ledger, metrics: Metrics) -> Link:
         ),
     )
     delays = default_delays(min_s=settings.reconnect_min_s, max_s=settings.reconnect_max_s)
-    return Link(
+    relay = RelayLink(
+        endpoint,
+        is_connected=lambda: link.state.connected,
+        timing=settings.timing,
+        max_streams=MAX_STREAMS,
+    )
+    link = Link(
         endpoint,
         ledger,
         metrics,
@@ -141,7 +156,9 @@ def _link(settings: Settings, ledger: Ledger, metrics: Metrics) -> Link:
         delays=delays,
         credential_check_s=settings.credential_check_s,
         credential_lost_s=settings.credential_lost_s,
+        on_session_over=relay.cut,
     )
+    return link, relay
 
 
 def _pod_watch(settings: Settings, ledger: Ledger, heartbeats: Heartbeats) -> PodWatch:
@@ -172,6 +189,7 @@ class HttpServer:
         what: name of the API in metrics and logs
         idle_s: for a connection without a request, or with an incomplete request head
         linger_s: for the rest of a body after an early reply, so that the client can read the reply
+        divert: takes the connections that are for the proxy
         stop_s: for requests in progress when the process ends
         max_connections: most open connections; a new one then takes the place of another one
     """
@@ -182,6 +200,7 @@ class HttpServer:
         metrics: Metrics,
         *,
         what: str,
+        divert: Divert | None = None,
         idle_s: float = IDLE_S,
         linger_s: float = LINGER_S,
         stop_s: float = STOP_S,
@@ -190,6 +209,7 @@ class HttpServer:
         self._connections = BoundedConnections(
             max_connections, what=what, on_cut=metrics.connections_cut.labels(api=what).inc
         )
+        self._divert = divert
         metrics.connections.labels(api=what).set_function(lambda: len(self._connections))
         app.middlewares.insert(0, self._connections.middleware)
         self._runner = web.AppRunner(
@@ -205,7 +225,7 @@ class HttpServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Begin to listen. Returns: the address. Raises: OSError, UnicodeError"""
         await self._runner.setup()
-        await BoundedListener(self._runner, host, port, self._connections).start()
+        await BoundedListener(self._runner, host, port, self._connections, self._divert).start()
         bound_host, bound_port, *_ = self._runner.addresses[0]
         return str(bound_host), int(bound_port)
 

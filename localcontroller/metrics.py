@@ -37,6 +37,17 @@ class Metrics:
             ["api"],
             registry=self.registry,
         )
+        self.proxied = Counter(
+            "localcontroller_proxied_total",
+            "Requests of workers to the proxy, by HTTP status or opened",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.relay_streams = Gauge(
+            "localcontroller_relay_streams",
+            "Connections of workers through the relay",
+            registry=self.registry,
+        )
         self.reports = Counter(
             "localcontroller_reports_total",
             "Reports that the GlobalManager acknowledged or refused",

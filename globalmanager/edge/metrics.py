@@ -55,3 +55,10 @@ class EdgeMetrics:
             "Tasks that a node does not get, because there are too many for it",
             registry=registry,
         )
+        self.relays = Gauge("edgeai_edge_relays", "Nodes with an open relay", registry=registry)
+        self.relay_streams = Gauge(
+            "edgeai_edge_relay_streams", "Streams to Services of the cluster", registry=registry
+        )
+        self.relay_opened = Counter(
+            "edgeai_edge_relay_opened", "Wanted streams by outcome", ["outcome"], registry=registry
+        )

@@ -33,6 +33,7 @@ from globalmanager.contract import (
     NODES,
     POD_CONTROLLERS,
     PODS,
+    SERVICES,
     Event,
     Kind,
     Object,
@@ -303,6 +304,15 @@ class Engine:
             if plural in (type_.plural, str(type_))
             for object_ in self._store(type_).list(namespace)
         )
+
+    def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
+        """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""
+        found = self._informers.children(SERVICES).get(ObjectRef(SERVICES, namespace, service))
+        controller = None if found is None else controller_of(found)
+        if found is None or controller is None or controller.get("uid") != uid:
+            return ""
+        address = str(found["spec"].get("clusterIP") or "")
+        return "" if address == "None" else address
 
     def nodes(self) -> tuple[Object, ...]:
         return self._informers.all_of(NODES).list()

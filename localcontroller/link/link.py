@@ -12,24 +12,20 @@ import random
 import ssl
 from collections.abc import Callable
 from typing import Final, NoReturn
-from urllib.parse import urlsplit
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
-from websockets.typing import Subprotocol
 
 from common import times, wire
 from common.backoff import Backoff
 from common.errors import EdgeAIError
 from common.logs import get_logger
 from common.session import Timing
-from common.settings import is_loopback
 from common.tasks import TaskGroup
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.conversation import (
-    CLOSE_S,
     RETRY_COMMIT_S,
     SEND_S,
     Conversation,
@@ -39,26 +35,17 @@ from localcontroller.link.credentials import (
     CredentialError,
     CredentialLost,
     CredentialProblem,
-    Credentials,
     Presented,
 )
 from localcontroller.link.edge_session import Welcomed
+from localcontroller.link.endpoint import Endpoint
 from localcontroller.metrics import Metrics
 
 log = get_logger(__name__)
 
-NODE_HEADER: Final = "Edgeai-Node"  # for logs only; the credential identifies the node
 FLOOR_S: Final = 0.2  # least delay, so that small random delays make no hot loop
 MAX_RETRY_AFTER_S: Final = 300.0
 FILES_S: Final = 2.0  # between two looks at files that were never usable
-
-
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of the GlobalManager, and the name and credentials of this node."""
-
-    url: str
-    node: str
-    credentials: Credentials = msgspec.field(default_factory=Credentials)
 
 
 class LinkState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -119,6 +106,7 @@ class Link:
             started together do not reconnect together
         credential_lost_s: the link ends after the files have been unusable for this time
         send_s, retry_commit_s: see Conversation
+        on_session_over: called when a session has ended, or a dial has opened none
         now: UTC, for LinkState
         uniform: draws a float in [low, high]
     """
@@ -135,6 +123,7 @@ class Link:
         credential_lost_s: float = 300.0,
         send_s: float = SEND_S,
         retry_commit_s: float = RETRY_COMMIT_S,
+        on_session_over: Callable[[], None] = lambda: None,
         now: times.Clock = times.utc_now,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -147,6 +136,7 @@ class Link:
         self._credential_lost_s = credential_lost_s
         self._send_s = send_s
         self._retry_commit_s = retry_commit_s
+        self._on_session_over = on_session_over
         self._now = now
         self._uniform = uniform
         self._presented_digest = b""  # digest of the credential that the last dial presented
@@ -215,7 +205,7 @@ class Link:
                 continue
             await asyncio.sleep(self._uniform(0.0, self._credential_check_s))
             try:
-                self._endpoint.credentials.load(is_secure=self._is_secure)
+                self._endpoint.credentials.load(is_secure=self._endpoint.is_secure)
             except CredentialError as error:  # perhaps the key of a new certificate comes later
                 log.warning("new credential cannot be used yet", problem=str(error))
                 unusable = digest
@@ -279,17 +269,8 @@ class Link:
         endpoint = self._endpoint
         presented = await self._newest_credential()
         try:
-            ws = await connect(
-                endpoint.url,
-                subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
-                compression=None,
-                additional_headers={NODE_HEADER: endpoint.node, **presented.headers},
-                ssl=presented.tls,
-                proxy=None if is_loopback(urlsplit(endpoint.url).hostname or "") else True,
-                open_timeout=self._timing.opening_s,
-                ping_interval=None,  # the session's Beats check both directions
-                close_timeout=CLOSE_S,
-                max_size=wire.MAX_FRAME_BYTES,
+            ws = await endpoint.dial(
+                presented, subprotocol=wire.SUBPROTOCOL, opening_s=self._timing.opening_s
             )
         except InvalidStatus as error:
             raise self._handshake_refused(error) from error
@@ -311,7 +292,7 @@ class Link:
         while True:
             self._presented_digest = self._endpoint.credentials.digest()
             try:
-                presented = self._endpoint.credentials.newest(is_secure=self._is_secure)
+                presented = self._endpoint.credentials.newest(is_secure=self._endpoint.is_secure)
             except CredentialError as error:
                 self._wait_for_files(str(error))
                 await asyncio.sleep(FILES_S)
@@ -328,10 +309,6 @@ class Link:
         self.state = msgspec.structs.replace(
             self.state, failures=failures, last_error=problem, retry_in_s=FILES_S
         )
-
-    @property
-    def _is_secure(self) -> bool:
-        return urlsplit(self._endpoint.url).scheme == "wss"
 
     def _credential_delay_s(self) -> float:
         """Least delay after a rejection; 0 if the files have changed since the dial."""
@@ -405,6 +382,7 @@ class Link:
         )
         self._is_rejected = self._is_rejected or self._is_in_reach
         self._set_disconnected()
+        self._on_session_over()
         self.state = msgspec.structs.replace(
             self.state,
             failures=self.state.failures + 1,

@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from common.ids import WorkerName
 from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.link.link import Endpoint, Link, default_delays
+from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.link import Link, default_delays
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi
 from tests.localcontroller.builders import (

@@ -21,6 +21,7 @@ from common.errors import Overloaded, Unavailable
 from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
+from common.relay import frames as relay_frames
 from globalmanager.edge.door.admission import AddressBuckets, AdmissionLimits, Lobby, retry_after
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.entrance import Entrance, TlsGate
@@ -34,9 +35,11 @@ from globalmanager.edge.identity.handshake import (
 from globalmanager.edge.identity.reviews import Admitted, Reviews
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.registry import Sessions
+from globalmanager.edge.sessions.relay import Relays
 
 log = get_logger(__name__)
 
+SUBPROTOCOLS: Final = (wire.SUBPROTOCOL, relay_frames.SUBPROTOCOL)
 AUTHORIZATION: Final = "Authorization"
 SESSION_PATH: Final = "/"
 HEALTH_PATH: Final = "/healthz"
@@ -54,7 +57,8 @@ class EdgeServer:
     """Listens on one address from `start` to `stop`.
 
     Args:
-        sessions: serves the authenticated connections
+        sessions: serves the authenticated connections of sessions
+        relays: serves the authenticated connections of relays
         authenticator: finds the node of a connection
         is_ready: whether this replica knows the desired set of every node and so can serve sessions
         tls: None when a proxy in front of the GlobalManager terminates TLS
@@ -67,6 +71,7 @@ class EdgeServer:
         port: int,
         *,
         sessions: Sessions,
+        relays: Relays,
         authenticator: Authenticator,
         is_ready: Callable[[], bool],
         metrics: EdgeMetrics,
@@ -76,6 +81,7 @@ class EdgeServer:
     ) -> None:
         self._host, self._port = host, port
         self._sessions = sessions
+        self._relays = relays
         self._authenticator = authenticator
         self._is_ready = is_ready
         self._metrics = metrics
@@ -116,7 +122,7 @@ class EdgeServer:
             self._handle,
             self._host,
             self._port,
-            subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
+            subprotocols=[Subprotocol(each) for each in SUBPROTOCOLS],
             compression=None,
             process_request=self._process_request,
             server_header=None,
@@ -221,11 +227,13 @@ class EdgeServer:
         if node is None or handshake is None:
             raise AssertionError("a connection without a node was accepted")
         connection.forget_handshake()
-        revoke = functools.partial(self._sessions.revoke, node, connection)
-        admitted = Admitted(node, handshake, revoke)
+        server: Sessions | Relays = self._sessions
+        if connection.subprotocol == relay_frames.SUBPROTOCOL:
+            server = self._relays
+        admitted = Admitted(node, handshake, functools.partial(server.revoke, node, connection))
         self._reviews.add(admitted)
         try:
-            await self._sessions.serve(node, connection)
+            await server.serve(node, connection)
         except Exception:  # a bug in one session must not stop the server
             log.exception("session failed", node=node)
             connection.transport.abort()
@@ -258,9 +266,10 @@ class EdgeServer:
             return connection.respond(
                 http.HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
             )
-        if wire.SUBPROTOCOL not in offered_subprotocols(request):
+        if not set(SUBPROTOCOLS) & set(offered_subprotocols(request)):
+            required = " or ".join(SUBPROTOCOLS)
             return connection.respond(
-                http.HTTPStatus.BAD_REQUEST, f"subprotocol {wire.SUBPROTOCOL} is required\n"
+                http.HTTPStatus.BAD_REQUEST, f"subprotocol {required} is required\n"
             )
         if not self._is_ready():
             return unavailable(connection, retry_after(self._limits.cold_retry_s))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from common import wire
 from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.logs import get_logger
-from globalmanager.contract import Assignment
+from globalmanager.contract import Assignment, ServicePort
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.quota import Decision, NodeLimits, NodeQuota
 
@@ -30,17 +30,20 @@ _NOTHING: Final[Mapping[TaskKey, Desired]] = MappingProxyType({})
 
 
 class Binding(NamedTuple):
-    """A task that a node must hold, and the task's workers that may report from the node."""
+    """A task that a node must hold, the task's workers that may report from the node, and what they
+    may reach through the relay.
+    """
 
     key: TaskKey
     workers: frozenset[WorkerName]
+    targets: frozenset[ServicePort] = frozenset()
 
 
 class _Waiting(NamedTuple):
-    """A task that a node does not get yet, and the task's workers that may report from the node."""
+    """A task that a node does not get yet, and the binding that the node then has."""
 
     task: Desired
-    workers: frozenset[WorkerName]
+    binding: Binding
 
 
 class DesiredSets:
@@ -86,7 +89,7 @@ class DesiredSets:
         for node in self._nodes_of.get(key, frozenset()) - desired.keys():
             self._give_up(node, key)
         for node, task in desired.items():
-            self._want(node, key, _Waiting(task, _reporting(by_node[node])))
+            self._want(node, key, _Waiting(task, _binding(by_node[node])))
         if desired:
             self._nodes_of[key] = frozenset(desired)
         else:
@@ -125,7 +128,7 @@ class DesiredSets:
         for key in decision.left_out:
             task = self._by_node.get(node, _NOTHING).get(key)
             if task is not None:
-                self._leave_out(node, key, _Waiting(task, self._bindings[node, task.uid].workers))
+                self._leave_out(node, key, _Waiting(task, self._bindings[node, task.uid]))
         for key in decision.admitted:
             if (waiting := self._waiting.pop((node, key), None)) is not None:
                 self._put(node, key, *waiting)
@@ -138,18 +141,16 @@ class DesiredSets:
         for subscriber in self._left_out_subscribers if is_new else ():
             subscriber(node, key)
 
-    def _put(
-        self, node: NodeName, key: TaskKey, task: Desired, workers: frozenset[WorkerName]
-    ) -> None:
+    def _put(self, node: NodeName, key: TaskKey, task: Desired, binding: Binding) -> None:
         tasks = self._by_node.setdefault(node, {})
         before = tasks.get(key)
         if before == task:
-            self._bindings[node, task.uid] = Binding(key, workers)
+            self._bindings[node, task.uid] = binding
             return
         if before is not None and before.uid != task.uid:
             del self._bindings[node, before.uid]
         tasks[key] = task
-        self._bindings[node, task.uid] = Binding(key, workers)
+        self._bindings[node, task.uid] = binding
         self._notify(node, key, task)
 
     def _remove(self, node: NodeName, key: TaskKey) -> None:
@@ -165,9 +166,10 @@ class DesiredSets:
             subscriber(node, key, task)
 
 
-def _reporting(assignment: Assignment) -> frozenset[WorkerName]:
+def _binding(assignment: Assignment) -> Binding:
     granted = frozenset(assignment.body.workers)
-    return granted if assignment.reporting is None else granted & assignment.reporting
+    reporting = granted if assignment.reporting is None else granted & assignment.reporting
+    return Binding(assignment.key, reporting, assignment.targets)
 
 
 def encode(assignment: Assignment) -> Desired | None:

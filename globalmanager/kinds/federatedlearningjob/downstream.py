@@ -8,10 +8,15 @@ from collections.abc import Iterator, Mapping
 
 from common.ids import NodeName, WorkerName, is_subdomain
 from common.wire import WorkerGrant
-from globalmanager.contract import Assignment, Observed
+from globalmanager.contract import Assignment, Observed, ServicePort
 from globalmanager.kinds.federatedlearningjob import types
 from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearningJobSpec
-from globalmanager.kinds.federatedlearningjob.workers import trainer_name, trainer_role
+from globalmanager.kinds.federatedlearningjob.workers import (
+    PORT,
+    aggregator_name,
+    trainer_name,
+    trainer_role,
+)
 from globalmanager.rules.faults import is_active, node_of
 from globalmanager.rules.objects import has_role, is_being_deleted
 from globalmanager.rules.replication import index_of
@@ -62,6 +67,7 @@ def _assignment(observed: Observed, node: NodeName, reporting: frozenset[WorkerN
         spec={"trainingWorkers": [{"dataset": dataset} for dataset in trainers.values()]},
         workers={_worker(observed, index): _grant(observed, index) for index in trainers},
         reporting=reporting,
+        targets=(ServicePort(aggregator_name(observed.ref.name), PORT),),
     )
 
 

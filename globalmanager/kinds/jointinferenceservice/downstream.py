@@ -11,9 +11,9 @@ import msgspec
 
 from common.ids import NodeName, is_subdomain
 from common.wire import WorkerGrant
-from globalmanager.contract import DEPLOYMENTS, Assignment, Object, Observed
+from globalmanager.contract import DEPLOYMENTS, Assignment, Object, Observed, ServicePort
 from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
-from globalmanager.kinds.jointinferenceservice.workers import worker_name
+from globalmanager.kinds.jointinferenceservice.workers import PORT, service_name, worker_name
 from globalmanager.rules.faults import node_of, phase_of
 from globalmanager.rules.objects import has_role, is_being_deleted
 from globalmanager.rules.secrets import secret_hash, worker_secret
@@ -71,4 +71,5 @@ def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assig
     secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
     names = (worker_name(name, EDGE), worker_name(name, EDGE, node))
     grants = dict.fromkeys(names, WorkerGrant(secret_hash=secret_hash(secret)))
-    return Assignment.of(observed, spec=excerpt, workers=grants)
+    cloud = ServicePort(service_name(name), PORT)
+    return Assignment.of(observed, spec=excerpt, workers=grants, targets=(cloud,))

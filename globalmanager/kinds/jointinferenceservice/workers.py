@@ -59,6 +59,11 @@ def worker_name(service: str, role: str, node: str = "") -> WorkerName:
     return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
 
 
+def service_name(service: str) -> str:
+    """The name of the Service of the cloud worker."""
+    return f"{service}-{CLOUD}"
+
+
 def secret_name(service: str) -> str:
     return f"{service}-{EDGE}"
 
@@ -91,7 +96,7 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
     secret = children.secret(
         observed, name=secret_name(name), role=EDGE, values={pods.WORKER_SECRET: value}
     )
-    service = children.service(observed, name=f"{name}-{CLOUD}", role=CLOUD, ports={"tcp": PORT})
+    service = children.service(observed, name=service_name(name), role=CLOUD, ports={"tcp": PORT})
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
     edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec.edge_worker))
     autoscalers = (
@@ -143,7 +148,7 @@ def _edge_env(observed: Observed, form: EdgeWorker) -> list[EnvVar]:
     return [
         *_common_env(observed),
         *_worker_name_env(name, form),
-        literal("BIG_MODEL_IP", f"{name}-{CLOUD}.{namespace}"),
+        literal("BIG_MODEL_IP", f"{service_name(name)}.{namespace}"),
         literal("BIG_MODEL_PORT", str(PORT)),
         *_mining_env(form.mining),
         *worker_api(observed.settings, secret_name(name), pods.WORKER_SECRET),

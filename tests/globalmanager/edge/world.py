@@ -39,6 +39,7 @@ from globalmanager.edge.sessions.inbox import (
 )
 from globalmanager.edge.sessions.quota import NodeLimits
 from globalmanager.edge.sessions.registry import Sessions
+from globalmanager.edge.sessions.relay import RelayLimits, Relays
 from globalmanager.ha.contacts import Contacts
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.edge_session import EdgeSession, Welcomed
@@ -142,6 +143,7 @@ class World:
         inbox: InboxLimits = QUICK_RETRY,
         authenticator: Authenticator | None = None,
         tls: ServerTls | None = None,
+        relay_limits: RelayLimits | None = None,
         review_s: float = 60.0,
         fold_and_write: FoldAndWrite | None = None,
         node_limits: NodeLimits | None = None,
@@ -177,10 +179,20 @@ class World:
                 session=timing, send_s=send_s, close_s=0.5, frames_per_s=frames_per_s
             ),
         )
+        self.services: dict[tuple[Uid, str, str], str] = {}  # (uid, namespace, name) -> cluster IP
+        self.relays = Relays(
+            desired=self.desired,
+            resolve=lambda *service: self.services.get(service, ""),
+            cluster_domain="cluster.local",
+            metrics=self.metrics,
+            timing=timing,
+            limits=relay_limits or RelayLimits(),
+        )
         self.server = EdgeServer(
             "127.0.0.1",
             0,
             sessions=self.sessions,
+            relays=self.relays,
             authenticator=authenticator or TokenAuthenticator(token_file),
             is_ready=lambda: self.is_ready,
             metrics=self.metrics,

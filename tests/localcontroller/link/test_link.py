@@ -20,11 +20,11 @@ from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.conversation import Conversation, SessionEnded
 from localcontroller.link.credentials import Credentials
 from localcontroller.link.edge_session import Welcomed
+from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import (
     FILES_S,
     MAX_RETRY_AFTER_S,
     Delays,
-    Endpoint,
     Link,
     LinkState,
     default_delays,

@@ -20,7 +20,8 @@ import pytest
 from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.credentials import CredentialLost, Credentials
-from localcontroller.link.link import Endpoint, Link
+from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.link import Link
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi
 from tests.certificates import Authority

@@ -18,7 +18,8 @@ from globalmanager.edge.door.tls import ServerTls, TlsFiles
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.credentials import CredentialError, Credentials
-from localcontroller.link.link import Delays, Endpoint, Link
+from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.link import Delays, Link
 from localcontroller.metrics import Metrics
 from tests.certificates import Authority, Pair
 from tests.globalmanager.edge.door.test_tls import reviewed

@@ -1,0 +1,47 @@
+"""The GlobalManager as the LocalController dials it: its address, and this node's credentials.
+
+The link dials for the session, the relay link for the relay. Both present the same credential.
+"""
+
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from common import wire
+from common.settings import is_loopback
+from localcontroller.link.conversation import CLOSE_S
+from localcontroller.link.credentials import Credentials, Presented
+
+NODE_HEADER: Final = "Edgeai-Node"  # for logs only; the credential identifies the node
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The address of the GlobalManager, and the name and credentials of this node."""
+
+    url: str
+    node: str
+    credentials: Credentials = msgspec.field(default_factory=Credentials)
+
+    @property
+    def is_secure(self) -> bool:
+        return urlsplit(self.url).scheme == "wss"
+
+    async def dial(
+        self, presented: Presented, *, subprotocol: str, opening_s: float
+    ) -> ClientConnection:
+        """Open a WebSocket. Raises: errors of websockets and of sockets"""
+        return await connect(
+            self.url,
+            subprotocols=[Subprotocol(subprotocol)],
+            compression=None,
+            additional_headers={NODE_HEADER: self.node, **presented.headers},
+            ssl=presented.tls,
+            proxy=None if is_loopback(urlsplit(self.url).hostname or "") else True,
+            open_timeout=opening_s,
+            ping_interval=None,  # beats check both directions
+            close_timeout=CLOSE_S,
+            max_size=wire.MAX_FRAME_BYTES,
+        )

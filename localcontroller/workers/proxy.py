@@ -1,0 +1,239 @@
+"""The HTTP forward proxy on the port of the worker API: the workers' way to the cloud.
+
+A worker names itself and its secret as user and password of the proxy. The proxy opens a stream of
+the relay for each request. The GlobalManager decides whether the worker's assignment names the
+target. CONNECT carries any protocol. A request with an absolute URL is passed on with the path
+alone, and its connection then carries nothing else.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+from common.http_connections import Place
+from common.ids import WorkerName, parse_task_key
+from common.relay.carrier import Carrier, StreamRefused
+from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
+from common.relay.stream_socket import StreamSocket
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import Grant
+from localcontroller.metrics import Metrics
+from localcontroller.workers.proxy_head import (
+    MAX_HEAD_BYTES,
+    MalformedHead,
+    ProxyRequest,
+    is_for_proxy,
+    parse,
+)
+
+HEAD_S: Final = 10.0
+LINGER_S: Final = 1.0
+BUSY_RETRY_S: Final = 5
+MAX_STREAMS: Final = 1024
+GRANT_SHARE: Final = 4  # the streams with one secret get this part of MAX_STREAMS, a quarter
+NAMESPACE_SHARE: Final = 2  # and the streams of all tasks of one namespace get a half
+
+_REASONS: Final = {
+    400: "Bad Request",
+    403: "Forbidden",
+    407: "Proxy Authentication Required",
+    431: "Request Header Fields Too Large",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}
+_STATUS: Final = {
+    Refusal.FORBIDDEN: 403,
+    Refusal.BUSY: 503,
+    Refusal.UNREACHABLE: 502,
+    Refusal.BROKEN: 502,
+    Refusal.TIMEOUT: 504,
+}
+_ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+class Proxy:
+    """Args:
+    carrier: the open relay; dials it when there is none. Raises: StreamRefused
+    head_s: limit for the arrival of a whole head
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        carrier: Callable[[], Awaitable[Carrier]],
+        metrics: Metrics,
+        *,
+        max_streams: int = MAX_STREAMS,
+        head_s: float = HEAD_S,
+    ) -> None:
+        self._ledger = ledger
+        self._carrier = carrier
+        self._metrics = metrics
+        self._max_streams = max_streams
+        self.head_s = head_s
+        self._buffer = memoryview(bytearray(MAX_DATA_BYTES))
+        self._streams: Counter[Grant | str] = Counter()  # by grant, by namespace, and by ""
+        self._tasks: set[asyncio.Task[None]] = set()
+        metrics.relay_streams.set_function(lambda: self._streams[""])
+
+    def divert(self, first: bytes, place: Place) -> asyncio.Protocol | None:
+        """The protocol of a connection whose first bytes begin a request to the proxy, or None."""
+        return ProxyConnection(self, place) if is_for_proxy(first) else None
+
+    def begin(self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes) -> None:
+        task = asyncio.create_task(self._serve(connection, request, rest), name="proxy request")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(
+        self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes
+    ) -> None:
+        digest = hashlib.sha256(request.password.encode()).hexdigest()
+        grant = self._ledger.grant(digest)
+        if grant is None or request.user not in grant.workers:
+            connection.refuse(407, "the proxy wants a worker of this node and its secret")
+            self._metrics.proxied.labels(outcome="407").inc()
+            return
+        try:
+            await self._open(connection, request, rest, grant)
+        except StreamRefused as error:
+            status = _STATUS[error.refusal]
+            connection.refuse(status, error.reason)
+            self._metrics.proxied.labels(outcome=str(status)).inc()
+        else:
+            self._metrics.proxied.labels(outcome="opened").inc()
+
+    async def _open(
+        self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes, grant: Grant
+    ) -> None:
+        """Raises: StreamRefused"""
+        shares: dict[Grant | str, int] = {
+            grant: GRANT_SHARE,
+            parse_task_key(grant.key).namespace: NAMESPACE_SHARE,
+            "": 1,
+        }
+        for holder, share in shares.items():
+            if self._streams[holder] >= max(1, self._max_streams // share):
+                raise StreamRefused(Refusal.BUSY, "too many connections through this proxy")
+        self._streams.update(list(shares))
+
+        def leave() -> None:
+            self._streams.subtract(list(shares))
+            for holder in shares:
+                if not self._streams[holder]:
+                    del self._streams[holder]
+
+        try:
+            carrier = await self._carrier()
+            target = Target(request.host, request.port)
+            stream = await carrier.open(grant.uid, WorkerName(request.user), target)
+        except BaseException:
+            leave()
+            raise
+        socket = connection.hand_over(self._buffer, leave, is_connect=request.is_connect)
+        if socket is None:
+            leave()
+            carrier.refuse(stream, Refusal.BROKEN, "the worker has gone")
+            return
+        carrier.join(stream, socket, first=request.forwarded + rest)
+
+
+class ProxyConnection(asyncio.Protocol):
+    """The connection of a worker until its stream is open."""
+
+    def __init__(self, proxy: Proxy, place: Place) -> None:
+        self._proxy = proxy
+        self._place = place
+        self._transport: asyncio.Transport | None = None
+        self._head = bytearray()
+        self._is_lingering = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._set_timer(self._proxy.head_s, self._abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._is_lingering:
+            return
+        self._head += data
+        head, end, rest = bytes(self._head).partition(b"\r\n\r\n")
+        if len(head) > MAX_HEAD_BYTES:
+            self.refuse(431, f"the head is longer than {MAX_HEAD_BYTES} bytes")
+        elif end:
+            self._set_timer(None)
+            self._head.clear()
+            self._transport.pause_reading()
+            try:
+                request = parse(head + end)
+            except MalformedHead as error:
+                self.refuse(400, str(error))
+            else:
+                self._place.answer()
+                self._proxy.begin(self, request, rest)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._set_timer(None)
+        self._place.leave()
+
+    def hand_over(
+        self, buffer: memoryview, leave: Callable[[], None], *, is_connect: bool
+    ) -> StreamSocket | None:
+        """Give the connection to its stream. Returns: None: the worker has gone
+
+        Args: buffer, leave: see StreamSocket, on_lost
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return None
+        if is_connect:
+            transport.write(_ESTABLISHED)
+        self._transport = None
+
+        def on_lost() -> None:
+            leave()
+            self._place.leave()
+
+        socket = StreamSocket(buffer, on_lost)
+        socket.take_over(transport)
+        transport.set_protocol(socket)
+        return socket
+
+    def refuse(self, status: int, reason: str) -> None:
+        """Answer with an error, and let the worker read it although its body is not read."""
+        if self._transport is None:
+            return
+        body = json.dumps({"status": status, "message": reason}).encode()
+        lines = [
+            f"HTTP/1.1 {status} {_REASONS[status]}",
+            "Content-Type: application/json; charset=utf-8",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+        ]
+        if status == 407:
+            lines.append('Proxy-Authenticate: Basic realm="edgeai"')
+        if status == 503:
+            lines.append(f"Retry-After: {BUSY_RETRY_S}")
+        self._transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self._is_lingering = True
+        self._set_timer(LINGER_S, self._abort)
+        with contextlib.suppress(OSError, RuntimeError):
+            self._transport.write_eof()
+        self._transport.resume_reading()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _set_timer(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if seconds is not None and then is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, then)

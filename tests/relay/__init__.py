@@ -1,0 +1,1 @@
+"""The relay from a worker's connection to a Service, over real sockets."""
