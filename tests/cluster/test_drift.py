@@ -1,4 +1,4 @@
-"""What others do to the children of a service, on a real API server: by kubectl, by a controller
+"""What others do to the children of a job, on a real API server: by kubectl, by a controller
 that does it again, and by an admission webhook.
 """
 
@@ -20,12 +20,15 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
 from tests.cluster.test_joint_inference import Service
+from tests.cluster.training import end, job_path, pytorch_job, wait_for_conditions
 from tests.inference_rules import ALL, EDGE_DEPLOYMENT, FRONT
+from tests.waiting import eventually
 
 OVERRIDDEN: Final = "Overridden"
 IMAGE: Final = "spec.template.spec.containers[0].image"
 WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 THEIRS: Final = "registry.test/theirs:1"
+REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
 IMAGE_OF_SERVICE: Final = "registry.test/small:1"
 
 
@@ -88,11 +91,13 @@ def test_what_kubectl_changes_is_put_back(
 
 
 class Rival:
-    """Sets the image of the edge Deployment again whenever it is another, until stopped."""
+    """Patches one object again whenever it is another than this controller wants, until stopped.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._path = path_of(edge_deployment(service))
+    Args: patch: the patch for an object as it is; None when the object is as wanted
+    """
+
+    def __init__(self, api: Client, path: str, patch: Callable[[Object], Object | None]) -> None:
+        self._api, self._path, self._patch = api, path, patch
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rival", daemon=True)
         self.writes = 0
@@ -105,17 +110,26 @@ class Rival:
     def _run(self) -> None:
         while not self._stopping.wait(0.1):
             try:
-                found = self._service.api.get(self._path)
-                if image_of(found) != THEIRS:
-                    self._service.api.patch(self._path, with_image(found, THEIRS))
+                patch = self._patch(self._api.get(self._path))
+                if patch is not None:
+                    self._api.patch(self._path, patch)
                     self.writes += 1
             except (ApiError, OSError, HTTPException):
                 continue  # next time
 
 
+def their_image(deployment: Object) -> Object | None:
+    return None if image_of(deployment) == THEIRS else with_image(deployment, THEIRS)
+
+
+def their_selector(service: Object) -> Object | None:
+    spec = {"selector": {REPLICA_TYPE: "theirs"}}
+    return None if service["spec"]["selector"][REPLICA_TYPE] == "theirs" else {"spec": spec}
+
+
 @pytest.fixture
 def rival(service: Service) -> Iterator[Rival]:
-    made = Rival(service)
+    made = Rival(service.api, path_of(edge_deployment(service)), their_image)
     yield made
     made.stop()
 
@@ -145,6 +159,47 @@ def test_when_the_other_one_gives_in_the_condition_goes(service: Service, rival:
     found = edge_deployment(service)
     service.api.patch(path_of(found), with_image(found, IMAGE_OF_SERVICE))
     service.eventually("no such condition", lambda: not service.condition(OVERRIDDEN))
+
+
+def test_a_training_job_tells_who_sets_a_field_of_its_service_again_and_lets_it(
+    client: Client, manager: GlobalManager, namespace: str, kubelet: None
+) -> None:
+    """When the other one gives in, the Service is as declared again, and the condition goes."""
+    client.create(pytorch_job(namespace))
+    job = job_path(namespace)
+    wait_for_conditions(client, job, "Created", "Running")
+    path = f"/api/v1/namespaces/{namespace}/services/mnist-master-0"
+    declared = client.get(path)["spec"]["selector"]
+    rival = Rival(client, path, their_selector)
+    try:
+        told = wait_for_conditions(client, job, OVERRIDDEN, "Created", "Running")
+        message = told["status"]["conditions"][0]["message"]
+        assert "Service mnist-master-0" in message
+        assert f"spec.selector.{REPLICA_TYPE}" in message
+        assert rival.writes == 3  # once of its own, and after each attempt
+        settled = client.get(path)["metadata"]["resourceVersion"]
+        client.patch(job, {"metadata": {"labels": {"look": "again"}}})
+        end(client, namespace, "mnist-worker-0", 137)
+        wait_for_restart(client, job)
+        assert client.get(path)["metadata"]["resourceVersion"] == settled
+    finally:
+        rival.stop()
+    client.patch(path, {"spec": {"selector": declared}})
+
+    def is_in_order() -> bool:
+        conditions = client.get(job)["status"]["conditions"]
+        return all(each["type"] != OVERRIDDEN for each in conditions)
+
+    eventually("no such condition", is_in_order)
+
+
+def wait_for_restart(client: Client, job: str) -> None:
+    def check() -> bool:
+        restarts = client.get(job)["status"].get("restarts")
+        assert restarts == {"mnist-worker-0": 1}, f"restarts are {restarts}"
+        return True
+
+    eventually("a restart", check)
 
 
 # ---- by an admission webhook --------------------------------------------------------------------

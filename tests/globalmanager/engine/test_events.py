@@ -60,6 +60,18 @@ async def test_an_event_says_what_happened_to_whom(kube: KubeClient, cluster: Cl
     assert (involved["kind"], involved["name"], involved["uid"]) == ("Gadget", "a", "uid-a")
 
 
+async def test_an_event_has_no_control_characters(kube: KubeClient, cluster: Cluster) -> None:
+    message = "container main: \x1b]0;owned\x07\u202e ended\nwith 1"
+    async with running(kube) as recorder:
+        recorder.record(ABOUT, msgspec.structs.replace(BROKEN, message=message))
+
+        async def find() -> Object | None:
+            return next(iter(await recorded(kube)), None)
+
+        event = await async_eventually("the event", find)
+    assert event["message"] == "container main: ]0;owned ended with 1"
+
+
 async def test_repeats_are_counted_not_multiplied(kube: KubeClient, cluster: Cluster) -> None:
     async with running(kube) as recorder:
         for _ in range(3):
