@@ -22,6 +22,7 @@ from tests.cluster.manager import GlobalManager
 from tests.cluster.test_joint_inference import Service
 from tests.cluster.training import end, job_path, pytorch_job, wait_for_conditions
 from tests.inference_rules import ALL, EDGE_DEPLOYMENT, FRONT
+from tests.jobs import Api
 from tests.waiting import eventually
 
 OVERRIDDEN: Final = "Overridden"
@@ -96,7 +97,7 @@ class Rival:
     Args: patch: the patch for an object as it is; None when the object is as wanted
     """
 
-    def __init__(self, api: Client, path: str, patch: Callable[[Object], Object | None]) -> None:
+    def __init__(self, api: Api, path: str, patch: Callable[[Object], Object | None]) -> None:
         self._api, self._path, self._patch = api, path, patch
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rival", daemon=True)

@@ -23,6 +23,7 @@ from globalmanager.contract import Kind
 from globalmanager.edge.sessions.cloud_session import CloudSession, Desired, HelloReceived, Reported
 from globalmanager.kinds import KINDS
 from globalmanager.rest import views
+from globalmanager.rest.server import RestLimits
 from localcontroller.link.edge_session import EdgeSession
 from localcontroller.workers.messages import (
     InvalidMessage,
@@ -203,7 +204,7 @@ class Rest:
 
 async def _world() -> RestWorld:
     """Made within its loop."""
-    world = RestWorld()
+    world = RestWorld(limits=RestLimits(per_address_per_s=1e6))
     world.cluster.objects = [object_of("digits"), object_of("other", group="sedna.io")]
     world.contacts.claim(NodeName("node-1"), ledger="ledger")
     return world

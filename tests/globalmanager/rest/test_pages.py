@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from globalmanager.rest.streams import StreamLimits
 from tests.globalmanager.rest.cluster import JI, World, object_of
 from tests.waiting import async_eventually
 
@@ -126,6 +127,11 @@ async def test_a_reader_who_takes_nothing_loses_its_connection(
         world.cluster.objects = [{**object_of("o"), "spec": {"x": "x" * 20 * LARGE_BYTES}}]
         async with readers(world, 5, LIST):
             await async_eventually("the end of all connections", are_cut)
+
+
+def test_the_memory_for_pieces_is_as_the_security_guide_says() -> None:
+    limits = StreamLimits()
+    assert (limits.pieces, limits.pieces_per_address, limits.write_s) == (8, 2, 10.0)
 
 
 async def test_readers_of_many_addresses_share_the_pieces_in_memory() -> None:

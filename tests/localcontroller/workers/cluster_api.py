@@ -32,6 +32,7 @@ class ClusterApi:
         self.can_watch = True
         self.knows_selector = True  # False: like a MetaServer offline, it lists no pod by node
         self.forgets = False  # lists no pod, whatever `pods` holds
+        self.status_by_name = 200  # of a request for one pod; 200: as `pods` says
         self.port = 0
         self._watchers: list[asyncio.Queue[bytes | None]] = []
         self._runner: web.AppRunner | None = None
@@ -83,6 +84,8 @@ class ClusterApi:
         return not selector or selector == f"spec.nodeName={pod.get('spec', {}).get('nodeName')}"
 
     async def _on_get(self, request: web.Request) -> web.Response:
+        if self.status_by_name != 200:
+            return web.Response(status=self.status_by_name)
         wanted = (request.match_info["namespace"], request.match_info["name"])
         for pod in self.pods.values():
             if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == wanted:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from common.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.messages import MAX_REPORT_BYTES
+from localcontroller.workers.rates import RequestRates
 from tests.localcontroller.builders import SECRET, WORKER
 from tests.localcontroller.workers.test_api import FOREIGN, FOREIGN_SECRET, running_node
 
@@ -59,13 +60,14 @@ PATHS: Final = st.builds(
     WORKERS,
 )
 METHODS: Final = st.sampled_from(["POST", "POST", "POST", "PUT", "GET", "DELETE"])
+FAST: Final = RequestRates(of_task_per_s=1e6, of_namespace_per_s=1e6, of_stranger_per_s=1e6)
 REQUESTS: Final = st.lists(st.tuples(METHODS, PATHS, BODIES), min_size=1, max_size=8)
 
 
 async def test_whatever_a_worker_sends_the_others_are_byte_identical(ledger: Ledger) -> None:
     loop = asyncio.get_running_loop()
     accepted = 0
-    async with running_node(ledger) as node, aiohttp.ClientSession() as session:
+    async with running_node(ledger, rates=FAST) as node, aiohttp.ClientSession() as session:
         foreign = {"status": "running", "output": {"taskInfo": {"seen": 7}}}
         status, _ = await node.status(foreign, worker=FOREIGN, secret=FOREIGN_SECRET)
         assert status == 200

@@ -1,5 +1,7 @@
 """Pods that are deleted or replaced, and lists that do not have them."""
 
+import pytest
+
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import UID, WORKER, worker_message
 from tests.localcontroller.workers.cluster_api import (
@@ -62,19 +64,24 @@ async def test_a_failed_pod_is_found_through_an_api_without_the_field_selector(
         await until_state(tasks, "failed")
 
 
-async def test_an_empty_list_alone_makes_no_worker_lost(tasks: Ledger, api: ClusterApi) -> None:
+@pytest.mark.parametrize("status_by_name", [200, 403, 503])
+async def test_an_empty_list_alone_makes_no_worker_lost(
+    status_by_name: int, tasks: Ledger, api: ClusterApi
+) -> None:
+    """Only the answer that the pod does not exist proves its end."""
     api.pods["uid of pod-a"] = pod(containers=[RUNNING])
     await tasks.record(UID, WORKER, [worker_message(3)])
     revision = tasks.view.revision
     async with watching(tasks, api.url, min_round_s=0.01):
         await api.until_watched()
-        api.forgets = True
+        api.forgets, api.status_by_name = True, status_by_name
         lists = api.lists
         api.end_watches()
         await async_eventually("another list", lambda: api.lists > lists)
         await api.until_watched()
         assert tasks.view.revision == revision
         api.pods.clear()
+        api.status_by_name = 200
         api.end_watches()
         assert await until_state(tasks, "lost") == "pod pod-a was deleted"
 

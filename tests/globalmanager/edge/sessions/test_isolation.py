@@ -37,7 +37,7 @@ from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound, TooLarge
-from globalmanager.rules.status import MAX_NODE_BYTES
+from globalmanager.rules.status import MAX_NODE_BYTES, MAX_WORKER_BYTES
 from globalmanager.rules.stored import stored_bytes
 from tests.globalmanager.cluster import CRDS, Cluster
 from tests.globalmanager.edge.world import QUICK_RETRY, A, B, World
@@ -239,12 +239,14 @@ async def test_whatever_a_node_sends_the_objects_of_others_are_byte_identical(
             assert told.keys() <= of_a.get(task_key(ref), set())
             assert {entry["node"] for entry in told.values()} <= {A}
             assert stored_bytes(told) <= MAX_NODE_BYTES
+            assert all(stored_bytes(entry) <= MAX_WORKER_BYTES for entry in told.values())
             written += len(told)
         assert bench.granted(B) == of_b
 
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(messages(bench.jobs, of_a, of_b))
     @example([one for task in of_a for one in reports_about(bench.jobs[task], of_a[task])])
+    @example([one for task in of_b for one in reports_about(bench.jobs[task], of_b[task])])
     def attacks(sent: list[bytes]) -> None:
         asyncio.run_coroutine_threadsafe(check(sent), loop).result()
 
