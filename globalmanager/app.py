@@ -1,14 +1,7 @@
 """Builds all parts of the GlobalManager and runs their tasks. Called by `__main__`.
 
-The constructor of a part gets only parts that exist already. Some parts need news from a part that
-is built later. Such a part subscribes to the later part. The constructor of Manager shows the
-order:
-
-    fence, contacts, desired sets      state that the other parts share; no task, no request
-    engine                             plans; reads contacts, writes the desired sets
-    inbox, sessions                    pass reports on to the engine's status writer
-    membership                         elector, presence and roster: they deal with other replicas
-    REST, edge server                  the two ports that clients and edges connect to
+`core` has the parts that need no port. This module adds the two ports that clients and edges
+connect to: REST and the edge server.
 
 At the start REST answers first, so that /readyz can say what the start waits for. The edge server
 admits edges last, when the process knows the desired set of every node.
@@ -24,29 +17,15 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from common.errors import SettingsError
 from common.settings import is_loopback, split_address
 from common.tasks import TaskGroup
-from globalmanager.cache.health import Health
-from globalmanager.cache.informer import InformerSettings
-from globalmanager.contract import WorkerSettings
+from globalmanager.core import Core
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions.downstream import DesiredSets
-from globalmanager.edge.sessions.driver import DriverTiming
-from globalmanager.edge.sessions.fold import StatusFold
-from globalmanager.edge.sessions.inbox import Inbox
-from globalmanager.edge.sessions.left_out import LeftOutTasks
-from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.edge.sessions.relay import Relays
-from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.garbage import collect_when_quiet
-from globalmanager.ha.contacts import Contacts
-from globalmanager.ha.elector import Identity, LeaseTiming
-from globalmanager.ha.fence import Fence
-from globalmanager.ha.membership import Membership
-from globalmanager.kinds import KINDS
+from globalmanager.ha.elector import Identity
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound, TooLarge
 from globalmanager.kube.rootkey import get_root_key
 from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews
@@ -54,7 +33,6 @@ from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
 from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.server import RestServer
-from globalmanager.rules.pod_security import Level
 from globalmanager.settings import Settings
 
 VERSION: Final = "0.1.0"
@@ -101,77 +79,29 @@ class Manager:
         self._settings = settings
         self._client = client
         edge_metrics = EdgeMetrics(registry)
-        fence = Fence()
-        contacts = Contacts()
-        desired = DesiredSets()
-        desired.subscribe(lambda _node, _key, _task: client.make_way())
-        self._engine = Engine(
-            client=client,
-            kinds=KINDS,
-            sink=desired,
-            contacts=contacts,
-            fence=fence,
-            worker_settings=_worker_settings(settings),
-            settings=EngineSettings(
-                namespace=settings.namespace,
-                groups=settings.groups,
-                reconcilers=settings.workers,
-                stale_after_s=settings.stale_after_s,
-                pod_security_default=Level(settings.pod_security_default),
-                informer=InformerSettings(watch_s=settings.watch_s),
-            ),
-            metrics=metrics,
-        )
-        left_out = LeftOutTasks(
-            find=self._engine.find,
-            record=self._engine.report_events.record,
-            limits=desired.limits,
-        )
-        desired.subscribe_left_out(left_out.tell)
-        edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
-        self._inbox = Inbox(
-            binding_of=desired.binding_of,
-            fold_and_write=StatusFold(
-                find=self._engine.find,
-                update=self._engine.status_writer.update,
-                is_gone=lambda error: isinstance(error, NotFound),
-                is_too_large=lambda error: isinstance(error, TooLarge),
-                record=self._engine.report_events.record,
-            ),
-            metrics=edge_metrics,
-        )
-        self._membership = Membership(
+        self._core = Core(
+            settings,
             client,
-            namespace=settings.system_namespace,
             identity=Identity.of_this_process(settings.replica_name),
-            timing=lease_timing(settings),
-            fence=fence,
-            contacts=contacts,
+            metrics=metrics,
+            edge_metrics=edge_metrics,
         )
-        elector = self._membership.elector
-        sessions = Sessions(
-            desired=desired,
-            inbox=self._inbox,
-            contacts=contacts,
-            epoch=lambda: elector.epoch,
-            metrics=edge_metrics,
-            timing=DriverTiming(session=settings.timing),
-        )
+        engine = self._core.engine
         relays = Relays(
-            desired=desired,
-            resolve=self._engine.cluster_ip,
+            desired=self._core.desired,
+            resolve=engine.cluster_ip,
             cluster_domain=settings.cluster_domain,
             metrics=edge_metrics,
             timing=settings.timing,
         )
         api = Api(
             access=access_of(settings, client),
-            cache=self._engine,
-            sessions=sessions,
-            contacts=contacts,
-            types=self._engine.types,
-            is_populated=self._engine.initially_assigned.is_set,
-            health=self.health,
+            cache=engine,
+            sessions=self._core.sessions,
+            contacts=self._core.contacts,
+            types=engine.types,
+            is_populated=engine.initially_assigned.is_set,
+            health=self._core.health,
             registry=registry,
             version=VERSION,
         )
@@ -182,18 +112,15 @@ class Manager:
         )
         self._edge = EdgeServer(
             *split_address(settings.edge_address, "setting edgeAddress"),
-            sessions=sessions,
+            sessions=self._core.sessions,
             relays=relays,
             authenticator=door.authenticator(TokenReviews(client)),
-            is_ready=self._can_serve_edges,
+            is_ready=self._core.can_serve_edges,
             metrics=edge_metrics,
             limits=door.limits,
             tls=door.tls,
             review_s=settings.edge_review_s,
         )
-        elector.subscribe(metrics.leading.set)
-        elector.subscribe(self._engine.leadership_changed)
-        metrics.epoch.set_function(lambda: elector.epoch)
 
     async def run(self) -> None:
         """Run all parts until this task is cancelled."""
@@ -201,12 +128,10 @@ class Manager:
             root_key = await get_root_key(
                 self._client,
                 namespace=self._settings.system_namespace,
-                on_problem=self._engine.waits_for_api,
+                on_problem=self._core.engine.waits_for_api,
             )
             async with TaskGroup() as tasks:
-                tasks.create_task(self._engine.run(root_key), name="engine")
-                tasks.create_task(self._inbox.run(), name="inbox")
-                tasks.create_task(self._membership.roster.run(), name="other replicas")
+                self._core.start(tasks, root_key)
                 await self._serve(tasks)
 
     async def _serve(self, tasks: TaskGroup) -> None:
@@ -216,30 +141,16 @@ class Manager:
         server closes the sessions, and the inbox still writes the reports that have arrived. Last,
         presence deletes the objects from which the other replicas know this replica.
         """
-        presence = tasks.create_task(self._membership.presence.run(), name="presence")
+        presence = tasks.create_task(self._core.membership.presence.run(), name="presence")
         try:
             async with self._edge:
-                elector = tasks.create_task(self._membership.elector.run(), name="elector")
+                elector = tasks.create_task(self._core.membership.elector.run(), name="elector")
                 try:
                     await asyncio.Event().wait()
                 finally:
                     await end(elector)
         finally:
             await end(presence)
-
-    def health(self) -> Health:
-        """The answer of /readyz: the engine's health, and the problems with other replicas."""
-        health = self._engine.health()
-        if self._engine.is_starting:
-            return health  # the roster does not run yet, so this process knows no other replica
-        unknown, complaints = self._membership.unknown(), self._membership.complaints()
-        return Health(health.ready and not unknown, (*unknown, *health.reasons, *complaints))
-
-    def _can_serve_edges(self) -> bool:
-        """Whether this replica knows the desired set of every node, and the sessions of the other
-        replicas.
-        """
-        return self._engine.initially_assigned.is_set() and not self._membership.unknown()
 
 
 async def end(task: asyncio.Task[None]) -> None:
@@ -280,30 +191,4 @@ def client_settings(settings: Settings) -> ClientSettings:
         plan_requests=settings.plan_requests,
         deadline_s=settings.request_deadline_s,
         list_deadline_s=_LIST_DEADLINES * settings.request_deadline_s,
-    )
-
-
-def lease_timing(settings: Settings) -> LeaseTiming:
-    """The times of the election, from the settings. Raises: SettingsError"""
-    try:
-        return LeaseTiming(
-            duration_s=settings.lease_duration_s,
-            renew_deadline_s=settings.lease_renew_deadline_s,
-            retry_s=settings.lease_retry_s,
-        )
-    except ValueError as error:
-        raise SettingsError(
-            "flags --lease-duration-s, --lease-renew-deadline-s, --lease-retry-s", str(error)
-        ) from error
-
-
-def _worker_settings(settings: Settings) -> WorkerSettings:
-    return WorkerSettings(
-        framework_images=settings.framework_images,
-        storage_initializer_image=settings.storage_initializer_image,
-        node_path_prefixes=settings.node_path_prefixes,
-        worker_api_port=settings.worker_api_port,
-        cluster_domain=settings.cluster_domain,
-        gang_scheduler_name=settings.gang_scheduler_name,
-        contact_grace_s=settings.contact_grace_s,
     )

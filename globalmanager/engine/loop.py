@@ -9,9 +9,7 @@ read again after a restart. A fault of one resource does not affect other resour
 a kind or of the API leads only to a backoff of this resource's key.
 """
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -60,6 +58,7 @@ from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.reconcilers import Reconcilers
 from globalmanager.engine.status import StatusWriter, status_of
+from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
@@ -105,7 +104,7 @@ class Engine:
         fence: open while this replica leads. None means that there is one replica, which always
             leads
         metrics: the metrics in the registry that /metrics serves
-        now: UTC
+        clocks: the time of day for plans, and the age of changes that somebody else made
     """
 
     def __init__(
@@ -119,13 +118,13 @@ class Engine:
         settings: EngineSettings | None = None,
         fence: Fence | None = None,
         metrics: EngineMetrics | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clocks: Clocks = Clocks(),  # noqa: B008 - immutable
     ) -> None:
         self._settings = settings or EngineSettings()
         self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
         self._waits_for = STARTING  # why the engine has not begun; "" after `run`
-        self._now = now
+        self._now = now = clocks.utcnow
         needed = [kind.under(worker_settings) for kind in kinds]
         self._kinds = served_types(needed, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
@@ -186,7 +185,7 @@ class Engine:
         self._applier = Applier(
             Live(leading, self._written_to),
             self._owners,
-            Drift(time.monotonic),
+            Drift(clocks.elapsed),
             self.status_writer.through(leading_status),
             self.recorder,
             admit=self._admission.check,

@@ -6,7 +6,7 @@ the Leases and passes changes on to elector and presence.
 
 from typing import Final
 
-from globalmanager.ha.clock import Clock, elapsed
+from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
@@ -27,7 +27,7 @@ class Membership:
         namespace: namespace of the Leases and ConfigMaps of all replicas
         fence: open while this replica leads
         contacts: has the claims of this replica, and gets the claims of the other replicas
-        clock: clock of the roster; seconds, monotonic
+        clocks: the clocks of the three parts
     """
 
     def __init__(
@@ -39,13 +39,19 @@ class Membership:
         timing: LeaseTiming,
         fence: Fence,
         contacts: Contacts,
-        clock: Clock = elapsed,
+        clocks: Clocks = Clocks(),  # noqa: B008 - immutable
     ) -> None:
         # When one request hangs, a second request must fit into the renew deadline.
         deadline_s = timing.renew_deadline_s / 2
         client = client.apart(ClientSettings(qps=_QPS, burst=_BURST, deadline_s=deadline_s))
         self.elector = Elector(
-            client, namespace=namespace, identity=identity, fence=fence, timing=timing
+            client,
+            namespace=namespace,
+            identity=identity,
+            fence=fence,
+            timing=timing,
+            clock=clocks.elapsed,
+            now=clocks.utcnow,
         )
         self.presence = Presence(
             client,
@@ -53,6 +59,7 @@ class Membership:
             identity=identity,
             duration_s=timing.duration_s,
             contacts=contacts,
+            now=clocks.utcnow,
         )
         self.roster = Roster(
             client,
@@ -63,7 +70,7 @@ class Membership:
             contacts=contacts,
             on_leader_lease=self.elector.look_soon,
             on_own_deleted=self.presence.publish_again,
-            clock=clock,
+            clock=clocks.elapsed,
         )
 
     def unknown(self) -> tuple[str, ...]:

@@ -69,14 +69,31 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, LedgerDamaged) or _sqlite_code(error) & _SQLITE_PRIMARY in _DAMAGE
 
 
+def random_id() -> str:
+    """The id of a new ledger."""
+    return secrets.token_hex(16)
+
+
 class LedgerFile:
-    """Args: max_bytes: limit of the ledger file; reserve_bytes: size of the disk reserve.
+    """
+    Args:
+        max_bytes: limit of the ledger file
+        reserve_bytes: size of the disk reserve
+        new_id: makes the id of a new ledger
 
     Raises: StateError when the directory cannot be used, or another process uses it; LedgerFull
     """
 
-    def __init__(self, directory: Path, *, max_bytes: int, reserve_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        max_bytes: int,
+        reserve_bytes: int,
+        new_id: Callable[[], str] = random_id,
+    ) -> None:
         self._directory = directory
+        self._new_id = new_id
         self._path = directory / LEDGER
         self._max_bytes = max_bytes
         self._reserve = DiskReserve(directory / "reserve", reserve_bytes)
@@ -197,7 +214,7 @@ class LedgerFile:
             self.was_updated |= _update_schema(db, self._directory)
             tables = LedgerTables(db, max_bytes=self._max_bytes)
             with _transaction(db):
-                tables.ensure_ledger_id(secrets.token_hex(16))
+                tables.ensure_ledger_id(self._new_id())
                 tables.check()
         except BaseException:
             db.close()

@@ -7,6 +7,7 @@ access. The ledger never uses the network.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from localcontroller.ledger.attempts import (
     WorkerRecord,
     may_always_speak,
 )
-from localcontroller.ledger.file import LedgerFile
+from localcontroller.ledger.file import LedgerFile, random_id
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.ledger.tables import Grant, LedgerTables, LedgerView, TaskRow, WorkerRow
 from localcontroller.ledger.writer import LedgerCommit, LedgerWriter
@@ -49,13 +50,15 @@ class RecordedMessage(msgspec.Struct, frozen=True):
 class Ledger:
     """Create a ledger with `open`. It belongs to the event loop in which it was opened."""
 
-    def __init__(self, file: LedgerFile, view: LedgerView, *, now: times.Clock) -> None:
+    def __init__(
+        self, file: LedgerFile, view: LedgerView, *, now: times.Clock, executor: Executor
+    ) -> None:
         self.view = view  # the state after the newest commit
         self.on_commit: Callable[[LedgerCommit], None] | None = None  # set by `app`, for metrics
         self._file = file
         self._now = now
         self._changed = asyncio.Event()  # set at the next change of `view`, then replaced
-        self._writer = LedgerWriter(file, view, self._on_commit)
+        self._writer = LedgerWriter(file, view, self._on_commit, executor)
 
     @classmethod
     async def open(
@@ -65,15 +68,30 @@ class Ledger:
         max_bytes: int = DEFAULT_MAX_BYTES,
         reserve_bytes: int = DEFAULT_RESERVE_BYTES,
         now: times.Clock = times.utc_now,
+        executor: Executor | None = None,
+        new_id: Callable[[], str] = random_id,
     ) -> "Ledger":
-        """Raises: StateError, LedgerFull"""
+        """Open the ledger in `directory`, or begin a new one.
+
+        Args:
+            executor: runs one call after the other; the ledger shuts it down. None: a new thread
+            new_id: makes the id of a new ledger
+        Raises: StateError, LedgerFull
+        """
+        executor = executor or ThreadPoolExecutor(1, thread_name_prefix="ledger")
 
         def open_file() -> tuple[LedgerFile, LedgerView]:
-            file = LedgerFile(directory, max_bytes=max_bytes, reserve_bytes=reserve_bytes)
+            file = LedgerFile(
+                directory, max_bytes=max_bytes, reserve_bytes=reserve_bytes, new_id=new_id
+            )
             return file, file.view()
 
-        file, view = await asyncio.to_thread(open_file)
-        return cls(file, view, now=now)
+        try:
+            file, view = await asyncio.get_running_loop().run_in_executor(executor, open_file)
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+        return cls(file, view, now=now, executor=executor)
 
     async def close(self) -> None:
         """Commit all waiting operations and unlock the directory. Idempotent."""

@@ -1,17 +1,18 @@
-"""The thread that owns the ledger's connection. It commits many operations at once.
+"""Commits the operations of the ledger on the thread that owns the connection, many at once.
 
 All operations that wait when a commit ends go into the next commit, so a slow disk makes batches
 larger instead of queues longer. A caller's future resolves after the commit of its operation; only
-then is the operation durable. The ledger starts and closes this thread.
+then is the operation durable. The ledger gives the thread as an executor with one worker.
 """
 
 import asyncio
 import contextvars
-import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -54,23 +55,29 @@ class LedgerCommit(msgspec.Struct, frozen=True):
 
 
 class LedgerWriter:
-    """Args: on_commit: called on the event loop before the futures of the commit resolve"""
+    """
+    Args:
+        on_commit: called on the event loop before the futures of the commit resolve
+        executor: runs one call after the other; nothing else uses `file` from now on
+    """
 
     def __init__(
-        self, file: LedgerFile, view: LedgerView, on_commit: Callable[[LedgerCommit], None]
+        self,
+        file: LedgerFile,
+        view: LedgerView,
+        on_commit: Callable[[LedgerCommit], None],
+        executor: Executor,
     ) -> None:
         self._file = file
-        self._view = view  # as of the last commit; used on the thread only
+        self._view = view  # as of the last commit; used in the executor only
         self._on_commit = on_commit
+        self._executor = executor
         self._loop = asyncio.get_running_loop()
-        # The item None ends the thread.
-        self._waiting: queue.Queue[PendingLedgerOperation | None] = queue.Queue(MAX_WAITING)
-        context = contextvars.copy_context()  # log lines of the thread name the node, too
-        self._thread = threading.Thread(
-            target=context.run, args=(self._run,), name="ledger", daemon=True
-        )
-        self._is_closed = False
-        self._thread.start()
+        self._lock = threading.Lock()  # of the next two
+        self._waiting: deque[PendingLedgerOperation] = deque()
+        self._is_working = False  # the executor has a call of `_work` that will look at `_waiting`
+        self._context = contextvars.copy_context()  # log lines of the thread name the node, too
+        self._closing: asyncio.Future[None] | None = None
 
     async def submit(
         self,
@@ -83,48 +90,43 @@ class LedgerWriter:
 
         Raises: the EdgeAIError of the operation; Unavailable: the operation had no effect
         """
-        if self._is_closed:
+        if self._closing is not None:
             raise Unavailable("the ledger is closed")
         done: asyncio.Future[T] = self._loop.create_future()
-        try:
-            self._waiting.put_nowait(PendingLedgerOperation(operation, done, is_read, is_urgent))
-        except queue.Full:
-            raise Overloaded("the ledger", RETRY_AFTER_S) from None
+        pending = PendingLedgerOperation(operation, done, is_read, is_urgent)
+        with self._lock:
+            if len(self._waiting) >= MAX_WAITING:
+                raise Overloaded("the ledger", RETRY_AFTER_S)
+            self._waiting.append(pending)
+            was_working, self._is_working = self._is_working, True
+        if not was_working:
+            self._executor.submit(self._context.run, self._work)
         return await done
 
     async def close(self) -> None:
         """Commit all waiting operations, then close the file."""
-        if not self._is_closed:
-            self._is_closed = True
-            await asyncio.to_thread(self._waiting.put, None)
-        await asyncio.to_thread(self._thread.join)
+        if self._closing is None:
+            # The executor has the commit of the waiting operations already.
+            self._closing = self._loop.run_in_executor(self._executor, self._file.close)
+        await asyncio.shield(self._closing)
+        self._executor.shutdown(wait=False)
 
-    # ---- on the thread --------------------------------------------------------------------------
+    # ---- in the executor ------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _work(self) -> None:
         while batch := self._next_batch():
             try:
                 self._commit_allowed(batch)
-            except Exception as error:  # one unexpected error must not end the thread
+            except Exception as error:  # one unexpected error must not end the work
                 log.exception("ledger failed")
                 self._fail(batch, Unavailable(f"the ledger failed: {error}"))
-        self._file.close()
 
     def _next_batch(self) -> list[PendingLedgerOperation]:
-        """All waiting operations, at least one; empty when the thread must end."""
-        batch: list[PendingLedgerOperation] = []
-        pending = self._waiting.get()
-        while pending is not None:
-            batch.append(pending)
-            if len(batch) == MAX_BATCH:
-                return batch
-            try:
-                pending = self._waiting.get_nowait()
-            except queue.Empty:
-                return batch
-        if batch:
-            self._waiting.put(None)  # commit this batch first, then end
-        return batch
+        """The operations that wait, at most MAX_BATCH. When there is none, the work is over."""
+        with self._lock:
+            count = min(len(self._waiting), MAX_BATCH)
+            self._is_working = count > 0
+            return [self._waiting.popleft() for _ in range(count)]
 
     def _commit_allowed(self, batch: list[PendingLedgerOperation]) -> None:
         """Refuse ordinary writes while the disk reserve is released: they would fill its space."""

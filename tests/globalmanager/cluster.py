@@ -22,6 +22,7 @@ from globalmanager.contract import (
 )
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
@@ -213,7 +214,7 @@ async def run_manager(
             ),
             fence=fence,
             metrics=EngineMetrics(registry),
-            now=now,
+            clocks=Clocks(utcnow=now),
         )
         task = asyncio.create_task(engine.run(root_key=bytes(32)), name="engine")
         try:

@@ -3,7 +3,8 @@
 import pytest
 
 from common.errors import SettingsError
-from globalmanager.app import client_settings, lease_timing
+from globalmanager.app import client_settings
+from globalmanager.core import lease_timing
 from globalmanager.settings import Settings
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from aiohttp import web
 
+from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
@@ -95,7 +96,7 @@ def membership(
         timing=LeaseTiming(retry_s=0.1),
         fence=fence,
         contacts=Contacts(),
-        clock=clock,
+        clocks=Clocks(elapsed=clock),
     )
 
 

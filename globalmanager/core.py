@@ -1,0 +1,176 @@
+"""The parts of one GlobalManager that need no port: engine, sessions, inbox and membership.
+
+`app` builds a Core, adds the two ports to it, and runs both. The simulation (docs/simulation.md)
+builds the same Core, with a network and with clocks of its own.
+
+The constructor of a part gets only parts that exist already. Some parts need news from a part that
+is built later. Such a part subscribes to the later part. The constructor of Core shows the order:
+
+    fence, contacts, desired sets      state that the other parts share; no task, no request
+    engine                             plans; reads contacts, writes the desired sets
+    inbox, sessions                    pass reports on to the engine's status writer
+    membership                         elector, presence and roster: they deal with other replicas
+"""
+
+from common.errors import SettingsError
+from common.tasks import TaskGroup
+from globalmanager.cache.health import Health
+from globalmanager.cache.informer import InformerSettings
+from globalmanager.contract import WorkerSettings
+from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.driver import DriverTiming
+from globalmanager.edge.sessions.fold import StatusFold
+from globalmanager.edge.sessions.inbox import Inbox
+from globalmanager.edge.sessions.left_out import LeftOutTasks
+from globalmanager.edge.sessions.registry import Sessions
+from globalmanager.engine.loop import Engine, EngineSettings
+from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.ha.clock import Clocks
+from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.elector import Identity, LeaseTiming
+from globalmanager.ha.fence import Fence
+from globalmanager.ha.membership import Membership
+from globalmanager.kinds import KINDS
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import NotFound, TooLarge
+from globalmanager.rules.pod_security import Level
+from globalmanager.settings import Settings
+
+
+class Core:
+    """
+    Args:
+        identity: the name of this replica in Leases
+        clocks: the event loop's clock must go as fast as these
+
+    Raises: SettingsError
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: KubeClient,
+        *,
+        identity: Identity,
+        metrics: EngineMetrics,
+        edge_metrics: EdgeMetrics,
+        clocks: Clocks = Clocks(),  # noqa: B008 - immutable
+    ) -> None:
+        self.fence = fence = Fence(clocks.elapsed)
+        self.contacts = contacts = Contacts(clocks.utcnow, clocks.elapsed)
+        self.desired = desired = DesiredSets()
+        desired.subscribe(lambda _node, _key, _task: client.make_way())
+        self.engine = Engine(
+            client=client,
+            kinds=KINDS,
+            sink=desired,
+            contacts=contacts,
+            fence=fence,
+            worker_settings=_worker_settings(settings),
+            settings=EngineSettings(
+                namespace=settings.namespace,
+                groups=settings.groups,
+                reconcilers=settings.workers,
+                stale_after_s=settings.stale_after_s,
+                pod_security_default=Level(settings.pod_security_default),
+                informer=InformerSettings(watch_s=settings.watch_s),
+            ),
+            metrics=metrics,
+            clocks=clocks,
+        )
+        left_out = LeftOutTasks(
+            find=self.engine.find,
+            record=self.engine.report_events.record,
+            limits=desired.limits,
+        )
+        desired.subscribe_left_out(left_out.tell)
+        edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
+        self.inbox = Inbox(
+            binding_of=desired.binding_of,
+            fold_and_write=StatusFold(
+                find=self.engine.find,
+                update=self.engine.status_writer.update,
+                is_gone=lambda error: isinstance(error, NotFound),
+                is_too_large=lambda error: isinstance(error, TooLarge),
+                record=self.engine.report_events.record,
+                clock=clocks.elapsed,
+            ),
+            metrics=edge_metrics,
+            clock=clocks.elapsed,
+        )
+        self.membership = Membership(
+            client,
+            namespace=settings.system_namespace,
+            identity=identity,
+            timing=lease_timing(settings),
+            fence=fence,
+            contacts=contacts,
+            clocks=clocks,
+        )
+        elector = self.membership.elector
+        self.sessions = Sessions(
+            desired=desired,
+            inbox=self.inbox,
+            contacts=contacts,
+            epoch=lambda: elector.epoch,
+            metrics=edge_metrics,
+            timing=DriverTiming(session=settings.timing),
+            utcnow=clocks.utcnow,
+        )
+        elector.subscribe(metrics.leading.set)
+        elector.subscribe(self.engine.leadership_changed)
+        metrics.epoch.set_function(lambda: elector.epoch)
+
+    def start(self, tasks: TaskGroup, root_key: bytes) -> None:
+        """Run engine, inbox and roster in `tasks`. The caller runs presence and elector, because
+        they must end in an order.
+
+        Args: root_key: see `rootkey`
+        """
+        tasks.create_task(self.engine.run(root_key), name="engine")
+        tasks.create_task(self.inbox.run(), name="inbox")
+        tasks.create_task(self.membership.roster.run(), name="other replicas")
+
+    def health(self) -> Health:
+        """The answer of /readyz: the engine's health, and the problems with other replicas."""
+        health = self.engine.health()
+        if self.engine.is_starting:
+            return health  # the roster does not run yet, so this process knows no other replica
+        unknown, complaints = self.membership.unknown(), self.membership.complaints()
+        return Health(health.ready and not unknown, (*unknown, *health.reasons, *complaints))
+
+    def can_serve_edges(self) -> bool:
+        """Whether this replica knows the desired set of every node, and the sessions of the other
+        replicas.
+        """
+        return self.engine.initially_assigned.is_set() and not self.membership.unknown()
+
+
+# ---- slices of the settings ----
+
+
+def lease_timing(settings: Settings) -> LeaseTiming:
+    """The times of the election, from the settings. Raises: SettingsError"""
+    try:
+        return LeaseTiming(
+            duration_s=settings.lease_duration_s,
+            renew_deadline_s=settings.lease_renew_deadline_s,
+            retry_s=settings.lease_retry_s,
+        )
+    except ValueError as error:
+        raise SettingsError(
+            "flags --lease-duration-s, --lease-renew-deadline-s, --lease-retry-s", str(error)
+        ) from error
+
+
+def _worker_settings(settings: Settings) -> WorkerSettings:
+    return WorkerSettings(
+        framework_images=settings.framework_images,
+        storage_initializer_image=settings.storage_initializer_image,
+        node_path_prefixes=settings.node_path_prefixes,
+        worker_api_port=settings.worker_api_port,
+        cluster_domain=settings.cluster_domain,
+        gang_scheduler_name=settings.gang_scheduler_name,
+        contact_grace_s=settings.contact_grace_s,
+    )

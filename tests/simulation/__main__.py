@@ -1,0 +1,70 @@
+"""Runs the simulation: many seeds on several processes, or one seed again.
+
+python -m tests.simulation                        seeds 1 to 200, 5,000 steps with faults each
+python -m tests.simulation --seed=17 --steps=5000 one run; prints its log when it fails
+"""
+
+import argparse
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from tests.simulation.driver import Outcome, simulate
+
+SEEDS: Final = 200
+STEPS: Final = 4500
+PROCESSES: Final = 2
+
+
+def main() -> int:
+    options = _options()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if options.seed is not None:
+        return _report([simulate(options.seed, options.steps)], options.steps)
+    seeds = range(options.first, options.first + options.seeds)
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        runs = pool.imap_unordered(_simulate, [(seed, options.steps) for seed in seeds])
+        return _report(runs, options.steps)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument("--first", type=int, default=1, help="first seed")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps with faults of each seed")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    return parser.parse_args()
+
+
+def _simulate(run: tuple[int, int]) -> Outcome:
+    return simulate(*run)
+
+
+def _report(outcomes: "Iterator[Outcome] | list[Outcome]", steps: int) -> int:
+    """Print the outcomes. Returns: exit code"""
+    began, total, count, broken = time.monotonic(), 0, 0, 0
+    for outcome in outcomes:
+        total, count = total + outcome.steps, count + 1
+        print(
+            f"seed {outcome.seed}: {outcome.steps} steps, {outcome.seconds:.0f} virtual seconds, "
+            f"digest {outcome.digest:08x}" + (", BROKEN" if outcome.problem else ""),
+            flush=True,
+        )
+        if outcome.problem:
+            broken += 1
+            print("\n".join(outcome.log))
+            print(f"\n{outcome.problem}")
+            print(f"again: make simulate SEED={outcome.seed} STEPS={steps}", flush=True)
+    seconds = time.monotonic() - began
+    rate = f", {total / seconds:,.0f} steps/s" if seconds > 1 else ""
+    print(f"{count} seeds, {total:,} steps in {seconds:.0f} s{rate}: {broken} broken")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""The cluster of one run: the API with its objects, replicas of the GlobalManager, nodes."""
+
+import base64
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from tests.simulation import disk as disks
+from tests.simulation.api import Answer, Api, Key
+from tests.simulation.cloud import SETTINGS, Manager
+from tests.simulation.disk import Disk
+from tests.simulation.edge import Controller
+from tests.simulation.network import Connection, Network
+from tests.simulation.oracle import SERVICES, Oracle
+from tests.simulation.transport import Weather
+from tests.simulation.world import World
+
+NODES: Final = ("edge0", "edge1", "edge2")
+_JOBS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
+_MODELS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/models"
+
+
+class Cluster:
+    """
+    Args:
+        replicas: number of GlobalManagers
+        nodes: number of nodes with a LocalController
+    """
+
+    def __init__(self, world: World, *, replicas: int, nodes: int) -> None:
+        disks.install()
+        self.world = world
+        self.api, self.weather, self.network = Api(world), Weather(), Network(world)
+        self.oracle = Oracle(world, self.api)
+        self.network.on_connection = self._watch
+        self._root = Path(tempfile.mkdtemp(prefix="edgeai-simulation-", dir=_memory()))
+        self._fill_api()
+        self.replicas = [f"gm{number}" for number in range(replicas)]
+        self.managers: dict[str, Manager] = {}
+        self.disks: dict[str, Disk] = {}
+        self.controllers: dict[str, Controller] = {}
+        self.twins: set[str] = set()  # controllers that use another one's node name
+        self.node_of: dict[str, str] = {}
+        for replica in self.replicas:
+            self.start_manager(replica)
+        for node in NODES[:nodes]:
+            self.add_controller(node, node)
+
+    def close(self) -> None:
+        for manager in self.managers.values():
+            manager.process.kill()
+        for controller in self.controllers.values():
+            if controller.process.is_alive:
+                controller.process.kill()
+                controller.close_files()
+        for disk in self.disks.values():
+            disk.remove()
+        with contextlib.suppress(OSError):
+            self._root.rmdir()
+
+    def _fill_api(self) -> None:
+        key = {"key": base64.b64encode(b"k" * 32).decode()}
+        namespace = SETTINGS.system_namespace
+        self.create(
+            f"/api/v1/namespaces/{namespace}/secrets", "v1", "Secret", "edgeai-worker-key", data=key
+        )
+        self.create("/api/v1/namespaces", "v1", "Namespace", "default")
+        for node in (*NODES, "cloud0"):
+            self.create("/api/v1/nodes", "v1", "Node", node)
+        for model in ("small", "big"):
+            spec = {"url": f"/data/{model}", "format": "pb"}
+            self.create(_MODELS, "edgeai.io/v1alpha1", "Model", model, spec=spec)
+
+    def create(self, path: str, version: str, kind: str, name: str, **fields: Any) -> int:
+        metadata = {"name": name}
+        if "/namespaces/" in path:
+            metadata["namespace"] = path.split("/namespaces/")[1].split("/")[0]
+        body = {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+        answer = self.api.handle("POST", path, {}, body)
+        return answer.status if isinstance(answer, Answer) else 0
+
+    # ---- users ----------------------------------------------------------------------------------
+
+    def create_job(self, name: str, node: str) -> None:
+        self.create(_JOBS, "edgeai.io/v1alpha1", "JointInferenceService", name, spec=job_spec(node))
+
+    def edit_job(self, name: str, node: str, mining: str) -> None:
+        self.api.handle(
+            "PATCH",
+            f"{_JOBS}/{name}",
+            {},
+            {
+                "spec": {
+                    "edgeWorker": {
+                        "hardExampleMining": {"name": mining},
+                        "template": {"spec": {"nodeName": node}},
+                    }
+                }
+            },
+        )
+
+    def delete_job(self, name: str) -> None:
+        self.api.handle("DELETE", f"{_JOBS}/{name}", {}, None)
+
+    def jobs(self) -> list[Key]:
+        return sorted(key for key, _ in self.api.of(SERVICES))
+
+    # ---- processes ------------------------------------------------------------------------------
+
+    def start_manager(self, replica: str) -> None:
+        known = self.managers.get(replica)
+        if known is None or not known.process.is_alive:
+            manager = Manager(self.world, replica, self.api, self.weather, self.network)
+            self.managers[replica] = manager
+            self.oracle.managers = list(self.managers.values())
+
+    def add_controller(self, name: str, node: str) -> None:
+        self.disks[name] = Disk(self._root / name)
+        self.node_of[name] = node
+        self.start_controller(name)
+
+    def start_controller(self, name: str) -> None:
+        known = self.controllers.get(name)
+        if known is None or not known.process.is_alive:
+            controller = Controller(
+                self.world,
+                name,
+                self.node_of[name],
+                self.disks[name],
+                self.network,
+                on_frozen=lambda: self.stop_controller(name, how="torn"),
+            )
+            self.controllers[name] = controller
+            self.oracle.controllers = list(self.controllers.values())
+
+    def cut_power_at_next_sync(self, name: str) -> None:
+        """A power cut in the middle of the next commit."""
+        if self.controllers[name].process.is_alive and self.controllers[name].ledger is not None:
+            self.disks[name].fails_at_next_sync = True
+            self.oracle.note_rows(self.controllers[name])
+
+    def stop_controller(self, name: str, *, how: str) -> None:
+        """End the process of a LocalController.
+
+        Args: how: "kill", as SIGKILL; "power", a power cut; "torn", a power cut in the middle of a
+            commit; "lost", the machine gets a new disk
+        """
+        controller, disk = self.controllers[name], self.disks[name]
+        if not controller.process.is_alive:
+            return
+        self.world.note(f"{controller.process.name} ends: {how}")
+        if how != "torn":
+            self.oracle.forget_rows(name)
+        self.oracle.note_rows(controller)
+        controller.kill(is_silent=how != "kill")
+        if how == "kill":
+            disk.end_process()
+        elif how == "lost":
+            disk.lose()
+            self.oracle.forget_rows(name)
+        else:
+            disk.cut_power(self.world.random)
+        controller.close_files()
+
+    def calm(self) -> None:
+        weather = self.weather
+        weather.lost_request = weather.lost_answer = weather.failing = weather.broken_watch = 0.0
+
+    def heal(self) -> None:
+        """End every fault: all machines are on, all lines work, no name is used twice."""
+        self.calm()
+        self.weather.is_down = False
+        self.weather.unreachable.clear()
+        self.network.is_cut.clear()
+        for name in sorted(self.twins):
+            self.stop_controller(name, how="kill")
+        for disk in self.disks.values():
+            disk.fails_at_next_sync = False
+        for replica in self.replicas:
+            self.start_manager(replica)
+        for name in self.disks:
+            if name not in self.twins:
+                self.start_controller(name)
+
+    def _watch(self, connection: Connection) -> None:
+        for controller in self.controllers.values():
+            if controller.process is connection.edge_end.process:
+                self.oracle.watch(connection, controller)
+
+
+def job_spec(node: str, mining: str = "IBT") -> dict[str, Any]:
+    containers = [{"name": "worker", "image": "worker:1"}]
+    return {
+        "edgeWorker": {
+            "model": {"name": "small"},
+            "hardExampleMining": {"name": mining},
+            "template": {"spec": {"nodeName": node, "containers": containers}},
+        },
+        "cloudWorker": {
+            "model": {"name": "big"},
+            "template": {"spec": {"containers": containers}},
+        },
+    }
+
+
+def _memory() -> str | None:
+    """A directory in memory, where SQLite's writes are quick."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

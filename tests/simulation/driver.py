@@ -1,0 +1,143 @@
+"""One run from one seed: chaos for a number of steps, then quiet, with all checks."""
+
+import gc
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+
+from tests.simulation.cluster import NODES, Cluster
+from tests.simulation.rules import WEIGHTS, Rules
+from tests.simulation.world import BrokenInvariant, World, is_killing
+
+RULE_EVERY: Final = 12  # steps, on average
+LONG_S: Final = 2.0  # when nothing happens for so long, the next rule comes
+SETTLE_S: Final = 400.0  # after the last fault: the longest delays of reconnection are over
+QUIET_S: Final = 120.0
+
+
+class Run:
+    """
+    Args: chaos: steps with faults; the steps until the run is quiet come on top
+    """
+
+    def __init__(self, seed: int, *, replicas: int, nodes: int = 3) -> None:
+        self.world = World(seed)
+        self.cluster = Cluster(self.world, replicas=replicas, nodes=nodes)
+        self.rules = Rules(self.cluster)
+
+    def step(self) -> None:
+        self.world.step()
+        self.cluster.oracle.check()
+
+    def chaos(self, steps: int) -> None:
+        rules, weights = list(WEIGHTS), list(WEIGHTS.values())
+        draw = self.world.random
+        for _ in range(steps):
+            if draw.random() * RULE_EVERY < 1 or self.world.next_event_s() > LONG_S:
+                rule = draw.choices(rules, weights)[0]
+                self.world.note(f"rule {rule.__name__}")
+                rule(self.rules)
+            self.step()
+
+    def run_for(self, seconds: float) -> None:
+        end = self.world.now + seconds
+        while self.world.now + self.world.next_event_s() <= end:
+            self.step()
+        self.world.now = end
+
+    def settle(self) -> None:
+        """End all faults, wait, and check what must then be true."""
+        self.world.note("all faults are over")
+        cluster, oracle = self.cluster, self.cluster.oracle
+        cluster.heal()
+        self.run_for(SETTLE_S)
+        self._check_settled()
+        before = oracle.quiet_writes()
+        self.run_for(QUIET_S)
+        if oracle.quiet_writes() != before:
+            changed = set(oracle.quiet_writes().items()) ^ set(before.items())
+            oracle.fail("I12", f"nothing happens, and the API has writes: {sorted(changed)}")
+
+    def _check_settled(self) -> None:
+        cluster, oracle = self.cluster, self.cluster.oracle
+        oracle.check_children()
+        oracle.check_sums()
+        for controller in cluster.controllers.values():
+            if not controller.process.is_alive:
+                continue
+            oracle.check_converged(controller)
+            oracle.check_contact(controller.node, is_connected=True)
+            assert controller.ledger is not None
+            reading = controller.process.start(controller.ledger.workers())
+            self.run_for(1.0)
+            rows = reading.result()
+            if f"{controller.node}-twin" not in cluster.twins:
+                oracle.check_reported(controller, rows)
+            oracle.check_totals(
+                controller,
+                [(row.uid, row.name, row.worker.totals.get("seen", 0)) for row in rows],
+            )
+        for node in NODES[len(cluster.disks) :]:
+            oracle.check_contact(node, is_connected=False)
+
+
+class Outcome:
+    def __init__(self, seed: int, run: Run, problem: str) -> None:
+        self.seed, self.problem = seed, problem
+        self.steps, self.digest = run.world.steps, run.world.digest
+        self.log = list(run.world.log) if problem else []
+        self.seconds = run.world.now
+
+
+def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:
+    """Run one seed. The same seed and steps give the same run."""
+    draw = random.Random(seed)
+    count = replicas or draw.choice((1, 1, 2, 3))
+    nodes = draw.choice((2, 3, 3))
+    with _quiet_python() as bugs:
+        run = Run(seed, replicas=count, nodes=nodes)
+        try:
+            run.chaos(steps)
+            run.settle()
+            problem = "; ".join(bugs[:3])
+        except BrokenInvariant as error:
+            problem = str(error)
+        finally:
+            run.cluster.close()
+        outcome = Outcome(seed, run, problem)
+        del run
+        gc.collect()
+    return outcome
+
+
+@contextmanager
+def _quiet_python() -> Iterator[list[str]]:
+    """Collects the unexpected exceptions that the shipped code logs; hides what killed processes
+    leave behind.
+    """
+    bugs: list[str] = []
+
+    def collect(_logger: Any, _method: str, event: Any) -> Any:
+        if event.get("exc_info") and not is_killing():
+            bugs.append(f"{event['event']}: {sys.exc_info()[1]!r}")
+        raise structlog.DropEvent
+
+    before, hook = structlog.get_config(), sys.unraisablehook
+    structlog.configure(
+        processors=[collect],
+        wrapper_class=structlog.make_filtering_bound_logger(40),
+        cache_logger_on_first_use=False,
+    )
+    sys.unraisablehook = lambda _unraisable: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield bugs
+    finally:
+        sys.unraisablehook = hook
+        structlog.configure(**before)

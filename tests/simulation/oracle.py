@@ -1,0 +1,396 @@
+"""What edgeai promises (DESIGN, promises I1 to I14), checked against what a run shows.
+
+The oracle sees both ends of every connection, every write of the API and the ledgers after every
+step. It has its own idea of what is true: what workers have sent, what was acknowledged, what the
+API binds to a node. Promises about each moment are checked after each step, the other ones when all
+faults are over and the run has become quiet.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
+
+from common import wire
+from common.ids import TaskKey
+from globalmanager.ha.elector import LEASES
+from localcontroller.ledger.tables import LedgerView
+from tests.simulation.api import Api, Key, Object
+from tests.simulation.cloud import Manager
+from tests.simulation.edge import Controller, Rows
+from tests.simulation.network import Connection
+from tests.simulation.world import BrokenInvariant, World
+
+SERVICES: Final = "jointinferenceservices.edgeai.io"
+LEFT: Final = "its task left the node"
+EVIL: Final = "evil"  # phase in reports of a node for what is not bound to it
+_HEARTBEATS: Final = (str(LEASES), "configmaps", "events")
+
+CloudFrame = wire.Assign | wire.Withdraw | wire.Synced
+WorkerId = tuple[str, str, str]
+"""(ledger id, uid, worker)"""
+
+
+class Truth:
+    """What the workers of one run have sent, and what a LocalController has confirmed to them."""
+
+    def __init__(self) -> None:
+        self.sent: dict[WorkerId, dict[str, int]] = defaultdict(dict)  # process -> highest count
+        self.confirmed: dict[WorkerId, dict[str, int]] = defaultdict(dict)
+
+    def most(self, worker: WorkerId) -> int:
+        return sum(self.sent[worker].values())
+
+    def least(self, worker: WorkerId) -> int:
+        return sum(self.confirmed[worker].values())
+
+
+class _Received:
+    """The frames that one end has received on one connection."""
+
+    def __init__(self) -> None:
+        self.by_seq: dict[int, tuple[int, Any]] = {}  # seq -> (order at this process, frame)
+        self.ledger_id = ""
+        self.epoch = 0  # of the Welcome; 0: none has come
+
+
+class Oracle:
+    def __init__(self, world: World, api: Api) -> None:
+        self.world, self.api = world, api
+        self.truth = Truth()
+        self.managers: list[Manager] = []
+        self.controllers: list[Controller] = []
+        self.bound: dict[str, set[str]] = defaultdict(set)  # uid -> nodes that it was ever bound to
+        self._views: dict[Controller, LedgerView] = {}
+        self._epochs: dict[str, int] = {}  # ledger id -> highest epoch of its sessions
+        self._frames: dict[Controller, list[CloudFrame]] = defaultdict(list)
+        self._rows: dict[str, list[Rows]] = {}  # controller -> states that a restart may find
+        self.checks = 0
+        api.on_write = self._on_write
+
+    def fail(self, promise: str, text: str) -> NoReturn:
+        raise BrokenInvariant(f"{promise}: {text}")
+
+    # ---- after each step ------------------------------------------------------------------------
+
+    def check(self) -> None:
+        leaders = 0
+        for manager in self.managers:
+            if manager.core is not None and manager.process.is_alive:
+                leaders += manager.core.fence.is_open
+                self._check_manager(manager)
+        if leaders > 1:
+            self.fail("I8", f"{leaders} replicas lead")
+        for controller in self.controllers:
+            ledger = controller.ledger
+            if ledger is not None and ledger.view is not self._views.get(controller):
+                before = self._views.get(controller)
+                self._views[controller] = ledger.view
+                if before is None:
+                    self._check_survived(controller)
+                else:
+                    self._check_view(controller, before, ledger.view)
+            if controller.process.problems:
+                self.fail("bug", f"{controller.process.name}: {controller.process.problems}")
+
+    def _check_manager(self, manager: Manager) -> None:
+        if manager.process.problems:
+            self.fail("bug", f"{manager.process.name}: {manager.process.problems}")
+        assert manager.core is not None
+        if manager.core.inbox.depth > 4 * 128:
+            self.fail("I10", f"{manager.core.inbox.depth} reports wait")
+
+    def _check_view(self, controller: Controller, old: LedgerView, new: LedgerView) -> None:
+        self.checks += 1
+        name = controller.process.name
+        for key, held in old.held.items():
+            now = new.held.get(key)
+            if now is not None and now.uid == held.uid:
+                if now.version < held.version:
+                    self.fail("I2", f"{name} went back from {held} to {now} of {key}")
+            elif old.ledger_id == new.ledger_id and not self._may_drop(controller, key, held.uid):
+                self.fail("I11", f"{name} dropped {key} {held}, and no frame asked for that")
+        if new.epoch < old.epoch and old.ledger_id == new.ledger_id:
+            self.fail("I8", f"{name} went back from epoch {old.epoch} to {new.epoch}")
+
+    def _may_drop(self, controller: Controller, key: TaskKey, uid: str) -> bool:
+        for frame in self._frames[controller]:
+            match frame:
+                case wire.Assign() if frame.key == key and frame.uid != uid:
+                    return True
+                case wire.Withdraw() if (frame.key, frame.uid) == (key, uid):
+                    return True
+                case wire.Synced() if key not in frame.keys:
+                    return True
+        return False
+
+    # ---- frames ---------------------------------------------------------------------------------
+
+    def watch(self, connection: Connection, controller: Controller) -> None:
+        """Look at every frame of a new connection."""
+        at_edge, at_cloud = _Received(), _Received()
+        edge, cloud = connection.edge_end, connection.cloud_end
+        edge.on_message = lambda data: self._edge_sends(controller, at_edge, data)
+        cloud.on_message = lambda data: self._cloud_sends(connection, at_cloud, data)
+        edge.on_arrival = lambda data: self._edge_receives(controller, at_edge, data)
+        cloud.on_arrival = lambda data: self._cloud_receives(at_cloud, data)
+
+    def _edge_receives(self, controller: Controller, at_edge: _Received, data: bytes) -> None:
+        frame = wire.decode(data)
+        frames = self._frames[controller]
+        match frame:
+            case wire.Welcome():
+                at_edge.epoch = frame.epoch
+            case wire.Assign() | wire.Withdraw() | wire.Synced():
+                at_edge.by_seq[frame.seq] = (len(frames), frame)
+                frames.append(frame)
+
+    def _edge_sends(self, controller: Controller, at_edge: _Received, data: bytes) -> None:
+        frame = wire.decode(data)
+        assert controller.ledger is not None
+        view = controller.ledger.view
+        if isinstance(frame, wire.Hello):
+            if dict(frame.held) != view.held:
+                self.fail("I1", f"{controller.name} says that it holds {frame.held}")
+            return
+        known = self._epochs.get(view.ledger_id, 0)
+        if at_edge.epoch < known:
+            self.fail("I8", f"{controller.name} speaks with epoch {at_edge.epoch} after {known}")
+        self._epochs[view.ledger_id] = at_edge.epoch
+        if isinstance(frame, wire.Ack) and not frame.refused and frame.seq in at_edge.by_seq:
+            self._check_committed(controller, view, *at_edge.by_seq[frame.seq])
+
+    def _check_committed(
+        self, controller: Controller, view: LedgerView, order: int, frame: CloudFrame
+    ) -> None:
+        """The edge acknowledges a frame: its ledger must have it, or a later frame's effect."""
+        later = self._frames[controller][order + 1 :]
+        if isinstance(frame, wire.Assign | wire.Withdraw):
+            if any(isinstance(each, wire.Synced) or each.key == frame.key for each in later):
+                return
+            held = view.held.get(frame.key)
+            if isinstance(frame, wire.Withdraw):
+                is_done = held is None or held.uid != frame.uid
+            else:
+                is_done = (
+                    held is not None and held.uid == frame.uid and (held.version >= frame.version)
+                )
+        elif isinstance(frame, wire.Synced) and not later:
+            is_done = view.held.keys() <= set(frame.keys)
+        else:
+            return
+        if not is_done:
+            self.fail("I5", f"{controller.name} acknowledges {frame!r:.200} before its commit")
+
+    def _cloud_receives(self, at_cloud: _Received, data: bytes) -> None:
+        frame = wire.decode(data)
+        if isinstance(frame, wire.Hello):
+            at_cloud.ledger_id = frame.instance
+        elif isinstance(frame, wire.Report):
+            at_cloud.by_seq[frame.seq] = (0, frame)
+
+    def _cloud_sends(self, connection: Connection, at_cloud: _Received, data: bytes) -> None:
+        frame = wire.decode(data)
+        if not isinstance(frame, wire.Ack) or frame.refused or frame.seq not in at_cloud.by_seq:
+            return
+        report = at_cloud.by_seq[frame.seq][1]
+        assert isinstance(report, wire.Report)
+        job = self.job(report.uid)
+        if job is None:
+            return
+        entry = ((job.get("status") or {}).get("workers") or {}).get(report.worker)
+        if entry is None:
+            self.fail("I3", f"report of {report.worker} acknowledged, and the API has none")
+        if entry["instance"] != at_cloud.ledger_id or entry["attempt"] > report.attempt:
+            return
+        body = wire.unpack(report.body, wire.ReportBody)
+        is_newer = entry["status"] in wire.TERMINAL
+        is_same = entry["status"] == body.status and seen_of(entry) >= body.task_info.get("seen", 0)
+        if entry["attempt"] < report.attempt or not (is_newer or is_same):
+            self.fail("I3", f"{report.worker} acknowledged {body}, and the API has {entry}")
+
+    def job(self, uid: str) -> Object | None:
+        for _, object_ in self.api.of(SERVICES):
+            if object_["metadata"]["uid"] == uid:
+                return object_
+        return None
+
+    # ---- writes of the API ----------------------------------------------------------------------
+
+    def _on_write(self, what: str, key: Key, old: Object | None, new: Object | None) -> None:
+        if key.resource not in _HEARTBEATS:
+            self.world.note(f"api {self.api.client or 'user'} {what} {key.resource} {key.name}")
+        if new is not None and key.resource == SERVICES:
+            uid = new["metadata"]["uid"]
+            self.bound[uid].add(node_of(new))
+            if old is not None and old["metadata"]["uid"] == uid:
+                self._check_status(key, old.get("status") or {}, new.get("status") or {}, uid)
+        if what == "ADDED" and key.resource == "deployments.apps" and new is not None:
+            self._check_only_child(key, new)
+
+    def _check_status(self, key: Key, old: Object, new: Object, uid: str) -> None:
+        if new.get("observedGeneration", 0) < old.get("observedGeneration", 0):
+            self.fail("I4", f"observedGeneration of {key.name} went back")
+        before = old.get("workers") or {}
+        for worker, entry in (new.get("workers") or {}).items():
+            known = before.get(worker)
+            if entry == known:
+                continue
+            if entry.get("phase") == EVIL:
+                self.fail("I9", f"{entry['node']} reports {worker} of {key.name}, not bound to it")
+            if entry["node"] not in self.bound[uid]:
+                self.fail("I9", f"{worker} of {key.name} is reported by {entry['node']}")
+            if known is not None:
+                self._check_entry(key, worker, known, entry)
+            most = self.truth.most((entry["instance"], uid, worker))
+            if seen_of(entry) > most + count_of(entry.get("countedBefore")):
+                self.fail("I3", f"{worker} of {key.name} has {seen_of(entry)}, of {most} sent")
+
+    def _check_entry(self, key: Key, worker: str, old: Object, new: Object) -> None:
+        if (old["instance"], old["node"]) != (new["instance"], new["node"]):
+            return
+        name = f"{worker} of {key.name}"
+        if new["attempt"] < old["attempt"]:
+            self.fail("I4", f"attempt of {name}: {new['attempt']} after {old['attempt']}")
+        if new["attempt"] == old["attempt"] and old["status"] in wire.TERMINAL:
+            self.fail("I4", f"{name} had ended as {old}, and is now {new}")
+        if seen_of(new) < seen_of(old):
+            self.fail("I4", f"count of {name} fell from {seen_of(old)} to {seen_of(new)}")
+
+    def _check_only_child(self, key: Key, new: Object) -> None:
+        owner, role = owner_of(new), role_of(new)
+        same = [
+            each.name
+            for each, object_ in self.api.of("deployments.apps")
+            if (owner_of(object_), role_of(object_)) == (owner, role)
+        ]
+        if len(same) > 1:
+            self.fail("I6", f"{owner} has two Deployments for {role}: {same}")
+
+    # ---- ledgers after a restart ----------------------------------------------------------------
+
+    def forget_rows(self, name: str) -> None:
+        self._rows.pop(name, None)
+
+    def note_rows(self, controller: Controller) -> None:
+        """What is committed now is one of the states that a restart may find."""
+        rows = controller.rows()
+        if rows is not None:
+            self._rows.setdefault(controller.name, []).append(rows)
+
+    def _check_survived(self, controller: Controller) -> None:
+        """A process has come back on the same disk: what was committed is there."""
+        allowed, found = self._rows.pop(controller.name, []), controller.rows()
+        if allowed and found not in allowed:
+            self.fail("I5", f"{controller.name} had {allowed}, and has {found} after its restart")
+
+    def check_totals(self, controller: Controller, totals: Iterable[tuple[str, str, int]]) -> None:
+        assert controller.ledger is not None
+        ledger_id = controller.ledger.view.ledger_id
+        for uid, worker, seen in totals:
+            known = (ledger_id, uid, worker)
+            if not self.truth.least(known) <= seen <= self.truth.most(known):
+                least, most = self.truth.least(known), self.truth.most(known)
+                self.fail("I5", f"{worker} at {controller.name}: {seen}, not in {least}..{most}")
+
+    # ---- at quiescence --------------------------------------------------------------------------
+
+    def expected(self, node: str) -> dict[str, wire.Held]:
+        return {
+            f"{SERVICES}/{key.namespace}/{key.name}": wire.Held(
+                each["metadata"]["uid"], each["metadata"]["generation"]
+            )
+            for key, each in self.api.of(SERVICES)
+            if node_of(each) == node
+        }
+
+    def check_converged(self, controller: Controller) -> None:
+        assert controller.ledger is not None
+        held, expected = controller.ledger.view.held, self.expected(controller.node)
+        if held != expected:
+            self.fail("I1", f"{controller.name} holds {held}, and not {expected}")
+
+    def check_children(self) -> None:
+        living = {each["metadata"]["uid"] for each in self.api.objects.values()}
+        roles: dict[str, set[str]] = defaultdict(set)
+        for key, object_ in self.api.of("deployments.apps"):
+            owner = owner_of(object_)
+            if owner not in living:
+                self.fail("I7", f"{key.name} outlives its job")
+            roles[owner].add(role_of(object_))
+        for key, object_ in self.api.of(SERVICES):
+            found = roles[object_["metadata"]["uid"]]
+            if found != {"edge", "cloud"}:
+                self.fail("I7", f"{key.name} has Deployments for {found}")
+            status = object_.get("status") or {}
+            if status.get("observedGeneration") != object_["metadata"]["generation"]:
+                self.fail("I14", f"{key.name} is not observed: {status.get('observedGeneration')}")
+
+    def check_contact(self, node: str, *, is_connected: bool) -> None:
+        for key, object_ in self.api.of(SERVICES):
+            if node_of(object_) != node:
+                continue
+            conditions = (object_.get("status") or {}).get("conditions") or ()
+            found = [each["status"] for each in conditions if each["type"] == "EdgeConnected"]
+            if found != ["True" if is_connected else "False"]:
+                self.fail("I13", f"{key.name}: EdgeConnected {found}, {node} {is_connected=}")
+
+    def check_reported(self, controller: Controller, rows: Iterable[Any]) -> None:
+        """Every report of the node has taken effect, once."""
+        assert controller.ledger is not None
+        ledger_id = controller.ledger.view.ledger_id
+        for row in rows:
+            if not row.is_acked:
+                self.fail("I3", f"{row.name} at {controller.name} has an unsent report")
+            if row.worker.reason == LEFT:
+                continue  # the cloud wants no report of a task that has left; the worker is silent
+            job = self.job(row.uid)
+            entry = (((job or {}).get("status") or {}).get("workers") or {}).get(row.name)
+            if entry is None or entry["instance"] != ledger_id:
+                self.fail("I3", f"the API has {entry} of {row.name} at {controller.name}")
+            told = (entry["attempt"], entry["status"], seen_of(entry))
+            seen = max(row.worker.totals.get("seen", 0), count_of(entry.get("countedBefore")))
+            if told != (row.worker.attempt, row.worker.status, seen):
+                self.fail("I3", f"the API has {told} of {row.name}, the ledger {row.worker}")
+
+    def check_sums(self) -> None:
+        for key, object_ in self.api.of(SERVICES):
+            status = object_.get("status") or {}
+            told = [
+                count_of(info)
+                for entry in (status.get("workers") or {}).values()
+                for info in (
+                    entry.get("taskInfo"),
+                    *(entry.get("countedElsewhere") or {}).values(),
+                )
+            ]
+            metrics = {each["key"]: each["value"] for each in status.get("metrics") or ()}
+            if told and metrics.get("seen") != str(sum(told)):
+                self.fail("I3", f"{key.name} has {metrics.get('seen')} in total, of {told}")
+
+    def quiet_writes(self) -> dict[Key, str]:
+        """Version of every object that changes only when something happens."""
+        return {
+            key: each["metadata"]["resourceVersion"]
+            for key, each in self.api.objects.items()
+            if key.resource not in _HEARTBEATS
+        }
+
+
+def node_of(job: Object) -> str:
+    return str(job["spec"]["edgeWorker"]["template"]["spec"]["nodeName"])
+
+
+def owner_of(object_: Object) -> str:
+    return str((object_["metadata"].get("ownerReferences") or [{"uid": ""}])[0]["uid"])
+
+
+def role_of(object_: Object) -> str:
+    return str(object_["metadata"]["labels"]["edgeai.io/role"])
+
+
+def count_of(info: Any) -> int:
+    return int((info or {}).get("seen", 0))
+
+
+def seen_of(entry: Object) -> int:
+    return count_of(entry.get("taskInfo"))

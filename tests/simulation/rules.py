@@ -1,0 +1,255 @@
+"""What happens to a cluster: users, workers and faults. Each rule is one draw of the driver."""
+
+from collections.abc import Callable
+from typing import Final
+
+from common import wire
+from common.ids import Uid, WorkerName
+from localcontroller.ledger.attempts import WorkerMessage
+from tests.simulation.cluster import NODES, Cluster
+from tests.simulation.edge import Controller
+from tests.simulation.network import Connection
+from tests.simulation.oracle import EVIL, SERVICES, WorkerId
+
+JOBS: Final = tuple(f"job{number}" for number in range(5))
+MINING: Final = ("IBT", "CrossEntropy")
+_EVIL_SEQ: Final = 2**40
+
+
+class Rules:
+    """The rules by name. `random` of the world decides what each of them does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._random = cluster.world.random
+        self._lives: dict[WorkerId, int] = {}
+        self._sequence: dict[WorkerId, int] = {}
+        self._evil = 0
+
+    # ---- users ----------------------------------------------------------------------------------
+
+    def create_job(self) -> None:
+        self._cluster.create_job(self._random.choice(JOBS), self._random.choice(NODES))
+
+    def edit_job(self) -> None:
+        name, node = self._random.choice(JOBS), self._random.choice(NODES)
+        self._cluster.edit_job(name, node, self._random.choice(MINING))
+
+    def delete_job(self) -> None:
+        self._cluster.delete_job(self._random.choice(JOBS))
+
+    def recreate_job(self) -> None:
+        """A job with another uid takes the name at once."""
+        name = self._random.choice(JOBS)
+        self._cluster.delete_job(name)
+        self._cluster.create_job(name, self._random.choice(NODES))
+
+    # ---- workers --------------------------------------------------------------------------------
+
+    def report(self) -> None:
+        self._send("running")
+
+    def report_burst(self) -> None:
+        for _ in range(self._random.randint(2, 12)):
+            self._send("running")
+
+    def report_end(self) -> None:
+        self._send("completed" if self._random.random() < 0.5 else "failed")
+
+    def restart_worker(self) -> None:
+        found = self._worker()
+        if found is not None:
+            known = self._id(*found)
+            self._lives[known] = self._lives.get(known, 0) + 1
+
+    def _worker(self) -> tuple[Controller, Uid, WorkerName] | None:
+        name = self._random.choice(sorted(self._cluster.controllers))
+        controller = self._cluster.controllers[name]
+        if not controller.process.is_alive:
+            return None
+        granted = list(controller.granted())
+        return (controller, *self._random.choice(granted)) if granted else None
+
+    def _id(self, controller: Controller, uid: Uid, worker: WorkerName) -> WorkerId:
+        assert controller.ledger is not None
+        return controller.ledger.view.ledger_id, uid, worker
+
+    def _send(self, status: wire.WorkerStatus) -> None:
+        found = self._worker()
+        if found is None:
+            return
+        controller, uid, worker = found
+        known = self._id(*found)
+        truth = self._cluster.oracle.truth
+        instance = f"life{self._lives.get(known, 0)}"
+        sequence = self._sequence[known] = self._sequence.get(known, 0) + 1
+        seen = truth.sent[known].get(instance, 0) + self._random.randint(0, 3)
+        truth.sent[known][instance] = seen
+        message = WorkerMessage(
+            instance=instance,
+            sequence=sequence,
+            phase="inference",
+            status=status,
+            heartbeat_s=0.0,
+            counts={"seen": seen, "hard": seen // 2, "uploaded": seen // 3},
+            numbers={},
+            details={},
+        )
+
+        def confirmed() -> None:
+            truth.confirmed[known][instance] = max(truth.confirmed[known].get(instance, 0), seen)
+
+        controller.post(uid, worker, message, confirmed)
+        if status in wire.TERMINAL:
+            self._lives[known] = self._lives.get(known, 0) + 1
+
+    # ---- the network ----------------------------------------------------------------------------
+
+    def break_connection(self) -> None:
+        connection = self._connection()
+        if connection is not None:
+            self._cluster.network.break_(connection)
+
+    def silence_connection(self) -> None:
+        """Half-open: nothing arrives any more, and nobody is told."""
+        connection = self._connection()
+        if connection is not None:
+            connection.is_dead = True
+
+    def cut_node(self) -> None:
+        node = self._random.choice(NODES)
+        network = self._cluster.network
+        network.is_cut[node] = True
+        for connection in network.connections:
+            if connection.node == node:
+                connection.is_dead = True
+        self._later(90, lambda: network.is_cut.update({node: False}))
+
+    def _connection(self) -> Connection | None:
+        connections = [each for each in self._cluster.network.connections if each.is_open]
+        return self._random.choice(connections) if connections else None
+
+    # ---- crashes --------------------------------------------------------------------------------
+
+    def kill_controller(self) -> None:
+        self._stop_controller("kill")
+
+    def cut_power(self) -> None:
+        self._stop_controller("power")
+
+    def cut_power_in_commit(self) -> None:
+        name = self._random.choice(sorted(self._cluster.controllers))
+        self._cluster.cut_power_at_next_sync(name)
+        self._later(30, lambda: self._cluster.start_controller(name))
+        self._later(60, lambda: self._cluster.start_controller(name))
+
+    def lose_disk(self) -> None:
+        self._stop_controller("lost")
+
+    def _stop_controller(self, how: str) -> None:
+        name = self._random.choice(sorted(self._cluster.controllers))
+        self._cluster.stop_controller(name, how=how)
+        self._later(20, lambda: self._cluster.start_controller(name))
+
+    def kill_manager(self) -> None:
+        self._stop_manager(is_silent=False)
+
+    def lose_manager(self) -> None:
+        """The machine of a replica is off: nobody hears of its end."""
+        self._stop_manager(is_silent=True)
+
+    def _stop_manager(self, *, is_silent: bool) -> None:
+        replica = self._random.choice(self._cluster.replicas)
+        self._world.note(f"{replica} ends, {is_silent=}")
+        self._cluster.managers[replica].kill(is_silent=is_silent)
+        self._later(20, lambda: self._cluster.start_manager(replica))
+
+    def begin_twin(self) -> None:
+        """A second machine uses the name of a node."""
+        node = self._random.choice(NODES[:2])
+        name = f"{node}-twin"
+        if name not in self._cluster.controllers and node in self._cluster.controllers:
+            self._cluster.add_controller(name, node)
+            self._cluster.twins.add(name)
+
+    # ---- the API --------------------------------------------------------------------------------
+
+    def bad_weather(self) -> None:
+        weather, random = self._cluster.weather, self._random.random
+        weather.lost_request, weather.lost_answer = 0.1 * random(), 0.2 * random()
+        weather.failing, weather.broken_watch = 0.2 * random(), 0.05 * random()
+        self._later(60, self._cluster.calm)
+
+    def stop_api(self) -> None:
+        self._cluster.weather.is_down = True
+        self._cluster.api.break_watches()
+        self._later(40, self._start_api)
+
+    def _start_api(self) -> None:
+        self._cluster.weather.is_down = False
+
+    def break_watches(self) -> None:
+        self._cluster.api.break_watches()
+
+    def forget_history(self) -> None:
+        self._cluster.api.forget_history()
+        self._cluster.api.break_watches()
+
+    def isolate_manager(self) -> None:
+        """A replica does not reach the API, and goes on to serve its edges."""
+        name = self._cluster.managers[self._random.choice(self._cluster.replicas)].process.name
+        self._cluster.weather.unreachable.add(name)
+        self._later(120, lambda: self._cluster.weather.unreachable.discard(name))
+
+    # ---- a node that lies -----------------------------------------------------------------------
+
+    def lie(self) -> None:
+        """A node reports for a worker that is not bound to it."""
+        connection = self._connection()
+        uids = sorted(each["metadata"]["uid"] for _, each in self._cluster.api.of(SERVICES))
+        if connection is None or not uids:
+            return
+        uid = self._random.choice(uids)
+        if connection.node in self._cluster.oracle.bound[uid]:
+            return
+        job = self._cluster.oracle.job(uid)
+        assert job is not None
+        worker = WorkerName(f"{job['metadata']['name']}-edge")
+        body = wire.pack(wire.ReportBody(phase=EVIL, task_info={"seen": 10**6}))
+        self._evil += 1
+        report = wire.Report(_EVIL_SEQ + self._evil, Uid(uid), worker, 99, body)
+        for data in wire.encode(report):
+            connection.cloud_end.inject(data)
+
+    def _later(self, mean_s: float, event: Callable[[], None]) -> None:
+        self._world.after(self._random.random() * 2 * mean_s, event)
+
+
+# How often each rule is drawn, relative to the others.
+WEIGHTS: Final = {
+    Rules.create_job: 10,
+    Rules.edit_job: 12,
+    Rules.delete_job: 3,
+    Rules.recreate_job: 4,
+    Rules.report: 40,
+    Rules.report_burst: 8,
+    Rules.report_end: 6,
+    Rules.restart_worker: 5,
+    Rules.break_connection: 5,
+    Rules.silence_connection: 3,
+    Rules.cut_node: 1,
+    Rules.kill_controller: 2,
+    Rules.cut_power: 2,
+    Rules.cut_power_in_commit: 2,
+    Rules.lose_disk: 0.3,
+    Rules.kill_manager: 1,
+    Rules.lose_manager: 0.5,
+    Rules.begin_twin: 0.2,
+    Rules.bad_weather: 3,
+    Rules.stop_api: 0.7,
+    Rules.break_watches: 2,
+    Rules.forget_history: 1,
+    Rules.isolate_manager: 0.7,
+    Rules.lie: 5,
+}
