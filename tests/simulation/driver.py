@@ -134,10 +134,14 @@ def _quiet_python() -> Iterator[list[str]]:
         cache_logger_on_first_use=False,
     )
     sys.unraisablehook = lambda _unraisable: None
+    generators = sys.get_asyncgen_hooks()
+    # Those of a killed process end without running their `finally` at a time that nobody knows.
+    sys.set_asyncgen_hooks(finalizer=lambda _generator: None)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield bugs
     finally:
         sys.unraisablehook = hook
+        sys.set_asyncgen_hooks(*generators)
         structlog.configure(**before)

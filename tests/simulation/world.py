@@ -277,7 +277,8 @@ class Process(_EventLoop):  # type: ignore[misc]
             if self.is_alive:
                 work()
 
-        self.world.after(self.world.delay_s(self._disk_s), begin)
+        if self.is_alive:
+            self.world.after(self.world.delay_s(self._disk_s), begin)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.is_alive:
