@@ -55,7 +55,8 @@ class Assigner:
         self._is_listed = is_listed
         self._metrics = metrics
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
-        self._parked: set[ObjectRef] = set()  # jobs that wait for an informer to settle
+        # jobs that wait for an informer to settle, in order
+        self._parked: dict[ObjectRef, None] = {}
         self._nodes: JobRelation[ObjectRef, NodeName] = (
             JobRelation()
         )  # job -> nodes with an assignment
@@ -100,7 +101,7 @@ class Assigner:
     def _assign(self, ref: ObjectRef) -> None:
         kind = self._kinds[ref.type]
         if not self._can_observe(kind):
-            self._parked.add(ref)
+            self._parked[ref] = None
             return
         try:
             self._compute(ref, kind)

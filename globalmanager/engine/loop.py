@@ -128,7 +128,9 @@ class Engine:
         needed = [kind.under(worker_settings) for kind in kinds]
         self._kinds = served_types(needed, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
-        self._parked: set[ObjectRef] = set()  # jobs that wait for an informer
+        # Jobs that wait for an informer. A dict keeps their order: the hash of an ObjectRef differs
+        # from process to process, and so would the order of a set.
+        self._parked: dict[ObjectRef, None] = {}
         self._unserved: frozenset[str] = frozenset()  # API groups that the log calls not served
         self._relabelled: set[ObjectRef] = set()  # jobs whose namespace has got another level
         self._informers = Informers(
@@ -272,7 +274,7 @@ class Engine:
         """Queue all jobs with an assignment for `node`, because the node got a session or lost its
         session.
         """
-        for ref in self._assigner.jobs_on(node):
+        for ref in sorted(self._assigner.jobs_on(node), key=str):
             self._queue.add(ref)
 
     def find(self, key: TaskKey) -> Served | None:
@@ -380,7 +382,7 @@ class Engine:
             return
         self._tell_owners(scope, old, new)
         self._count_change(scope, old, new)
-        concerned = self._concerned(scope, old, new)
+        concerned = sorted(self._concerned(scope, old, new), key=str)
         if concerns_assignments(scope.type, old, new):
             for ref in concerned:
                 self._assigner.changed(ref)
@@ -470,18 +472,18 @@ class Engine:
         if not self.leads or ref in self._informers.get(ref.type).set_aside:
             return None
         if not self._can_observe(kind):
-            self._parked.add(ref)
+            self._parked[ref] = None
             return None
         observed = self._observer.observe(ref)
         if observed is None:
             self._executions.forget(ref)
-            self._parked.discard(ref)
+            self._parked.pop(ref, None)
             self._relabelled.discard(ref)
             return None
         if observed.absent:  # plan again when the server serves these types
-            self._parked.add(ref)
+            self._parked[ref] = None
         if not self._can_plan(ref):
-            self._parked.add(ref)
+            self._parked[ref] = None
             return None
         executions = self._executions.results(ref, observed.uid)
         if executions:

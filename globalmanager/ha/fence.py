@@ -23,7 +23,7 @@ class Fence:
     def __init__(self, clock: Clock = elapsed) -> None:
         self._clock = clock
         self._until = -math.inf  # time of the clock when the fence closes
-        self._passing: set[asyncio.Timeout] = set()  # deadlines of the writes under way
+        self._passing: dict[asyncio.Timeout, None] = {}  # deadlines of the writes under way
 
     @property
     def is_open(self) -> bool:
@@ -60,11 +60,11 @@ class Fence:
         deadline = asyncio.timeout_at(self._loop_time())
         try:
             async with deadline:
-                self._passing.add(deadline)
+                self._passing[deadline] = None
                 try:
                     yield
                 finally:
-                    self._passing.discard(deadline)
+                    self._passing.pop(deadline, None)
         except TimeoutError as error:
             if deadline.expired():
                 raise Shut from error

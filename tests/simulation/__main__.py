@@ -6,7 +6,6 @@ python -m tests.simulation --seed=17 --steps=5000 one run; prints its log when i
 
 import argparse
 import multiprocessing
-import os
 import resource
 import sys
 import time
@@ -18,14 +17,10 @@ from tests.simulation.driver import Outcome, simulate
 SEEDS: Final = 200
 STEPS: Final = 4500
 PROCESSES: Final = 2
-HASH_SEED: Final = "0"
 
 
 def main() -> int:
     options = _options()
-    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:  # the order of sets would not come again
-        os.environ["PYTHONHASHSEED"] = HASH_SEED
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.seed is not None:

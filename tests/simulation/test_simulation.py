@@ -1,6 +1,9 @@
 """The shipped code holds its promises in simulated runs."""
 
+import os
 import secrets
+import subprocess
+import sys
 
 import pytest
 
@@ -26,3 +29,15 @@ def check(seed: int) -> None:
     assert not outcome.problem, (
         f"{log}\n{outcome.problem}\nagain: make simulate SEED={seed} STEPS={STEPS}"
     )
+
+
+def test_a_seed_gives_the_same_run_whatever_the_hashes() -> None:
+    digests = {run_apart(seed=9, hash_seed=hash_seed) for hash_seed in ("1", "2")}
+    assert digests == {f"{simulate(9, 800).digest:08x}"}
+
+
+def run_apart(*, seed: int, hash_seed: str) -> str:
+    command = [sys.executable, "-m", "tests.simulation", f"--seed={seed}", "--steps=800"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return ended.stdout.split("digest ")[1].split()[0].rstrip(",")
