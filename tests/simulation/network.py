@@ -14,6 +14,7 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.frames import Close
 from websockets.http11 import Response
+from websockets.protocol import State
 
 from common import wire
 from tests.simulation.world import Process, World
@@ -28,7 +29,7 @@ class End:
     subprotocol = wire.SUBPROTOCOL
 
     def __init__(self, connection: "Connection", process: Process) -> None:
-        self.transport = self  # for transport.abort()
+        self.transport = self.protocol = self
         self.process = process
         self.peer: End
         self.close_code: int | None = None
@@ -58,14 +59,27 @@ class End:
     async def send(self, message: bytes) -> None:
         if self.is_closed or self._sent_close:
             raise self._error()
+        self.send_binary(message)
+        if self._unsent > BUFFER:
+            await self._closed.wait()
+            raise self._error()
+
+    def send_binary(self, message: bytes) -> None:
         if self._connection.is_dead:
             self._unsent += 1
-            if self._unsent > BUFFER:
-                await self._closed.wait()
-                raise self._error()
             return
         self.on_message(message)
         self._carry(lambda: self.peer._take(message))
+
+    def send_data(self) -> None:
+        """`send_binary` has sent everything."""
+
+    def get_write_buffer_size(self) -> int:
+        return max(0, self._unsent - BUFFER)
+
+    @property
+    def state(self) -> State:
+        return State.CLOSED if self.is_closed or self._sent_close else State.OPEN
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         if not self.is_closed and not self._sent_close:
