@@ -26,6 +26,9 @@ def main() -> int:
     if options.seed is not None:
         return _report([simulate(options.seed, options.steps)], options.steps)
     seeds = range(options.first, options.first + options.seeds)
+    if options.until_broken:
+        outcomes = (simulate(seed, options.steps) for seed in seeds)
+        return _report(_until_broken(outcomes), options.steps)
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         runs = pool.imap_unordered(_simulate, [(seed, options.steps) for seed in seeds])
         return _report(runs, options.steps)
@@ -37,12 +40,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, help="first seed")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps with faults of each seed")
+    parser.add_argument("--until-broken", action="store_true", help="end with the first failure")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     return parser.parse_args()
 
 
 def _simulate(run: tuple[int, int]) -> Outcome:
     return simulate(*run)
+
+
+def _until_broken(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    for outcome in outcomes:
+        yield outcome
+        if outcome.problem:
+            return
 
 
 def _report(outcomes: "Iterator[Outcome] | list[Outcome]", steps: int) -> int:

@@ -18,7 +18,7 @@ from tests.simulation.api import Api, Key, Object
 from tests.simulation.cloud import Manager
 from tests.simulation.edge import Controller, Rows
 from tests.simulation.network import Connection
-from tests.simulation.world import BrokenInvariant, World
+from tests.simulation.world import BrokenInvariant, Process, World
 
 SERVICES: Final = "jointinferenceservices.edgeai.io"
 LEFT: Final = "its task left the node"
@@ -64,6 +64,7 @@ class Oracle:
         self._epochs: dict[str, int] = {}  # ledger id -> highest epoch of its sessions
         self._frames: dict[Controller, list[CloudFrame]] = defaultdict(list)
         self._rows: dict[str, list[Rows]] = {}  # controller -> states that a restart may find
+        self._newest: dict[tuple[Process, str], Connection] = {}  # the open session of a node
         self.checks = 0
         api.on_write = self._on_write
 
@@ -190,6 +191,11 @@ class Oracle:
 
     def _cloud_sends(self, connection: Connection, at_cloud: _Received, data: bytes) -> None:
         frame = wire.decode(data)
+        place = (connection.cloud_end.process, connection.node)
+        if isinstance(frame, wire.Welcome):
+            self._newest[place] = connection
+        elif self._newest.get(place) is not connection:
+            self.fail("I8", f"an older session of {connection.node} sends {frame!r:.100}")
         if not isinstance(frame, wire.Ack) or frame.refused or frame.seq not in at_cloud.by_seq:
             return
         report = at_cloud.by_seq[frame.seq][1]

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.simulation.driver import simulate
+from tests.simulation.mutations import MUTATIONS, ROOT, Edit
 
 SEEDS_OF_A_PART = 8
 STEPS = 2000
@@ -41,3 +42,8 @@ def run_apart(*, seed: int, hash_seed: str) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return ended.stdout.split("digest ")[1].split()[0].rstrip(",")
+
+
+@pytest.mark.parametrize("edit", [edit for each in MUTATIONS for edit in each.edits])
+def test_a_mutation_fits_the_code(edit: Edit) -> None:
+    assert (ROOT / edit.file).read_text().count(edit.old) == 1

@@ -1,0 +1,296 @@
+"""Mutations of the shipped code, each of which breaks a promise, and the run that finds each.
+
+    python -m tests.simulation.mutations            all of them, with the seed that finds each
+    python -m tests.simulation.mutations 3 7        only these
+
+Each mutation is applied to a copy of the tree, and the simulation runs there until a promise is
+broken.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("common", "globalmanager", "localcontroller", "tests/simulation")
+SEEDS: Final = 60
+STEPS: Final = 4500
+
+
+class Edit(NamedTuple):
+    file: str
+    old: str
+    """Occurs in the file exactly once."""
+    new: str
+
+
+class Mutation(NamedTuple):
+    name: str
+    promises: str
+    """The promises that it breaks; a run may show any of them."""
+    edits: tuple[Edit, ...]
+
+
+INBOX: Final = "globalmanager/edge/sessions/inbox.py"
+CLOUD_SESSION: Final = "globalmanager/edge/sessions/cloud_session.py"
+TABLES: Final = "localcontroller/ledger/tables.py"
+CONVERSATION: Final = "localcontroller/link/conversation.py"
+
+MUTATIONS: Final = (
+    Mutation(
+        "the cloud acknowledges a report before the API has it",
+        "I3 I5",
+        (
+            Edit(
+                INBOX,
+                "return await self._fold_and_write(entry.task, key.uid, entry.report)",
+                "self._late = asyncio.ensure_future(\n"
+                "                    self._fold_and_write(entry.task, key.uid, entry.report)\n"
+                "                )\n"
+                "                return Done()",
+            ),
+        ),
+    ),
+    Mutation(
+        "an edge acknowledges a frame before its commit",
+        "I5",
+        (
+            Edit(
+                CONVERSATION,
+                "            refusals = await self._apply(frames)\n"
+                "            self._acknowledge(frames, refusals)",
+                '            self._acknowledge(frames, ["" for _ in frames])\n'
+                "            await self._apply(frames)",
+            ),
+        ),
+    ),
+    Mutation(
+        "a commit of the ledger is not synced",
+        "I5",
+        (
+            Edit(
+                "localcontroller/ledger/file.py",
+                '    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")',
+                '    db.execute("PRAGMA synchronous = NORMAL")\n'
+                '    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")',
+            ),
+        ),
+    ),
+    Mutation(
+        "a report of an older attempt replaces a newer one",
+        "I4",
+        (
+            Edit(
+                "globalmanager/rules/status.py",
+                "    return report.attempt < attempt",
+                "    return False",
+            ),
+        ),
+    ),
+    Mutation(
+        "an older version of a task replaces a newer one",
+        "I2",
+        (
+            Edit(
+                CLOUD_SESSION,
+                "held.uid == task.uid and held.version >= task.version",
+                "held.uid == task.uid and held.version == task.version",
+            ),
+            Edit(
+                TABLES,
+                "held.uid == frame.uid and held.version >= frame.version",
+                "held.uid == frame.uid and held.version == frame.version",
+            ),
+        ),
+    ),
+    Mutation(
+        "Synced withdraws too little",
+        "I1",
+        (Edit(TABLES, "            if key not in kept:", "            if not kept:"),),
+    ),
+    Mutation(
+        "Synced withdraws too much",
+        "I1",
+        (
+            Edit(
+                CLOUD_SESSION,
+                "wire.parts_of(self._desired)",
+                "wire.parts_of(self._desired.keys() & self.held.keys())",
+            ),
+        ),
+    ),
+    Mutation(
+        "an older session stays when a newer one of the node begins",
+        "I8",
+        (
+            Edit(
+                "globalmanager/edge/sessions/registry.py",
+                "        self._replace(older, newer.node)",
+                "        self._replace(None, newer.node)",
+            ),
+        ),
+    ),
+    Mutation(
+        "an edge does not look at the epoch",
+        "I8",
+        (
+            Edit(
+                "localcontroller/link/edge_session.py",
+                "        if frame.epoch < self._epoch:",
+                "        if frame.epoch < 0:",
+            ),
+        ),
+    ),
+    Mutation(
+        "a report of another node is folded",
+        "I9",
+        (
+            Edit(
+                "globalmanager/edge/sessions/downstream.py",
+                "        return self._bindings.get((node, uid))",
+                "        known = self._bindings.items()\n"
+                "        return next((each for (_, its), each in known if its == uid), None)",
+            ),
+        ),
+    ),
+    Mutation(
+        "the acknowledgement of an older report takes the newer one along",
+        "I3",
+        (
+            Edit(
+                TABLES,
+                '            " WHERE uid = ? AND worker = ? AND revision = ?",\n'
+                "            *(report.uid, report.worker, report.revision),",
+                '            " WHERE uid = ? AND worker = ? AND revision >= ?",\n'
+                "            *(report.uid, report.worker, report.revision),",
+            ),
+        ),
+    ),
+    Mutation(
+        "a repeated creation makes a second worker",
+        "I6",
+        (
+            Edit(
+                "globalmanager/engine/apply.py",
+                "        ref = ref_of(action.type, action.object)\n"
+                "        try:\n"
+                "            created = await self._live.create(",
+                "        name = f\"{action.object['metadata']['name']}-{id(action) % 9973}\"\n"
+                '        action.object["metadata"]["name"] = name\n'
+                "        ref = ref_of(action.type, action.object)\n"
+                "        try:\n"
+                "            created = await self._live.create(",
+            ),
+        ),
+    ),
+    Mutation(
+        "a status is written without looking at what it replaces",
+        "I3 I4",
+        (
+            Edit(
+                "globalmanager/engine/status.py",
+                'body = {"metadata": {"resourceVersion": version}, "status": patch}',
+                'body = {"metadata": {}, "status": patch}',
+            ),
+        ),
+    ),
+    Mutation(
+        "a leader leads on after its Lease",
+        "I8",
+        (
+            Edit(
+                "globalmanager/ha/elector.py",
+                "self._fence.open_until(asked_at + self._timing.renew_deadline_s)",
+                "self._fence.open_until(asked_at + 4 * self._timing.duration_s)",
+            ),
+        ),
+    ),
+    Mutation(
+        "an edge forgets the unsent reports of its last session",
+        "I3",
+        (
+            Edit(
+                CONVERSATION,
+                "        self._offered = 0  #",
+                "        self._offered = self._view.revision  #",
+            ),
+        ),
+    ),
+    Mutation(
+        "the counts of an ended process are lost",
+        "I5",
+        (
+            Edit(
+                "localcontroller/ledger/attempts.py",
+                "        settled = _plus(settled, processes.pop(ended).counts)",
+                "        processes.pop(ended)",
+            ),
+        ),
+    ),
+    Mutation(
+        "an informer goes on from a version that the API has forgotten",
+        "I1",
+        (
+            Edit(
+                "globalmanager/cache/informer.py",
+                "makes the store equal to the API again.\n        self._resource_version",
+                "makes the store equal to the API again.\n        self._ignored",
+            ),
+        ),
+    ),
+)
+
+
+def main(arguments: list[str]) -> int:
+    numbers = [int(each) for each in arguments] or list(range(1, len(MUTATIONS) + 1))
+    missed = 0
+    for number in numbers:
+        mutation = MUTATIONS[number - 1]
+        began = time.monotonic()
+        found = find(mutation)
+        missed += not found
+        seconds = time.monotonic() - began
+        print(
+            f"{number:2} {mutation.name}\n   {found or 'NOT FOUND'} ({seconds:.0f} s)", flush=True
+        )
+    print(f"{len(numbers) - missed} of {len(numbers)} found")
+    return 1 if missed else 0
+
+
+def find(mutation: Mutation) -> str:
+    """Returns: the seed that finds the mutation, and how; "" if none does"""
+    with tempfile.TemporaryDirectory() as directory:
+        copy_tree(Path(directory))
+        for edit in mutation.edits:
+            apply(edit, Path(directory))
+        command = [sys.executable, "-m", "tests.simulation", "--until-broken"]
+        command += [f"--seeds={SEEDS}", f"--steps={STEPS}", "--processes=1"]
+        ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    broken = re.search(r"^seed (\d+): .*BROKEN$", ended.stdout, re.MULTILINE)
+    if broken is None:
+        return ""
+    problem = re.search(r"\n\n(.*)\nagain:", ended.stdout, re.DOTALL)
+    return f"seed {broken[1]}: {problem[1][:160] if problem else ''}"
+
+
+def copy_tree(to: Path) -> None:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (to / "tests" / "__init__.py").touch()
+
+
+def apply(edit: Edit, tree: Path) -> None:
+    file = tree / edit.file
+    text = file.read_text()
+    if text.count(edit.old) != 1:
+        raise ValueError(f"{edit.file}: {edit.old!r} occurs {text.count(edit.old)} times")
+    file.write_text(text.replace(edit.old, edit.new))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
