@@ -40,11 +40,13 @@ class Cluster:
         self.managers: dict[str, Manager] = {}
         self.disks: dict[str, Disk] = {}
         self.controllers: dict[str, Controller] = {}
+        self.nodes = set(NODES[:nodes])  # that have a LocalController
+        self.is_healed = False
         self.twins: set[str] = set()  # controllers that use another one's node name
         self.node_of: dict[str, str] = {}
         for replica in self.replicas:
             self.start_manager(replica)
-        for node in NODES[:nodes]:
+        for node in sorted(self.nodes):
             self.add_controller(node, node)
 
     def close(self) -> None:
@@ -169,6 +171,7 @@ class Cluster:
 
     def heal(self) -> None:
         """End every fault: all machines are on, all lines work, no name is used twice."""
+        self.is_healed = True
         self.calm()
         self.weather.is_down = False
         self.weather.unreachable.clear()

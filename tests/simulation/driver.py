@@ -4,7 +4,7 @@ import gc
 import random
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from tests.simulation.world import BrokenInvariant, World, is_killing
 RULE_EVERY: Final = 12  # steps, on average
 LONG_S: Final = 2.0  # when nothing happens for so long, the next rule comes
 SETTLE_S: Final = 400.0  # after the last fault: the longest delays of reconnection are over
+ABSENT_S: Final = 200.0  # the session ends after 40 s, and the grace time after 40 s more
 QUIET_S: Final = 120.0
 
 
@@ -55,6 +56,8 @@ class Run:
         self.world.note("all faults are over")
         cluster, oracle = self.cluster, self.cluster.oracle
         cluster.heal()
+        if self.world.chance(0.3):
+            self._check_absence(self.world.random.choice(sorted(cluster.nodes)))
         self.run_for(SETTLE_S)
         self._check_settled()
         before = oracle.quiet_writes()
@@ -62,6 +65,13 @@ class Run:
         if oracle.quiet_writes() != before:
             changed = set(oracle.quiet_writes().items()) ^ set(before.items())
             oracle.fail("I12", f"nothing happens, and the API has writes: {sorted(changed)}")
+
+    def _check_absence(self, node: str) -> None:
+        """A node is off for longer than the grace time. Then it comes back."""
+        self.cluster.stop_controller(node, how="power")
+        self.run_for(ABSENT_S)
+        self.cluster.oracle.check_contact(node, is_connected=False)
+        self.cluster.start_controller(node)
 
     def _check_settled(self) -> None:
         cluster, oracle = self.cluster, self.cluster.oracle
@@ -82,7 +92,7 @@ class Run:
                 controller,
                 [(row.uid, row.name, row.worker.totals.get("seen", 0)) for row in rows],
             )
-        for node in NODES[len(cluster.disks) :]:
+        for node in set(NODES) - cluster.nodes:
             oracle.check_contact(node, is_connected=False)
 
 
@@ -99,7 +109,7 @@ def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:
     draw = random.Random(seed)
     count = replicas or draw.choice((1, 1, 2, 3))
     nodes = draw.choice((2, 3, 3))
-    with _quiet_python() as bugs:
+    with quiet_python() as bugs:
         run = Run(seed, replicas=count, nodes=nodes)
         try:
             run.chaos(steps)
@@ -115,8 +125,17 @@ def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:
     return outcome
 
 
+def check_seeds(seeds: Iterable[int], steps: int = 2000) -> None:
+    """Run the seeds. Raises: AssertionError with the log of a run that breaks a promise"""
+    for seed in seeds:
+        outcome = simulate(seed, steps)
+        if outcome.problem:
+            again = f"again: make simulate SEED={seed} STEPS={steps}"
+            raise AssertionError("\n".join([*outcome.log, outcome.problem, again]))
+
+
 @contextmanager
-def _quiet_python() -> Iterator[list[str]]:
+def quiet_python() -> Iterator[list[str]]:
     """Collects the unexpected exceptions that the shipped code logs; hides what killed processes
     leave behind.
     """

@@ -65,15 +65,19 @@ class Oracle:
         self._frames: dict[Controller, list[CloudFrame]] = defaultdict(list)
         self._rows: dict[str, list[Rows]] = {}  # controller -> states that a restart may find
         self._newest: dict[tuple[Process, str], Connection] = {}  # the open session of a node
-        self.checks = 0
+        self._broken = ""  # the first broken promise
         api.on_write = self._on_write
 
     def fail(self, promise: str, text: str) -> NoReturn:
-        raise BrokenInvariant(f"{promise}: {text}")
+        # The shipped code may catch the exception, where it sends the frame that is wrong.
+        self._broken = self._broken or f"{promise}: {text}"
+        raise BrokenInvariant(self._broken)
 
     # ---- after each step ------------------------------------------------------------------------
 
     def check(self) -> None:
+        if self._broken:
+            raise BrokenInvariant(self._broken)
         leaders = 0
         for manager in self.managers:
             if manager.core is not None and manager.process.is_alive:
@@ -101,7 +105,6 @@ class Oracle:
             self.fail("I10", f"{manager.core.inbox.depth} reports wait")
 
     def _check_view(self, controller: Controller, old: LedgerView, new: LedgerView) -> None:
-        self.checks += 1
         name = controller.process.name
         for key, held in old.held.items():
             now = new.held.get(key)

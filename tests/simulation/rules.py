@@ -223,7 +223,9 @@ class Rules:
             connection.cloud_end.inject(data)
 
     def _later(self, mean_s: float, event: Callable[[], None]) -> None:
-        self._world.after(self._random.random() * 2 * mean_s, event)
+        """Let a fault end, unless all faults have ended before."""
+        end_s = self._random.random() * 2 * mean_s
+        self._world.after(end_s, lambda: None if self._cluster.is_healed else event())
 
 
 # How often each rule is drawn, relative to the others.
