@@ -22,7 +22,6 @@ from localcontroller.workers.speakers import Speakers, WorkerKey
 
 COMMIT_INTERVAL_S: Final = 0.2  # between two commits of one worker while the node is busy
 EARLY_COMMITS_PER_S: Final = 50  # of the node, within the interval of the worker
-MAX_PACED: Final = 4096  # workers whose last commit is remembered
 MAX_WAITING_PROCESSES: Final = 32  # of one worker, with messages that share a commit
 
 
@@ -92,9 +91,13 @@ class Intake:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await batch.has_final.wait()
-        self._last_s[key] = asyncio.get_running_loop().time()
+        self._note_commit(key, asyncio.get_running_loop().time())
+
+    def _note_commit(self, key: WorkerKey, now: float) -> None:
+        """Remember the commit for one interval: workers of past tasks take no memory."""
+        self._last_s[key] = now
         self._last_s.move_to_end(key)
-        while len(self._last_s) > MAX_PACED:
+        while next(iter(self._last_s.values())) + self._interval_s < now:
             self._last_s.popitem(last=False)
 
     def _is_early_allowed(self, now: float) -> bool:

@@ -11,7 +11,7 @@ import secrets
 import signal
 import subprocess
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -53,6 +53,7 @@ class ControlPlane:
     address: where nodes find the API server; None: there are none, it is on loopback
     users: whom it knows besides the admin: name -> group, which may be ""
     watches_nodes: whether a node without heartbeats is NotReady and tainted; always with nodes
+    controller_flags: further ones of the controller manager
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class ControlPlane:
         address: str | None = None,
         users: Mapping[str, str] = _NOBODY,
         watches_nodes: bool = False,
+        controller_flags: Sequence[str] = (),
     ) -> None:
         self._binaries = binaries
         self._directory = directory
         self._address = address or _HOST
         self._has_nodes = address is not None
         self._watches_nodes = watches_nodes or self._has_nodes
+        self._controller_flags = controller_flags
         self._groups = {_ADMIN: "system:masters", **users}
         self._tokens = {user: secrets.token_hex(16) for user in self._groups}
         self.token = self._tokens[_ADMIN]
@@ -274,6 +277,7 @@ class ControlPlane:
             f"--service-account-private-key-file={self._keys.service_account_key}",
             "--use-service-account-credentials",
             *self._node_lifecycle_flags(),
+            *self._controller_flags,
         ]
 
     def _node_lifecycle_flags(self) -> list[str]:

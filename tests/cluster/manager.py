@@ -98,6 +98,10 @@ class GlobalManager:
         found = re.findall(rf"^{name}({{.*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
         return {labels: float(value) for labels, value in found}
 
+    @property
+    def pid(self) -> int:
+        return self._program.pid
+
     def resident_kib(self) -> float:
         return self._program.resident_kib()
 

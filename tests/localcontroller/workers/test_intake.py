@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from common.ids import WorkerName
+from common.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.intake import Intake
 from tests.localcontroller.builders import UID, WORKER, assign, body, worker_message
@@ -63,3 +63,13 @@ async def test_the_first_message_of_a_worker_never_waits_for_the_messages_of_ano
         assert not waiting.done()
         waiting.cancel()
         await asyncio.wait([waiting])
+
+
+async def test_workers_of_past_tasks_take_no_memory(tasks: Ledger) -> None:
+    names = [f"worker-{number}" for number in range(50)]
+    await tasks.apply([assign("many", uid="many", body_=body(*names))])
+    intake = Intake(tasks, interval_s=0.0)
+    for name in names:
+        await intake.record(Uid("many"), WorkerName(name), worker_message(1))
+        await asyncio.sleep(0.001)
+    assert len(intake._last_s) == 1

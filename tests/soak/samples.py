@@ -1,0 +1,72 @@
+"""Memory and open files of processes over time, and how fast they grow."""
+
+import os
+import statistics
+import time
+from collections import defaultdict
+from itertools import combinations
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MINUTE_S: Final = 60.0
+LEAST_SAMPLES: Final = 8
+
+
+class Sample(NamedTuple):
+    at_s: float
+    resident_kib: float
+    files: int
+    """Open files without the sockets of sessions."""
+
+
+class Samples:
+    """Of processes by name and pid: a program that was killed and started again is another."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)
+
+    def take(self, name: str, pid: int, *, sessions: int = 0) -> None:
+        """Raises: OSError, where the process has ended"""
+        files = len(os.listdir(f"/proc/{pid}/fd")) - sessions
+        self._of[name, pid].append(Sample(time.monotonic(), _resident_kib(pid), files))
+
+    def growth(self, since_s: float, until_s: float) -> dict[str, dict[str, float]]:
+        """Of each process that lived from `since_s` to `until_s`, on the monotonic clock."""
+        found = {}
+        for (name, _), samples in self._of.items():
+            if samples[0].at_s > since_s or samples[-1].at_s < until_s:
+                continue
+            chosen = [each for each in samples if since_s <= each.at_s <= until_s]
+            if len(chosen) >= LEAST_SAMPLES:
+                found[name] = _growth(chosen)
+        return found
+
+
+def _growth(samples: list[Sample]) -> dict[str, float]:
+    half = len(samples) // 2
+    before, after = (
+        statistics.median(e.files for e in s) for s in (samples[:half], samples[half:])
+    )
+    return {
+        "kib_per_minute": round(MINUTE_S * _slope(samples), 1),
+        "resident_mib": round(samples[-1].resident_kib / 1024, 1),
+        "open_files": round(after),
+        "open_files_more": round(after - before),
+    }
+
+
+def _slope(samples: list[Sample]) -> float:
+    """KiB a second: the median of the slopes between any two samples (Theil, 1950), so that a
+    moment of much work counts for little.
+    """
+    return statistics.median(
+        (later.resident_kib - earlier.resident_kib) / (later.at_s - earlier.at_s)
+        for earlier, later in combinations(samples, 2)
+    )
+
+
+def _resident_kib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return float(line.split()[1])
+    raise ProcessLookupError(pid)  # it has ended, and its parent has not looked yet
