@@ -14,6 +14,8 @@ from typing import Final
 
 _NEVER: Final = 1_000_000_000
 _WINDOW_S: Final = 1.0
+# Largest part of the time that goes to full collections. With 10,000 sessions one takes 0.6 s.
+_SHARE: Final = 0.005
 
 
 async def collect_when_quiet(
@@ -27,7 +29,8 @@ async def collect_when_quiet(
     Then Python collects by itself again.
 
     Args:
-        every_s: shortest time between two full collections, in seconds
+        every_s: shortest time between two full collections, in seconds; longer after a collection
+            that took more than _SHARE of this time
         latest_s: longest time between two full collections, in seconds, also when the process is
             busy
         quiet_share: largest part of one processor that the process uses in a quiet second
@@ -36,15 +39,19 @@ async def collect_when_quiet(
     clock = asyncio.get_running_loop().time
     before = gc.get_threshold()
     gc.set_threshold(before[0], before[1], _NEVER)
+    took_s = 0.0
     try:
         while True:
-            latest_at = clock() + latest_s
-            await asyncio.sleep(every_s)
+            pause_s = max(every_s, took_s / _SHARE)
+            latest_at = clock() + max(latest_s, pause_s)
+            await asyncio.sleep(pause_s)
             is_quiet = False
             while not is_quiet and clock() < latest_at:
                 used_s = cpu_s()
                 await asyncio.sleep(_WINDOW_S)
                 is_quiet = cpu_s() - used_s < quiet_share * _WINDOW_S
+            began_s = cpu_s()
             gc.collect()
+            took_s = cpu_s() - began_s
     finally:
         gc.set_threshold(*before)

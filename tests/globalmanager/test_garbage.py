@@ -67,6 +67,13 @@ async def test_a_process_that_is_always_busy_collects_at_the_latest_moment() -> 
     assert times == [600, 1200]
 
 
+async def test_a_collection_that_takes_a_second_comes_seldom() -> None:
+    with full_collections() as times:
+        # the calls in a quiet second, and before and after the collection
+        await run_for(900, itertools.cycle([0.0, 0.0, 0.0, 1.0]))
+    assert times == [61, 262, 463, 664, 865]
+
+
 async def test_python_collects_nothing_by_itself_meanwhile_and_again_afterwards() -> None:
     before = gc.get_threshold()
     running = asyncio.create_task(collect_when_quiet())

@@ -22,6 +22,7 @@ from globalmanager.edge.metrics import EdgeMetrics
 log = get_logger(__name__)
 
 MAX_PARALLEL_REVIEWS: Final = 16
+TOGETHER: Final = 1 / 200  # part of the interval in which reviews are put together
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False):
@@ -70,8 +71,9 @@ class Reviews:
                     tasks.create_task(self._review(session), name=f"review {session.node}")
 
     def _pause_s(self) -> float:
-        first = next(iter(self._due.values()), self._now() + self._interval_s)
-        return max(0.0, first - self._now())
+        """Seconds until the next session is due, or more: so one wake-up reviews several."""
+        wait_s = next(iter(self._due.values()), self._now() + self._interval_s) - self._now()
+        return 0.0 if wait_s <= 0 else max(wait_s, self._interval_s * TOGETHER)
 
     def _take_due(self) -> list[Admitted]:
         now = self._now()
