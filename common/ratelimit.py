@@ -61,6 +61,10 @@ class TokenBucket:
         self._tokens -= tokens
         return wait_s
 
+    def give_back(self) -> None:
+        """Return one token, because its request turned out to cost nothing."""
+        self._tokens = min(float(self._burst), self._tokens + 1.0)
+
     def hold(self, now: float, seconds: float) -> None:
         """Let no request pass for `seconds`, because the server answered with Retry-After."""
         self._held_until = max(self._held_until, now + seconds)

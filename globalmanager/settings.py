@@ -68,12 +68,16 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         float, Setting("seconds between two reviews of a live session's credential")
     ] = 60.0
     admissions_per_s: Annotated[
-        float, Setting("edge connections admitted per second; further ones are told to retry")
+        float,
+        Setting(
+            "handshakes per second of strangers, and of nodes that connect again within a minute; "
+            "further ones are told to retry. Other nodes come in as fast as the processor can"
+        ),
     ] = 100.0
     admissions_address_share: Annotated[
         float,
         Setting(
-            "share of the admissions that one IP address (IPv6: one /64) may use, at least 1 per "
+            "share of these handshakes that one IP address (IPv6: one /64) may use, at least 1 per "
             "second; set it to 1 where all edges come through one proxy or NAT"
         ),
     ] = 0.1

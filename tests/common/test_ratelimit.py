@@ -23,6 +23,17 @@ def test_tokens_come_back_with_time_up_to_the_burst() -> None:
     assert [bucket.reserve(100.0) for _ in range(3)] == pytest.approx([0, 0, 0.1])
 
 
+def test_a_token_that_is_given_back_serves_the_next_request() -> None:
+    bucket = TokenBucket(qps=0.001, burst=2, max_wait_s=0.0)
+    bucket.give_back()
+    bucket.reserve(0.0)
+    bucket.reserve(0.0)
+    bucket.give_back()
+    bucket.reserve(0.0)
+    with pytest.raises(Overloaded):
+        bucket.reserve(0.0)
+
+
 @given(st.lists(st.floats(0, 0.5), min_size=1, max_size=60))
 def test_no_second_sees_more_than_burst_plus_rate(gaps: list[float]) -> None:
     bucket = TokenBucket(qps=20, burst=5)

@@ -1,31 +1,37 @@
 """Limits for new connections of edges: connections at the same time, and handshakes per second.
 
 Called by server and entrance. This module only counts. A connection over a limit costs almost
-nothing and gets a Retry-After header. So the server admits a fleet that reconnects at one instant
-bit by bit.
+nothing and gets a Retry-After header. A connection pays for its handshake before the server knows
+who is there. A node gets the payment back, once a minute. So the rates limit strangers, and nodes
+that come again and again, and a fleet that reconnects comes in as fast as the processor can.
 """
 
 import math
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from common.addresses import network_of
+from common.ids import NodeName
 from common.ratelimit import TokenBucket, TokenBuckets
+
+FREE_AGAIN_S: Final = 60.0
+REMEMBERED_NODES: Final = 20_000
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits for connections that are not authenticated yet."""
 
     per_s: float = 100.0
-    """Average handshakes per second. A handshake with TLS costs about 2 ms of a core."""
+    """Average handshakes per second that are not given back. A handshake with TLS costs about 2 ms
+    of a core."""
     burst: int = 200
     """Handshakes that may arrive at the same moment after a pause."""
     per_address_per_s: float = 10.0
-    """Handshakes per second from one address, so that one stranger cannot use up the whole rate.
-    All nodes of a site behind one address share this rate."""
+    """The same from one address, so that one stranger cannot use up the whole rate."""
     per_address_burst: int = 20
     """Handshakes from one address that may arrive at the same moment after a pause."""
     unauthenticated: int = 256
@@ -90,6 +96,45 @@ class AddressBuckets(TokenBuckets):
 
     def of(self, address: str) -> TokenBucket:
         return super().of(network_of(address))
+
+
+class Toll:
+    """The tokens that one connection has paid."""
+
+    __slots__ = ("_paid",)
+
+    def __init__(self) -> None:
+        self._paid: list[TokenBucket] = []
+
+    def pay(self, bucket: TokenBucket, now: float) -> float:
+        """Returns: seconds to wait before the connection may go on. Raises: Overloaded"""
+        wait_s = bucket.reserve(now)
+        self._paid.append(bucket)
+        return wait_s
+
+    def give_back(self) -> None:
+        for bucket in self._paid:
+            bucket.give_back()
+        self._paid.clear()
+
+
+class FreeHandshakes:
+    """One free handshake for each node in FREE_AGAIN_S. So a node that opens one connection after
+    another pays for them like a stranger.
+    """
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[NodeName, float] = OrderedDict()  # the longest ago first
+
+    def take(self, node: NodeName, now: float) -> bool:
+        """Returns: whether this handshake of `node` is free. Args: now: monotonic seconds"""
+        if now < self._last.get(node, -math.inf) + FREE_AGAIN_S:
+            return False
+        self._last[node] = now
+        self._last.move_to_end(node)
+        if len(self._last) > REMEMBERED_NODES:
+            self._last.popitem(last=False)
+        return True
 
 
 def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random.uniform) -> str:

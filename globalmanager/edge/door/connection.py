@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.protocol import CONNECTING
 
 from common.ids import NodeName
-from globalmanager.edge.door.admission import LobbyPlace
+from globalmanager.edge.door.admission import LobbyPlace, Toll
 from globalmanager.edge.identity.handshake import Handshake
 
 MAX_HEAD_BYTES: Final = 16 * 1024  # request line and headers; a ServiceAccount token has 1-2 KiB
@@ -30,6 +30,7 @@ class EdgeConnection(ServerConnection):
     def __init__(self, *args: Any, everyone: "set[EdgeConnection]", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.place: LobbyPlace | None = None  # the connection's place in the lobby
+        self.toll = Toll()  # what the connection has paid for its handshake
         self.node: NodeName | None = None  # the node, when the node is authenticated
         self.admitted_by: Handshake | None = None  # the handshake that authenticated the node
         self._everyone = everyone

@@ -15,9 +15,10 @@ from common.errors import Overloaded
 from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
-from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace
+from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace, Toll
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.tls import ServerTls, reason_of
+from globalmanager.edge.door.turnstile import Turnstile
 
 log = get_logger(__name__)
 
@@ -28,6 +29,7 @@ class TlsGate:
     Args:
         bucket: rate of all handshakes. The gate closes a connection that would wait too long
         buckets: rate of the handshakes from one address
+        turnstile: bounds the handshakes that begin at the same moment
         open_s: longest time of a handshake in seconds, including the wait for the rate
         on_failure: called for each connection whose TLS handshake failed
     """
@@ -38,12 +40,14 @@ class TlsGate:
         *,
         bucket: TokenBucket,
         buckets: AddressBuckets,
+        turnstile: Turnstile,
         open_s: float,
         on_failure: Callable[[], None],
     ) -> None:
         self._tls = tls
         self._bucket = bucket
         self._buckets = buckets
+        self._turnstile = turnstile
         self._open_s = open_s
         self._on_failure = on_failure
         self._warning = RateLimitedWarning("TLS handshake failed")
@@ -72,7 +76,7 @@ class TlsGate:
     ) -> None:
         try:
             async with asyncio.timeout(self._open_s):
-                await self._wait_for_turn(tcp, place.address)
+                await self._wait_for_turn(tcp, place.address, connection.toll)
                 await self._hand_over(tcp, connection)
         except (Overloaded, OSError) as error:  # ssl.SSLError and TimeoutError are OSErrors
             place.leave()
@@ -81,10 +85,14 @@ class TlsGate:
             place.leave()
             raise
 
-    async def _wait_for_turn(self, tcp: socket.socket, address: str) -> None:
+    async def _wait_for_turn(self, tcp: socket.socket, address: str, toll: Toll) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            await self._buckets.of(address).acquire()
-            await self._bucket.acquire()
+            for bucket in (self._buckets.of(address), self._bucket):
+                wait_s = toll.pay(bucket, loop.time())
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+            await self._turnstile.enter()
         except BaseException:
             tcp.close()
             raise
@@ -163,7 +171,8 @@ class Entrance(asyncio.Protocol):
 
     def _may_arrive(self, address: str) -> bool:
         try:
-            self._arrivals.of(address).reserve(asyncio.get_running_loop().time())
+            bucket, now = self._arrivals.of(address), asyncio.get_running_loop().time()
+            self._connection.toll.pay(bucket, now)
         except Overloaded:
             return False
         return True

@@ -2,8 +2,19 @@
 
 import pytest
 
+from common.errors import Overloaded
+from common.ids import NodeName
 from common.rate_limited_warning import RateLimitedWarning
-from globalmanager.edge.door.admission import AddressBuckets, Lobby, retry_after
+from common.ratelimit import TokenBucket
+from globalmanager.edge.door.admission import (
+    FREE_AGAIN_S,
+    REMEMBERED_NODES,
+    AddressBuckets,
+    FreeHandshakes,
+    Lobby,
+    Toll,
+    retry_after,
+)
 
 
 def test_the_lobby_is_bounded_per_address_and_in_total() -> None:
@@ -27,6 +38,35 @@ def test_the_addresses_of_one_host_share_the_places_of_the_lobby() -> None:
 @pytest.mark.parametrize(("draw", "header"), [(0.0, "5"), (0.5, "10"), (1.0, "15")])
 def test_those_turned_away_are_spread_around_the_mean(draw: float, header: str) -> None:
     assert retry_after(10, lambda low, high: low + draw * (high - low)) == header
+
+
+def test_a_toll_is_given_back_once_to_every_bucket_that_was_paid() -> None:
+    buckets = [TokenBucket(qps=0.001, burst=2, max_wait_s=0.0, what="test") for _ in range(2)]
+    other, toll = Toll(), Toll()
+    for bucket in buckets:
+        other.pay(bucket, 0.0)
+        toll.pay(bucket, 0.0)
+    toll.give_back()
+    toll.give_back()
+    for bucket in buckets:
+        assert bucket.reserve(0.0) == 0.0
+        with pytest.raises(Overloaded):
+            bucket.reserve(0.0)
+
+
+def test_one_handshake_of_a_node_in_a_minute_is_free() -> None:
+    free, a, b = FreeHandshakes(), NodeName("a"), NodeName("b")
+    assert [free.take(a, 0.0), free.take(b, 1.0), free.take(a, 1.0)] == [True, True, False]
+    assert not free.take(a, FREE_AGAIN_S - 0.1)
+    assert free.take(a, FREE_AGAIN_S)
+    assert not free.take(a, FREE_AGAIN_S + 1.0)
+
+
+def test_a_fleet_of_any_size_takes_bounded_memory() -> None:
+    free = FreeHandshakes()
+    for number in range(REMEMBERED_NODES + 5):
+        assert free.take(NodeName(f"n{number}"), 0.0)
+    assert len(free._last) == REMEMBERED_NODES
 
 
 def buckets(size: int = 8) -> AddressBuckets:

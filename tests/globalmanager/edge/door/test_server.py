@@ -17,7 +17,7 @@ from common import wire
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.connection import MAX_HEAD_BYTES
 from globalmanager.edge.door.server import ARRIVALS, USER_TIMEOUT_S
-from tests.globalmanager.edge.world import A, B, World, dial, token
+from tests.globalmanager.edge.world import NODES, A, B, Peer, World, dial, token
 from tests.waiting import async_eventually
 
 UPGRADE = (
@@ -179,6 +179,34 @@ async def test_admissions_are_bounded(tmp_path: Path) -> None:
         statuses = [(await ask(world, GOOD.replace(token(A), "guess")))[0] for _ in range(4)]
         assert statuses == [401, 401, 503, 503]
         assert world.sample("edgeai_edge_handshakes_total", outcome="503") == 2
+
+
+async def synced(peer: Peer) -> None:
+    await async_eventually("a synced peer", lambda: peer.is_synced)
+
+
+async def test_nodes_are_admitted_beyond_the_rates_of_strangers(tmp_path: Path) -> None:
+    """All from one address, as behind a NAT."""
+    limits = AdmissionLimits(per_s=0.001, burst=1, per_address_per_s=0.001, per_address_burst=1)
+    async with World(tmp_path / "tokens", limits=limits).running() as world:
+        async with contextlib.AsyncExitStack() as stack:
+            for node in NODES:
+                peer = await stack.enter_async_context(world.peer(node))
+                await synced(peer)
+        assert world.sample("edgeai_edge_handshakes_total", outcome="503") == 0
+
+
+async def test_a_node_that_comes_again_and_again_pays_like_a_stranger(tmp_path: Path) -> None:
+    limits = AdmissionLimits(per_s=0.001, burst=2)
+    async with World(tmp_path / "tokens", limits=limits).running() as world:
+        for _ in range(3):  # the first is free
+            async with world.peer(A) as peer:
+                await synced(peer)
+        with pytest.raises(InvalidStatus) as refused:
+            async with dial(world.url, token(A)):
+                pass
+        assert refused.value.response.status_code == 503
+        assert int(refused.value.response.headers["Retry-After"]) >= 1
 
 
 async def test_one_address_takes_a_part_of_the_admissions(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Keys:
         )
         issue, self._issued = self.ca.issue, dict[str, Pair]()
         self._issued["A"] = issue("a", alternative=f"DNS:{A}")
+        self._issued["B"] = issue("node-b", alternative=f"DNS:{B}")
         self._issued["B of the other CA"] = self.other_ca.issue("b", subject=f"/CN=system:node:{B}")
         self._issued["A as Kubernetes names it"] = issue("k", subject=f"/O=x/CN=system:node:{A}")
         self._issued["A, twice said"] = issue(
@@ -294,6 +295,14 @@ async def test_tls_handshakes_are_paced(files: Files, keys: Keys) -> None:
             assert await refusal(world, keys.client("")) in (401, 503)
         assert await refusal(world, keys.client("")) == 0
         assert world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 1
+
+
+async def test_nodes_begin_tls_beyond_the_rates_of_strangers(files: Files, keys: Keys) -> None:
+    limits = AdmissionLimits(per_s=0.01, burst=1, per_address_per_s=0.01, per_address_burst=1)
+    async with mutual(files, limits=limits) as world, world.peer(ssl=keys.client("A")) as peer:
+        await async_eventually("a synced peer", lambda: peer.is_synced)
+        async with world.peer(ssl=keys.client("B")) as other:
+            await async_eventually("the other peer synced", lambda: other.is_synced)
 
 
 async def test_one_address_takes_a_part_of_the_tls_handshakes(files: Files, keys: Keys) -> None:
