@@ -1,11 +1,15 @@
 """The OpenAPI document and the server agree, in both directions."""
 
+import http
 from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from globalmanager.rest import views
+from globalmanager.rest.access import Caller, OpenAccess
+from globalmanager.rest.errors import RequestError
 from tests.globalmanager.rest.cluster import JI, World, object_of
 
 EXAMPLE = {"namespace": "default", "plural": JI, "name": "digits"}
@@ -47,6 +51,28 @@ async def test_each_failure_is_described(world: World) -> None:
     for path, operations in described.items():
         async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
             assert str(response.status) in operations["get"]["responses"], path
+
+
+class Refusal(OpenAccess):
+    """Refuses everybody with one status."""
+
+    def __init__(self, status: http.HTTPStatus) -> None:
+        self._status = status
+
+    async def identify(self, _request: web.Request) -> Caller:
+        raise RequestError(self._status, "refused")
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 503])
+async def test_each_refusal_of_a_caller_is_described(status: int) -> None:
+    refused = set()
+    async with World(Refusal(http.HTTPStatus(status))).running() as world:
+        for path, operations in (await document(world))["paths"].items():
+            async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
+                if response.status == status:
+                    refused.add(path)
+                    assert str(status) in operations["get"]["responses"], path
+    assert len(refused) > 3
 
 
 async def test_every_parameter_of_a_path_is_declared(world: World) -> None:

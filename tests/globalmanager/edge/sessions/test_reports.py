@@ -18,6 +18,7 @@ from common.session import Timing
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.sessions.driver import FRAME_BYTES, DriverTiming
 from globalmanager.edge.sessions.inbox import InboxLimits, Retry
+from globalmanager.edge.sessions.quota import NodeLimits
 from tests.globalmanager.edge.world import A, B, Peer, World, beside, key, report_body, uid
 from tests.waiting import async_eventually
 
@@ -204,15 +205,18 @@ async def test_a_session_that_sends_without_pause_is_read_at_a_bounded_rate(
             websocket.transport.abort()
 
 
-async def test_acknowledgements_of_what_was_sent_are_read_at_once(world: World) -> None:
+async def test_acknowledgements_of_what_was_sent_are_read_at_once(tmp_path: Path) -> None:
     count = 3 * DriverTiming().frames_burst
-    for n in range(count):
-        world.assign(n, A)
-    async with world.peer(A) as peer:
-        await async_eventually("a synced peer", lambda: peer.is_synced)
-        driver = world.sessions._open[A]
-        await async_eventually("all acknowledged", lambda: driver.synced)
-        assert driver._frames._tokens > DriverTiming().frames_burst - 10
+    limits = NodeLimits(tasks=count)
+    async with World(tmp_path / "tokens", node_limits=limits).running() as world:
+        for n in range(count):
+            world.assign(n, A)
+        async with world.peer(A) as peer:
+            await async_eventually("a synced peer", lambda: peer.is_synced)
+            driver = world.sessions._open[A]
+            await async_eventually("all acknowledged", lambda: driver.synced)
+            assert len(driver.held) == count
+            assert driver._frames._tokens > DriverTiming().frames_burst - 10
 
 
 async def test_a_new_session_brings_no_new_burst_of_frames(tmp_path: Path) -> None:
