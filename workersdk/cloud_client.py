@@ -21,6 +21,7 @@ from workersdk.errors import TensorError
 from workersdk.http_exchange import ExchangeError, Failure, HTTPPeer, Request, Response
 from workersdk.results import Reason
 from workersdk.tensors import Array
+from workersdk.transport import DIRECT, Route
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class CloudClient:
     Args:
         timeout_s: limit of one ask()
         max_request_bytes: limit of one request; a larger batch takes several requests
+        route: how to reach the address
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class CloudClient:
         timeout_s: float = 2.0,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         breaker: CircuitBreaker | None = None,
+        route: Route = DIRECT,
     ) -> None:
-        self._peer = HTTPPeer(address, max_response_bytes=MAX_REQUEST_BYTES)
+        self.transport = route.transport
+        self._peer = HTTPPeer(address, max_response_bytes=MAX_REQUEST_BYTES, route=route)
         self._timeout_s = timeout_s
         self._max_data_bytes = max_request_bytes - MESSAGE_BYTES
         self._breaker = breaker or CircuitBreaker()

@@ -7,6 +7,7 @@ optional.
 The secret in the path of LC_SERVER appears neither in the struct's repr nor in an error.
 """
 
+import enum
 import json
 import math
 from collections.abc import Mapping
@@ -33,8 +34,16 @@ class LCServer(msgspec.Struct, frozen=True):
         return f"LCServer({self.address.host}:{self.address.port}/***)"
 
 
+class Transport(enum.StrEnum):
+    """How a worker reaches its peer in the cloud."""
+
+    AUTO = "auto"  # directly where the peer's address answers from the node, else by the relay
+    DIRECT = "direct"
+    RELAY = "relay"  # through the LocalController of the node
+
+
 class ReportEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a worker's reports."""
+    """Settings of a worker's reports, and of its way to the cloud."""
 
     worker_name: str = ""
     """WORKER_NAME"""
@@ -44,6 +53,8 @@ class ReportEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """REPORT_PERIOD_SECONDS: least time between two reports while the state changes"""
     heartbeat_s: float = 10.0
     """HEARTBEAT_SECONDS: most time between two reports if nothing changes; 0: no heartbeats"""
+    transport: Transport = Transport.AUTO
+    """TRANSPORT: how this worker reaches its peer in the cloud"""
 
 
 class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
@@ -88,12 +99,29 @@ def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
 
 def report_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     """The fields of ReportEnvironment. Raises: SettingsError"""
+    server = lc_server(environ)
     return {
         "worker_name": worker_name(environ),
-        "lc_server": lc_server(environ),
+        "lc_server": server,
+        "transport": transport(environ, has_proxy=server is not None),
         "report_period_s": seconds(environ, "REPORT_PERIOD_SECONDS", 1.0, least=0.01),
         "heartbeat_s": seconds(environ, "HEARTBEAT_SECONDS", 10.0, least=0.0),
     }
+
+
+def transport(environ: Mapping[str, str], *, has_proxy: bool) -> Transport:
+    text = environ.get("TRANSPORT", "") or Transport.AUTO
+    try:
+        chosen = Transport(text)
+    except ValueError:
+        raise wrong("TRANSPORT", f"is {text!r}, expected auto, direct or relay") from None
+    if chosen is Transport.RELAY and not has_proxy:
+        raise wrong(
+            "TRANSPORT",
+            "is relay, but LC_SERVER is not set; set LC_SERVER, whose LocalController is the "
+            "proxy, or TRANSPORT to direct",
+        )
+    return chosen
 
 
 def worker_name(environ: Mapping[str, str]) -> str:

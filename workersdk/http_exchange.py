@@ -10,7 +10,6 @@ import contextlib
 import enum
 import http.client
 import math
-import socket
 import threading
 from collections.abc import Mapping
 from typing import Final
@@ -20,6 +19,7 @@ import msgspec
 from workersdk.deadline import Deadline, DeadlineSocket
 from workersdk.environment import Address
 from workersdk.resolver import Resolver
+from workersdk.transport import DIRECT, Route, connect
 
 MAX_IDLE_CONNECTIONS: Final = 4
 
@@ -60,12 +60,15 @@ class HTTPPeer:
 
     Args:
         max_response_bytes: a longer body is a MALFORMED answer
+        route: how to reach the peer
     """
 
-    def __init__(self, address: Address, *, max_response_bytes: int) -> None:
+    def __init__(self, address: Address, *, max_response_bytes: int, route: Route = DIRECT) -> None:
         self._address = address
         self._max_response_bytes = max_response_bytes
-        self._resolver = Resolver(address.host, address.port)
+        self._route = route
+        first_hop = address if route.proxy is None else route.proxy.address
+        self._resolver = Resolver(first_hop.host, first_hop.port)
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []
 
@@ -94,7 +97,7 @@ class HTTPPeer:
         return response
 
     def _new_connection(self) -> "_Connection":
-        return _Connection(self._address, self._resolver)
+        return _Connection(self._address, self._resolver, self._route)
 
     def _take(self) -> "_Connection | None":
         with self._lock:
@@ -115,9 +118,11 @@ class _StaleConnection(Exception):
 class _Connection(http.client.HTTPConnection):
     """One connection, for one thread at a time. The first request opens the connection."""
 
-    def __init__(self, address: Address, resolver: Resolver) -> None:
+    def __init__(self, address: Address, resolver: Resolver, route: Route) -> None:
         super().__init__(address.host, address.port)
+        self._address = address
         self._resolver = resolver
+        self._route = route
         self._socket: DeadlineSocket | None = None  # like self.sock, but kept after closing
         self._deadline = Deadline(0)  # of the current exchange
         self._is_used = False  # at least one exchange was complete
@@ -125,6 +130,12 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self._socket = connect(self._resolver, self._deadline)
+        if self._route.proxy is not None:
+            try:
+                self._route.proxy.tunnel(self._socket, self._address)
+            except OSError:
+                self._socket.close()
+                raise
         self.sock = self._socket
 
     def exchange(
@@ -172,27 +183,6 @@ class _Connection(http.client.HTTPConnection):
         text = str(error) if isinstance(error, OSError) else ""
         detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return ExchangeError(failure, detail, is_sent=self._is_sent)
-
-
-def connect(resolver: Resolver, deadline: Deadline) -> DeadlineSocket:
-    """Connect to the first address that answers. Raises: OSError"""
-    addresses = resolver.resolve(deadline)
-    failure: OSError = OSError("the name has no address")
-    for tried, (family, address) in enumerate(addresses):
-        # An address that does not answer must leave time for the other addresses.
-        share = Deadline(deadline.remaining_s() / (len(addresses) - tried))
-        connection = DeadlineSocket(family, socket.SOCK_STREAM)
-        try:
-            connection.deadline = share
-            connection.connect(address)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as error:
-            connection.close()
-            failure = error
-            continue
-        connection.deadline = deadline
-        return connection
-    raise failure
 
 
 def read_body(answer: http.client.HTTPResponse, max_bytes: int) -> bytes:

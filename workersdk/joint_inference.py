@@ -27,6 +27,7 @@ from workersdk.hard_example_mining import Decision, EdgeOnly, HardExampleMining
 from workersdk.reporter import reporter_from
 from workersdk.results import COUNT_NAMES, AnsweredBy, Counts, InferenceResult, Reason, count
 from workersdk.tensors import Array
+from workersdk.transport import choose
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,13 @@ class JointInference:
         if loads_model:
             estimator.load(environment.model_url)
         self._reporter = (
-            reporter_from(environment, phase="inference", info=Counts(), counts=COUNT_NAMES)
+            reporter_from(
+                environment,
+                phase="inference",
+                info=Counts(),
+                counts=COUNT_NAMES,
+                facts={} if self._cloud is None else {"transport": self._cloud.transport},
+            )
             if is_reporting
             else None
         )
@@ -174,4 +181,8 @@ def cloud_from(environment: WorkerEnvironment, mining: HardExampleMining) -> Clo
             "is not set; the GlobalManager sets it in edge workers, elsewhere set it to the host "
             "of the cloud worker, or mine with EdgeOnly",
         )
-    return CloudClient(environment.big_model, timeout_s=environment.cloud_timeout_s)
+    return CloudClient(
+        environment.big_model,
+        timeout_s=environment.cloud_timeout_s,
+        route=choose(environment.big_model, environment),
+    )

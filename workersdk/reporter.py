@@ -12,6 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -31,6 +32,7 @@ Info = TypeVar("Info")
 
 POST_TIMEOUT_S: Final = 5.0
 MAX_RESPONSE_BYTES: Final = 64 * 1024
+NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Output(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,6 +71,7 @@ class Reporter(Generic[Info]):
         info: the task info of the first report: a struct or mapping of numbers and texts, which
             the Reporter never changes in place
         counts: the names in the task info that are totals since this process started
+        facts: texts that are part of the task info of each report
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Reporter(Generic[Info]):
         phase: str,
         info: Info,
         counts: Sequence[str] = (),
+        facts: Mapping[str, str] = NO_FACTS,
         period_s: float = 1.0,
         heartbeat_s: float = 10.0,
         backoff: Backoff | None = None,
@@ -96,6 +100,7 @@ class Reporter(Generic[Info]):
         self._phase, self._status = phase, "running"
         self._info = info
         self._counts = counts
+        self._facts = facts
         self._updated_at = self._started_at
         self._version = 1  # version of the state; grows with each change
         self._acknowledged = 0  # newest version that the LocalController acknowledged
@@ -187,7 +192,9 @@ class Reporter(Generic[Info]):
                 instance=self._instance,
                 sequence=self._sequence,
                 heartbeat_seconds=self._heartbeat_s,
-                output=Output({**msgspec.to_builtins(self._info), **times}, self._counts),
+                output=Output(
+                    {**msgspec.to_builtins(self._info), **self._facts, **times}, self._counts
+                ),
             )
         )
 
@@ -244,7 +251,12 @@ class _Outcome(NamedTuple):
 
 
 def reporter_from(
-    environment: ReportEnvironment, *, phase: str, info: Info, counts: Sequence[str] = ()
+    environment: ReportEnvironment,
+    *,
+    phase: str,
+    info: Info,
+    counts: Sequence[str] = (),
+    facts: Mapping[str, str] = NO_FACTS,
 ) -> Reporter[Info] | None:
     """Start a Reporter. Returns: None if LC_SERVER is not set"""
     if environment.lc_server is None:
@@ -255,6 +267,7 @@ def reporter_from(
         phase=phase,
         info=info,
         counts=counts,
+        facts=facts,
         period_s=environment.report_period_s,
         heartbeat_s=environment.heartbeat_s,
     )

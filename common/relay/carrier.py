@@ -97,6 +97,8 @@ class Carrier:
         self._max_empty_s = max_empty_s
         self._sockets: dict[int, StreamSocket] = {}
         self._opening: dict[int, asyncio.Future[None]] = {}
+        # What came on a new stream before `join`: the Service may speak first.
+        self._early: dict[int, list[msgspec.Struct]] = {}
         self._queue: deque[bytes] = deque()  # messages for the WebSocket
         self._queued_bytes = 0
         self._waiting: deque[StreamSocket] = deque()  # paused until less is queued
@@ -168,6 +170,8 @@ class Carrier:
             return
         self._sockets[stream] = connection
         connection.attach(self, stream, first=first)
+        for event in self._early.pop(stream, ()):
+            self._on_event(event)
 
     def accept(self, stream: int, connection: StreamSocket) -> None:
         """Tell the peer that its stream is connected, and carry its bytes."""
@@ -179,6 +183,7 @@ class Carrier:
         """End a stream in both directions."""
         self._session.reset(stream, refusal, reason)
         self._sent()
+        self._early.pop(stream, None)
         connection = self._sockets.pop(stream, None)
         if connection is not None:
             connection.abort()
@@ -253,26 +258,35 @@ class Carrier:
 
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:
-            case StreamData(stream, data):
-                if stream in self._sockets:
-                    self._sockets[stream].write(data)
-            case StreamWritable(stream):
-                if stream in self._sockets:
-                    self._sockets[stream].flush()
-            case StreamEnded(stream):
-                if stream in self._sockets:
-                    self._sockets[stream].write_eof()
-            case StreamReset(stream, refusal, reason):
-                self._on_reset(stream, StreamRefused(refusal, reason))
-            case StreamAccepted(stream):
-                future = self._opening.get(stream)
-                if future is not None and not future.done():
-                    future.set_result(None)
             case StreamWanted():
                 if self._on_wanted is not None:
                     self._on_wanted(self, event)
+            case StreamAccepted(stream):
+                future = self._opening.get(stream)
+                if future is not None and not future.done():
+                    self._early[stream] = []
+                    future.set_result(None)
+            case StreamReset(stream, refusal, reason):
+                self._on_reset(stream, StreamRefused(refusal, reason))
+            case StreamData(stream) | StreamWritable(stream) | StreamEnded(stream):
+                self._on_stream(stream, event)
+
+    def _on_stream(self, stream: int, event: msgspec.Struct) -> None:
+        if stream in self._early:
+            self._early[stream].append(event)
+        connection = self._sockets.get(stream)
+        if connection is None:
+            return
+        match event:
+            case StreamData(_, data):
+                connection.write(data)
+            case StreamWritable():
+                connection.flush()
+            case StreamEnded():
+                connection.write_eof()
 
     def _on_reset(self, stream: int, refused: StreamRefused) -> None:
+        self._early.pop(stream, None)
         connection = self._sockets.pop(stream, None)
         if connection is not None:
             connection.abort()

@@ -76,15 +76,17 @@ class RelayLink:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            dialled, self._dialled = self._dialled, None
+            dialled = self._dialled
             assert dialled is not None
             try:
                 self._carrier = await self._dial()
             except (EdgeAIError, OSError, WebSocketException) as error:
+                self._dialled = None
                 self._note_failure(error)
                 dialled.set_exception(StreamRefused(Refusal.UNREACHABLE, self._problem))
                 dialled.exception()  # without a waiter asyncio would log it as never retrieved
                 continue
+            self._dialled = None
             dialled.set_result(self._carrier)
             await self._carrier.run()
             log.info("relay over")

@@ -28,6 +28,17 @@ async def test_bytes_go_both_ways_to_the_end(world: RelayWorld) -> None:
     writer.close()
 
 
+async def test_a_service_that_speaks_first_and_ends(tmp_path: Path) -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 hello")
+
+    async with RelayWorld(tmp_path).running(greet) as world:
+        for _ in range(20):
+            _, reader, writer = await world.connect()
+            assert await reader.read() == b"220 hello"
+            writer.close()
+
+
 async def test_every_name_of_the_service_reaches_it(world: RelayWorld) -> None:
     for host in ("digits-cloud", HOST, f"{HOST}.svc", f"{HOST}.svc.cluster.local", HOST.upper()):
         status, _, writer = await world.connect(host)

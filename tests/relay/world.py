@@ -18,6 +18,7 @@ from localcontroller import app
 from localcontroller.settings import Settings
 from tests.globalmanager.edge.world import A, World, token
 from tests.waiting import async_eventually
+from workersdk.environment import Address, LCServer
 
 SECRET = "5" * 64
 SERVICE = "digits-cloud"
@@ -67,7 +68,11 @@ class RelayWorld:
         return len(self._writers)
 
     @contextlib.asynccontextmanager
-    async def running(self, handler: Handler = echo) -> AsyncIterator["RelayWorld"]:
+    async def running(
+        self, handler: Handler = echo, *, target_port: int = 0
+    ) -> AsyncIterator["RelayWorld"]:
+        """Args: target_port: of a target that runs already; 0: a target with `handler`"""
+
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self.accepted += 1
             self._writers.add(writer)
@@ -77,7 +82,7 @@ class RelayWorld:
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        self.target_port = server.sockets[0].getsockname()[1]
+        self.target_port = target_port or server.sockets[0].getsockname()[1]
         try:
             async with self.cloud.running(), self._edge():
                 self.assign()
@@ -103,6 +108,7 @@ class RelayWorld:
         body = wire.AssignmentBody(namespace=namespace, name=name, workers={worker: grant})
         named = (ServicePort(SERVICE, self.target_port),) if targets is None else targets
         assignment = Assignment(key, uid, 1, body, targets=frozenset(named))
+        self.cloud.statuses.by_uid.setdefault(uid, {})
         self.cloud.desired.assign(key, {A: assignment})
         for service, _ in named:
             self.cloud.services[uid, namespace, service] = "127.0.0.1"
@@ -135,6 +141,15 @@ class RelayWorld:
         finally:
             stop.set()
             await running
+
+    @property
+    def proxy_url(self) -> str:
+        """As HTTP_PROXY of a worker has it."""
+        return f"http://{WORKER}:{SECRET}@{self.host}:{self.port}"
+
+    @property
+    def lc_server(self) -> LCServer:
+        return LCServer(Address(self.host, self.port), f"/w/{SECRET}")
 
     # ---- a worker -------------------------------------------------------------------------------
 

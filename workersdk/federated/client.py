@@ -37,6 +37,7 @@ from workersdk.federated.protocol import (
     Welcome,
 )
 from workersdk.http_exchange import ExchangeError, HTTPPeer, Request, Response
+from workersdk.transport import DIRECT, Route
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class AggregatorClient:
     name: name of the participant, unique in the federation
     secret: the participant's own; "": the aggregator asks for none
     leave_timeout_s: longest time in which close() tells the aggregator
+    route: how to reach the address
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class AggregatorClient:
         name: str,
         secret: str,
         leave_timeout_s: float = LEAVE_TIMEOUT_S,
+        route: Route = DIRECT,
     ) -> None:
         self._name = name
         self._leave_timeout_s = leave_timeout_s
@@ -82,7 +85,7 @@ class AggregatorClient:
         }
         if secret:
             self._headers["Authorization"] = f"Bearer {secret}"
-        self._peer = HTTPPeer(address, max_response_bytes=protocol.MAX_MESSAGE_BYTES)
+        self._peer = HTTPPeer(address, max_response_bytes=protocol.MAX_MESSAGE_BYTES, route=route)
         self._where = f"aggregator at {address.host}:{address.port}"
         self._layout = Layout(())
         self._encoding = Encoding()

@@ -27,6 +27,7 @@ from workersdk.federated.estimator import FederatedEstimator, RoundAware
 from workersdk.federated.protocol import MAX_METRICS, Commit, RoundState
 from workersdk.federated.rounds import SEED
 from workersdk.reporter import reporter_from
+from workersdk.transport import choose
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,11 @@ class FederatedLearning:
         address, name = require_participant(self._environment)
         self._estimator = estimator
         secret = own_secret(self._environment)
-        self._client = AggregatorClient(address, name=name, secret=secret)
-        self._reporter = reporter_from(self._environment, phase="train", info=NO_INFO)
+        route = choose(address, self._environment)
+        self._client = AggregatorClient(address, name=name, secret=secret, route=route)
+        self._reporter = reporter_from(
+            self._environment, phase="train", info=NO_INFO, facts={"transport": route.transport}
+        )
         # The last round that closed before the update of this participant arrived.
         self._closed_round: int | None = None
         self._pauses = pauses or Backoff(base_s=0.5, max_s=30.0, floor_s=0.1)

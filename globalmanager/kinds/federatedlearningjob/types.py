@@ -36,6 +36,7 @@ from globalmanager.rules.specs import (
 )
 from globalmanager.rules.status import Conditions, Metric, Time
 from globalmanager.rules.storage import Source, check_bucket_url, secrets
+from globalmanager.rules.transport import Transport
 from globalmanager.rules.worker_form import WorkerForm, check, fixed_node
 
 AGGREGATION: Final = "aggregation"
@@ -93,6 +94,9 @@ class FederatedLearningJobSpec(msgspec.Struct, frozen=True, rename="camel"):
     ]
     pretrained_model: Named | None = None
     transmitter: Transmitter | None = None
+    transport: Transport = Transport.AUTO
+    """How the trainers reach the aggregator: directly, through the relay of their node's
+    LocalController, or (auto) directly where the aggregator's Service answers from the node."""
 
 
 class Phase(enum.StrEnum):

@@ -22,7 +22,7 @@ from globalmanager.kinds.federatedlearningjob.types import (
     FederatedLearningJobSpec,
     TrainingWorker,
 )
-from globalmanager.rules import children, storage
+from globalmanager.rules import children, storage, transport
 from globalmanager.rules import references as refs
 from globalmanager.rules.pods import EnvVar, field, from_secret, literal, worker_api
 from globalmanager.rules.replication import replica_name, replica_names
@@ -178,6 +178,9 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
             literal("MODEL_NAME", spec.aggregation_worker.model.name),
             from_secret("PARTICIPANT_SECRET", secret_name(observed.ref.name), _participant(index)),
             *worker_api(observed.settings, secret_name(observed.ref.name), trainer_role(index)),
+            *transport.environment(
+                spec.transport, observed.settings, beside=_bucket_urls(observed, spec)
+            ),
         ],
         data=storage.place([*sources, *_pretrained(observed, spec)], observed.settings),
         name=name,
@@ -217,6 +220,12 @@ def _transmitter_env(observed: Observed, spec: FederatedLearningJobSpec) -> list
     endpoint = refs.bucket_endpoint(observed, s3.credential_name)
     credentials = storage.credentials(s3.credential_name, endpoint)
     return [literal("TRANSMITTER", "s3"), literal("AGG_DATA_PATH", s3.agg_data_path), *credentials]
+
+
+def _bucket_urls(observed: Observed, spec: FederatedLearningJobSpec) -> list[str]:
+    """Where the workers find the bucket of the transmitter, if the Secret says so."""
+    s3 = spec.transmitter.s3 if spec.transmitter else None
+    return [] if s3 is None else [refs.bucket_endpoint(observed, s3.credential_name)]
 
 
 def names(spec: FederatedLearningJobSpec, job: str) -> list[WorkerName]:

@@ -39,6 +39,7 @@ from globalmanager.rules.specs import (
     parse_spec,
 )
 from globalmanager.rules.status import Conditions, Metric, Time
+from globalmanager.rules.transport import Transport
 from globalmanager.rules.worker_form import WorkerForm, check
 
 EDGE: Final = "edge"
@@ -89,6 +90,9 @@ class EdgeWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
 class JointInferenceServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
     edge_worker: EdgeWorker
     cloud_worker: CloudWorker
+    transport: Transport = Transport.AUTO
+    """How the edge workers reach the cloud worker: directly, through the relay of their node's
+    LocalController, or (auto) directly where the cloud worker's Service answers from the node."""
 
 
 class Phase(enum.StrEnum):

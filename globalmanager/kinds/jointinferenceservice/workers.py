@@ -30,7 +30,7 @@ from globalmanager.kinds.jointinferenceservice.types import (
     JointInferenceServiceSpec,
     workers,
 )
-from globalmanager.rules import children, pods, storage
+from globalmanager.rules import children, pods, storage, transport
 from globalmanager.rules import references as refs
 from globalmanager.rules.pods import EnvVar, field, literal, worker_api
 from globalmanager.rules.secrets import worker_secret
@@ -98,7 +98,7 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
     )
     service = children.service(observed, name=service_name(name), role=CLOUD, ports={"tcp": PORT})
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
-    edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec.edge_worker))
+    edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec))
     autoscalers = (
         children.autoscaler(
             observed, deployment=deployment_name(name, role), role=role, limits=_limits(worker.hpa)
@@ -143,8 +143,8 @@ def _cloud_env(observed: Observed) -> list[EnvVar]:
     ]
 
 
-def _edge_env(observed: Observed, form: EdgeWorker) -> list[EnvVar]:
-    name, namespace = observed.ref.name, observed.ref.namespace
+def _edge_env(observed: Observed, spec: JointInferenceServiceSpec) -> list[EnvVar]:
+    name, namespace, form = observed.ref.name, observed.ref.namespace, spec.edge_worker
     return [
         *_common_env(observed),
         *_worker_name_env(name, form),
@@ -152,6 +152,7 @@ def _edge_env(observed: Observed, form: EdgeWorker) -> list[EnvVar]:
         literal("BIG_MODEL_PORT", str(PORT)),
         *_mining_env(form.mining),
         *worker_api(observed.settings, secret_name(name), pods.WORKER_SECRET),
+        *transport.environment(spec.transport, observed.settings),
     ]
 
 

@@ -389,3 +389,12 @@ def test_the_plan_does_not_depend_on_the_order_of_the_spec() -> None:
     given = mining_spec("IBT", threshold_img="0.5")
     turned = {key: dict(reversed(given[key].items())) for key in reversed(given)}
     assert small_service(given).plan(NOW).actions == small_service(turned).plan(NOW).actions
+
+
+def test_an_edge_worker_with_the_relay_knows_its_proxy_after_what_the_proxy_needs() -> None:
+    world = small_service()
+    world.object["spec"]["transport"] = "relay"
+    names = [name for name, _ in env(world.settle(), "edge")]
+    for needed in ("HOST_IP", "WORKER_SECRET", "WORKER_NAME"):
+        assert names.index(needed) < names.index("HTTP_PROXY")
+    assert "HTTP_PROXY" not in dict(env(world, "cloud"))
