@@ -95,22 +95,21 @@ class BoundedConnections:
 
 
 class Place:
-    """The place of a diverted connection among the bounded connections."""
+    """The place of a diverted connection among the bounded connections. Another connection may
+    take the place while the diverted one has it: then the diverted one is aborted.
+    """
 
     def __init__(self, connection: "_Connection", connections: BoundedConnections) -> None:
         self._connection, self._connections = connection, connections
 
-    def answer(self) -> None:
-        """Keep the connection from now on, whoever needs room."""
-        self._connections.set_stage(self._connection, Stage.ANSWERING)
-
     def leave(self) -> None:
+        """Free the place, because the connection has ended, or counts elsewhere from now on."""
         self._connections.remove(self._connection)
 
 
 Divert = Callable[[bytes, Place], asyncio.Protocol | None]
 """Gets the first bytes of a connection. Returns: the protocol that takes the connection over and
-calls `leave` of its place at the end; None: the connection is for aiohttp."""
+calls `leave` of its place; None: the connection is for aiohttp."""
 
 
 class BoundedListener(web.BaseSite):

@@ -13,12 +13,16 @@ import uvloop
 
 from common import logs
 from common.errors import EdgeAIError, SettingsError
+from common.open_files import allow_open_files
 from common.settings import load
 from globalmanager import app
 from globalmanager.settings import Settings
 
+OPEN_FILES = 65_536  # sessions, streams of relays, and requests
+
 
 def main() -> None:
+    allow_open_files(OPEN_FILES)
     try:
         settings = load(
             Settings,

@@ -10,10 +10,12 @@ import sys
 
 from common import logs
 from common.errors import SettingsError, StateError
+from common.open_files import allow_open_files
 from common.settings import load
 from localcontroller.link.credentials import CredentialLost
 from localcontroller.settings import Settings, check
 
+OPEN_FILES = 4096  # 1024 streams of the relay, 512 connections of each API, and some
 DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the GlobalManager."
 
 
@@ -36,6 +38,7 @@ def _import_aiohttp_without_cas() -> None:
 def main() -> None:
     """Run until SIGTERM or SIGINT. An error that a user can repair is one line on stderr."""
     os.umask(0o077)  # what this process writes is for this process
+    allow_open_files(OPEN_FILES)
     try:
         settings = load(
             Settings,

@@ -121,6 +121,7 @@ class Proxy:
             if self._streams[holder] >= max(1, self._max_streams // share):
                 raise StreamRefused(Refusal.BUSY, "too many connections through this proxy")
         self._streams.update(list(shares))
+        connection.leave_place()
 
         def leave() -> None:
             self._streams.subtract(list(shares))
@@ -174,12 +175,17 @@ class ProxyConnection(asyncio.Protocol):
             except MalformedHead as error:
                 self.refuse(400, str(error))
             else:
-                self._place.answer()
                 self._proxy.begin(self, request, rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._set_timer(None)
+        self._place.leave()
+
+    def leave_place(self) -> None:
+        """Leave the bounded connections of the port to the worker API: the streams have a bound of
+        their own.
+        """
         self._place.leave()
 
     def hand_over(
@@ -196,11 +202,7 @@ class ProxyConnection(asyncio.Protocol):
             transport.write(_ESTABLISHED)
         self._transport = None
 
-        def on_lost() -> None:
-            leave()
-            self._place.leave()
-
-        socket = StreamSocket(buffer, on_lost)
+        socket = StreamSocket(buffer, on_lost=leave)
         socket.take_over(transport)
         transport.set_protocol(socket)
         return socket

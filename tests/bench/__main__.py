@@ -1,7 +1,7 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory]
-        [edge-memory] [edge-node] [elastic] [hostile] [churn] [training] [scale]
+        [edge-memory] [edge-node] [elastic] [relay] [hostile] [churn] [training] [scale]
 
 Without a name, all but `churn`, `training` and `scale`, which take 18, about 10 and about 12
 minutes.
@@ -24,6 +24,7 @@ from tests.bench import (
     hostile,
     local,
     manager_memory,
+    relay,
     scale,
     training,
     worker_http,
@@ -39,6 +40,7 @@ SECTIONS = {
     "edge-memory": edge_memory.measure,
     "edge-node": edge_node.measure,
     "elastic": elastic.measure,
+    "relay": relay.measure,
     "hostile": hostile.measure,
     "churn": churn.measure,
     "training": training.measure,
@@ -53,6 +55,7 @@ USUAL = (
     "edge-memory",
     "edge-node",
     "elastic",
+    "relay",
     "hostile",
 )
 

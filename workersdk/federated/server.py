@@ -13,7 +13,6 @@ import math
 import os
 import queue
 import re
-import resource
 import signal
 import threading
 import time
@@ -25,6 +24,7 @@ import msgspec
 
 from common.errors import SettingsError
 from common.ids import is_subdomain
+from common.open_files import allow_open_files
 from common.participants import participant_secret
 from workersdk.bounded_server import BoundedHandler, BoundedServer, RequestRefused, ServerLimits
 from workersdk.deadline import Deadline
@@ -120,7 +120,7 @@ class AggregationServer:
             if self._aggregator.is_concluded:
                 log.info("the federation is over: its result was saved and handed over before")
                 return True
-            _raise_file_limit(self._limits.max_connections)
+            allow_open_files(self._limits.max_connections + MAX_PARTICIPANTS + 100)
             self._seed()  # first: without a seed, a participant gives the weights
             with self._accepting():
                 log.info("aggregator listens: address=%s:%d", *self.address)
@@ -203,16 +203,6 @@ def _log_closed(result: RoundResult) -> None:
         sum(result.samples.values()),
         result.metrics,
     )
-
-
-def _raise_file_limit(connections: int) -> None:
-    """Raise the limit of open files. Connections and updates need more than the usual 1024."""
-    wanted = connections + MAX_PARTICIPANTS + 100
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if resource.RLIM_INFINITY != soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _open(environment: FederationEnvironment, encoding: Encoding) -> RoundStore:
