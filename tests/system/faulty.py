@@ -14,7 +14,7 @@
 | `before-commit`, `after-commit` | commit of the ledger |
 | `before-sync`, `after-sync` | sync of a file of the ledger |
 | `before-send`, `after-send` | message of a WebSocket |
-| `before-write`, `after-write` | request to the Kubernetes API that writes |
+| `before-write`, `after-write` | request to the Kubernetes API that writes, but for heartbeats |
 
 When the fault hits, this says `FAULT HITS` on stderr: a test that does not see that shows nothing.
 """
@@ -36,6 +36,7 @@ from tests.system.disk import Disk
 
 HITS: Final = "FAULT HITS"
 WRITING: Final = ("POST", "PUT", "PATCH", "DELETE")
+HEARTBEATS: Final = ("/leases", "/configmaps")
 
 
 class Countdown:
@@ -143,8 +144,10 @@ class Faults:
         self._failing = self._argument
 
     def _is_failing(self) -> bool:
-        self._failing -= self._failing > 0
-        return self._failing > 0
+        if not self._failing:
+            return False
+        self._failing -= 1
+        return True
 
     def _jump_clock(self) -> None:
         self._jump = timedelta(seconds=self._argument)

@@ -47,6 +47,7 @@ class Node:
         self.cloud = cloud
         self.directory = directory
         self.posted = self.acked = 0  # the worker's count; the newest that was answered with 200
+        self.refused = 0  # answers of 503
         self.version = 1  # of the task
         cloud.desired = {key(): desired(version=1)}
 
@@ -101,6 +102,7 @@ class Node:
                         async with session.post(url, json=message) as response:
                             if response.status == 200:
                                 return True
+                            self.refused += response.status == 503
                 await asyncio.sleep(0.01)
         return False
 

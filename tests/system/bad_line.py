@@ -1,0 +1,72 @@
+"""A TCP line that is slow, cuts what passes into small pieces, stalls one way, or is reset."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final, Literal
+
+from edgeai.demo.cutting_proxy import CuttingProxy
+
+Way = Literal["up", "down"]
+READ_BYTES: Final = 65536
+
+
+class BadLine(CuttingProxy):
+    """Up is to the target.
+
+    Args:
+        bytes_per_s: of each way of each connection; 0: as fast as can be
+        piece_bytes: how much is sent at a time
+    """
+
+    def __init__(
+        self,
+        target: Callable[[], tuple[str, int]],
+        *,
+        bytes_per_s: float = 0.0,
+        piece_bytes: int = READ_BYTES,
+    ) -> None:
+        super().__init__(target)
+        self._bytes_per_s = bytes_per_s
+        self._piece_bytes = piece_bytes
+        self._far: set[asyncio.StreamWriter] = set()
+        self._stalled: set[Way] = set()
+        self.withheld_bytes = 0
+        self.pieces = 0
+
+    def stall(self, way: Way) -> None:
+        """From now on nothing passes this way, and nobody is told; connections stay."""
+        self._stalled.add(way)
+
+    def mend(self) -> None:
+        """What was withheld is lost with its connections."""
+        self.reset()
+        self._stalled.clear()
+
+    def reset(self) -> None:
+        """Every connection, with RST."""
+        self._call(self._reset)
+
+    async def _reset(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await super()._dial()
+        self._far.add(writer)
+        return reader, writer
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        way: Way = "up" if writer in self._far else "down"
+        with contextlib.suppress(OSError):
+            while data := await reader.read(self._piece_bytes):
+                if way in self._stalled:
+                    self.withheld_bytes += len(data)
+                    continue
+                self.pieces += 1
+                writer.write(data)
+                await writer.drain()
+                if self._bytes_per_s:
+                    await asyncio.sleep(len(data) / self._bytes_per_s)
+        self._far.discard(writer)
+        writer.close()
