@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -98,7 +98,7 @@ def measure() -> dict[str, Any]:
 
 
 def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
-    _prepare(control_plane)
+    prepare(control_plane)
     figures: dict[str, Any] = {"sessions": SESSIONS}
     # Both kinds of session are weighed while the API holds no object that they would be assigned.
     certificates = _Certificates(directory / "certificates")
@@ -110,7 +110,7 @@ def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
         before_kib = settled_kib(manager)
         with _load(f"ws://{manager.edge_address}") as load:
             figures["kib_per_plain_session"] = _kib_per_session(manager, before_kib)
-            figures |= _assignments(control_plane, load, directory)
+            figures |= assignments(control_plane, load.assigned, directory)
             figures["made_meanwhile"] = _made(control_plane)
             figures |= _reports(control_plane, load, directory)
             figures["written_once_settled"] = _written_once_settled(control_plane)
@@ -153,7 +153,8 @@ def _kib_per_session(manager: GlobalManager, before_kib: float) -> float:
     return round((settled_kib(manager) - before_kib) / SESSIONS, 1)
 
 
-def _prepare(control_plane: ControlPlane) -> None:
+def prepare(control_plane: ControlPlane, *, nodes: int = SESSIONS) -> None:
+    """The CRDs, the Nodes and the Model that the objects need."""
     applied = control_plane.kubectl("apply", "-f", str(CRDS))
     assert applied.returncode == 0, applied.stderr
     _wait(
@@ -165,12 +166,12 @@ def _prepare(control_plane: ControlPlane) -> None:
         if control_plane.client.find(f"/api/v1/namespaces/{metadata['name']}") is None:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
             control_plane.client.create(namespace)
-    nodes = [
+    made = [
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name(number)}}
-        for number in range(SESSIONS)
+        for number in range(nodes)
     ]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(control_plane.client.create, nodes))
+        list(pool.map(control_plane.client.create, made))
     control_plane.client.create(model(MODEL, NAMESPACE))
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
     _wait(lambda: control_plane.client.find(account), "no pod can be made without its account")
@@ -196,27 +197,38 @@ def _manager(control_plane: ControlPlane, directory: Path, *flags: str) -> Itera
 # ---- from object to edge ------------------------------------------------------------------------
 
 
-def _assignments(control_plane: ControlPlane, load: Load, directory: Path) -> dict[str, Any]:
-    arguments = _admin(control_plane, directory)
+def assignments(
+    control_plane: ControlPlane,
+    assigned: Mapping[str, float],
+    directory: Path,
+    *,
+    objects: int = OBJECTS,
+    nodes: int = SESSIONS,
+) -> dict[str, Any]:
+    """Create objects, RATE a second, and say how soon their nodes have them.
+
+    Args: assigned: uid -> time of its assignment; grows meanwhile
+    """
+    arguments = admin(control_plane, directory)
     answers = directory / "created.json"
     with answers.open("w") as output:
         creator = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.bench.creator", *arguments),
-                *(str(OBJECTS), str(RATE), str(SESSIONS)),
+                *(str(objects), str(RATE), str(nodes)),
             ],
             stdout=output,
         )
     bare_ms = list(_bare_requests(control_plane, creator))
     created: dict[str, list[float]] = json.loads(answers.read_text())
-    _wait(lambda: created.keys() <= load.assigned.keys(), "not every object was assigned")
-    to_edge = [(load.assigned[uid] - told) * 1000 for uid, (_, told, _) in created.items()]
+    _wait(lambda: created.keys() <= assigned.keys(), "not every object was assigned")
+    to_edge = [(assigned[uid] - told) * 1000 for uid, (_, told, _) in created.items()]
     to_watch = [(seen - told) * 1000 for _, told, seen in created.values()]
-    own = [(load.assigned[uid] - seen) * 1000 for uid, (_, _, seen) in created.items()]
+    own = [(assigned[uid] - seen) * 1000 for uid, (_, _, seen) in created.items()]
     creation = [(told - asked) * 1000 for asked, told, _ in created.values()]
     return {
-        "objects": OBJECTS,
-        "lost": len(created.keys() - load.assigned.keys()),
+        "objects": objects,
+        "lost": len(created.keys() - assigned.keys()),
         "created_per_s": RATE,
         "cr_to_edge_ms": spread(to_edge),
         "cr_to_watch_ms": spread(to_watch),
@@ -226,7 +238,7 @@ def _assignments(control_plane: ControlPlane, load: Load, directory: Path) -> di
     }
 
 
-def _admin(control_plane: ControlPlane, directory: Path) -> tuple[str, str, str, str]:
+def admin(control_plane: ControlPlane, directory: Path) -> tuple[str, str, str, str]:
     """URL CA TOKEN_FILE NAMESPACE, as creator and watcher take them."""
     token_file = directory / "admin-token"
     token_file.touch(mode=0o600)
@@ -265,7 +277,7 @@ def _reports(control_plane: ControlPlane, load: Load, directory: Path) -> dict[s
     chosen = sorted(load.assigned)
     watcher = subprocess.Popen(
         [
-            *(sys.executable, "-m", "tests.bench.watcher", *_admin(control_plane, directory)),
+            *(sys.executable, "-m", "tests.bench.watcher", *admin(control_plane, directory)),
             *(str(len(chosen)), str(REPORTS)),
         ],
         stdout=subprocess.PIPE,

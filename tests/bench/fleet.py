@@ -13,10 +13,16 @@ A line of stdin is a command, a line of stdout an answer, both JSON:
     {"synced": COUNT}           answers {"synced": COUNT, "at": S} once so many nodes are synced;
                                 S is in seconds of the machine's monotonic clock
     {"forget": true}            answers {"forgot": true}; the counts begin anew
+    {"reporting": S, "every": E, "of": COUNT, "ending": N}
+                                COUNT nodes with a task report its worker every E seconds, S seconds
+                                long, the values 0, 1, …; N of the workers end on the way. Answers
+                                {"began": S, "of": [UID, …], "ended": {UID: S}, "late": S}, the
+                                last one being how far this process was behind
+
+    {"assigned": UID, "at": S}  comes for each new assignment
 """
 
 import asyncio
-import hashlib
 import heapq
 import itertools
 import json
@@ -33,10 +39,12 @@ import uvloop
 
 from common import wire
 from common.backoff import Backoff
-from common.ids import TaskKey
+from common.ids import TaskKey, Uid, WorkerName
 from common.session import Closed, Timing
+from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.edge_session import EdgeSession
 from localcontroller.link.link import default_delays
+from tests.bench.edges import node_name, say, token_of
 
 NODES_OF_ADDRESS: Final = 50
 ADDRESSES_OF_NETWORK: Final = 250  # of 127.1.0.0/24, 127.1.1.0/24, …
@@ -46,14 +54,6 @@ _FINAL_BINARY: Final = 0x82  # first byte of a message in one frame, RFC 6455 §
 _CLOSE: Final = 0x88
 _MASKED: Final = 0x80
 _NO_MASK: Final = bytes(4)  # a key of zeros leaves the payload as it is
-
-
-def node_name(number: int) -> str:
-    return f"edge-{number:05}"
-
-
-def token_of(node: str) -> str:
-    return hashlib.sha256(f"bench {node}".encode()).hexdigest()
 
 
 def address_of(number: int) -> str:
@@ -75,6 +75,10 @@ class Tally(msgspec.Struct):
     """Sessions that ended."""
     frames: int = 0
     assigned: int = 0
+    reported: int = 0
+    """Reports that were given to the sessions."""
+    acknowledged: int = 0
+    """Reports that the sessions have sent and that have taken effect."""
 
 
 class Node(asyncio.Protocol):
@@ -85,19 +89,23 @@ class Node(asyncio.Protocol):
         "_fleet",
         "_is_upgraded",
         "_retry_after_s",
+        "_revision",
         "_transport",
         "backoff",
         "held",
         "is_synced",
         "number",
         "session",
+        "workers",
     )
 
     def __init__(self, number: int, fleet: "Fleet") -> None:
         self.number = number
         self.backoff: Backoff | None = None  # while it fails
         self.held: dict[TaskKey, wire.Held] = {}
+        self.workers: dict[Uid, WorkerName] = {}
         self.session: EdgeSession | None = None
+        self._revision = 0
         self.is_synced = False
         self._fleet = fleet
         self._transport: asyncio.Transport | None = None
@@ -202,8 +210,13 @@ class Node(asyncio.Protocol):
     def _on_event(self, session: EdgeSession, event: msgspec.Struct) -> None:
         match event:
             case wire.Assign():
+                if event.key not in self.held:
+                    say(assigned=event.uid, at=self._fleet.now())
                 self._fleet.tally.assigned += 1
                 self.held[event.key] = wire.Held(event.uid, event.version)
+                body: wire.AssignmentBody = wire.unpack(event.body, wire.AssignmentBody)
+                if body.workers:
+                    self.workers[event.uid] = next(iter(body.workers))
                 session.acknowledge(event.seq)
             case wire.Withdraw():
                 self.held.pop(event.key, None)
@@ -214,8 +227,25 @@ class Node(asyncio.Protocol):
                 self.backoff = None
                 self.is_synced = True
                 self._fleet.count_synced()
+            case ReportAcked():
+                if event.refused:
+                    sys.exit(f"report refused: {event.refused}")
+                self._fleet.tally.acknowledged += 1
             case Closed():
                 self.close()
+
+    def report(self, value: int, status: wire.WorkerStatus) -> None:
+        """The worker of the first task reports this value."""
+        if self.session is None:
+            sys.exit(f"{node_name(self.number)} has no session")
+        uid, worker = next(iter(self.workers.items()))
+        self._revision += 1
+        self._fleet.tally.reported += 1
+        body = wire.ReportBody(
+            phase="inference", status=status, task_info={"seen": value, "uploaded": value}
+        )
+        self.session.report(Outgoing(uid, worker, 1, self._revision, wire.pack(body)))
+        self.send()
 
     def send(self) -> None:
         if self.session is None:
@@ -249,8 +279,9 @@ class Fleet:
         self._wanted: list[int] = []  # numbers of synced nodes that were asked for
         self.synced = 0
         self.tally = Tally()
-        for number in range(count):
-            self.dial_at(Node(number, self), 0.0)
+        self._nodes = [Node(number, self) for number in range(count)]
+        for node in self._nodes:
+            self.dial_at(node, 0.0)
 
     now = staticmethod(time.monotonic)
 
@@ -297,6 +328,29 @@ class Fleet:
             case {"forget": True}:
                 self.tally = Tally()
                 say(forgot=True)
+            case {"reporting": seconds, "every": every_s, "of": count, "ending": ending}:
+                nodes = [node for node in self._nodes if node.workers][:count]
+                self._reporting = asyncio.create_task(
+                    self._report(nodes, rounds=round(seconds / every_s), every_s=every_s, n=ending)
+                )
+
+    async def _report(self, nodes: list[Node], *, rounds: int, every_s: float, n: int) -> None:
+        """All nodes in turn, evenly over the time; `n` workers end in the middle half of it."""
+        ends_in = {nodes[i]: rounds // 4 + i * rounds // (2 * n) for i in range(n)}
+        ended: dict[Uid, float] = {}
+        began, late_s = self.now(), 0.0
+        for value in range(rounds):
+            for position, node in enumerate(nodes):
+                due = began + (value + position / len(nodes)) * every_s
+                if due > self.now():
+                    await asyncio.sleep(due - self.now())
+                late_s = max(late_s, self.now() - due)
+                if (last := ends_in.get(node, rounds)) == value:
+                    ended[next(iter(node.workers))] = self.now()
+                    node.report(value, "completed")
+                elif value < last:
+                    node.report(value, "running")
+        say(began=began, of=[next(iter(n.workers)) for n in nodes], ended=ended, late=late_s)
 
     def _tick(self, node: Node, session: EdgeSession, now: float) -> None:
         if node.session is not session:
@@ -339,11 +393,6 @@ class Certificates:
         context = ssl.create_default_context(cafile=self._ca)
         context.load_cert_chain(self._directory / f"{node}.crt", self._directory / f"{node}.key")
         return context
-
-
-def say(**answer: Any) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
 
 
 async def serve(host: str, port: int, count: int, tls: Certificates | None) -> None:

@@ -46,6 +46,13 @@ class Edge:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         return self._program.stop(how)
 
+    def resident_kib(self) -> float:
+        return self._program.resident_kib()
+
+    def processor_s(self) -> float:
+        """Seconds of processor time since the start."""
+        return self._program.processor_s()
+
     def logs(self) -> str:
         return self._program.last_words()
 

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 import msgspec
 
@@ -30,6 +30,14 @@ from common.tasks import TaskGroup
 from globalmanager.contract import WorkerReport
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import Binding
+from globalmanager.edge.sessions.entries import (
+    Entry,
+    Receipt,
+    Sender,
+    WorkerKey,
+    is_stale_after,
+)
+from globalmanager.edge.sessions.pauses import Pauses
 
 log = get_logger(__name__)
 
@@ -62,29 +70,6 @@ FoldAndWrite = Callable[[TaskKey, Uid, WorkerReport], Awaitable[Outcome]]
 stored the report."""
 
 
-class Sender(Protocol):
-    """The session that a report came from. SessionDriver implements this interface.
-
-    The interface is a protocol, so the inbox does not depend on sockets.
-    """
-
-    @property
-    def node(self) -> NodeName: ...
-
-    @property
-    def ledger_id(self) -> str:
-        """Identity of the node's ledger. The identity changes when the node has lost its ledger."""
-
-    @property
-    def is_live(self) -> bool: ...
-
-    def acknowledge(self, seq: int, *, refused: str = "") -> None:
-        """Acknowledge a report. After the end of the session the call does nothing."""
-
-    def resume(self) -> None:
-        """Read reports again, because there is room. Called after `offer` returned False."""
-
-
 class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     reports_per_node: int = 2 * WINDOW
     """Largest number of unacknowledged reports of one node. A node that respects the window never
@@ -104,31 +89,6 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Longest delay in seconds before any further attempt."""
     warn_every_s: float = 10.0
     """Seconds. One node's reports for foreign workers cause at most one log line in this time."""
-
-
-class WorkerKey(NamedTuple):
-    """Identifies a worker of a task. A newer report with the same key replaces an older report."""
-
-    uid: Uid
-    worker: WorkerName
-
-
-class Receipt(NamedTuple):
-    """An acknowledgement that the inbox must still send to a session."""
-
-    sender: Sender
-    seq: int
-
-
-class Entry(NamedTuple):
-    """The newest report of a worker, and the receipts of this report and of the older reports that
-    it replaced.
-    """
-
-    task: TaskKey
-    report: WorkerReport
-    size_bytes: int
-    receipts: tuple[Receipt, ...]
 
 
 class Inbox:
@@ -163,6 +123,7 @@ class Inbox:
         # keys in _scheduled of an object with `writers_per_object` active reports, oldest first
         self._parked: dict[Uid, deque[WorkerKey]] = {}
         self._active_of: Counter[Uid] = Counter()
+        self._pauses: Pauses[WorkerKey] = Pauses(self._ready.put_nowait)
         self._backoffs: dict[WorkerKey, Backoff] = {}
         self._reports_of: Counter[NodeName] = Counter()
         self._reports = 0  # the sum of the counts in _reports_of
@@ -232,7 +193,9 @@ class Inbox:
         self._count(entry)
         before = self._waiting.get(key)
         self._waiting[key] = entry if before is None else self._merge(key, before, entry)
-        if key not in self._active:
+        if entry.is_terminal and self._pauses.release(key.uid, key):
+            self._ready.put_nowait(key)
+        elif key not in self._active:
             self._schedule(key)
 
     def _merge(self, key: WorkerKey, older: Entry, newer: Entry) -> Entry:
@@ -290,6 +253,10 @@ class Inbox:
     async def _write(self) -> None:
         while True:
             key = await self._ready.get()
+            is_urgent = self._waiting[key].is_terminal
+            if self._pauses.hold(key.uid, key, is_urgent=is_urgent):
+                continue
+            self._pauses.begin(key.uid)
             if self._active_of[key.uid] >= self._limits.writers_per_object:
                 self._parked.setdefault(key.uid, deque()).append(key)
                 continue
@@ -387,12 +354,3 @@ class Inbox:
 
 def not_bound(worker: WorkerName, node: NodeName) -> str:
     return f"worker {worker!r} is not bound to node {node!r}"
-
-
-def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:
-    """Whether `newer` would change nothing after `older`. status.is_stale has the same rule."""
-    if older.ledger_id != newer.ledger_id:
-        return False
-    if older.attempt == newer.attempt:
-        return older.body.status in wire.TERMINAL
-    return older.attempt > newer.attempt

@@ -1,0 +1,64 @@
+"""Pauses between two writes about one object, while many objects are written.
+
+A thousand workers that report ten times a second would keep the API server busy with values that
+nobody has read yet. So the inbox writes an object at most once in a pause, and then the newest
+reports. With few objects the pause is so short that nobody notices.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from common.ids import Uid
+
+K = TypeVar("K")
+
+LONGEST_S: Final = 1.0
+# Writes per second about all objects together, up to which the pauses are shorter than LONGEST_S.
+WRITES_PER_S: Final = 100.0
+
+
+class Pauses(Generic[K]):
+    """The objects in a pause, and the keys of reports that wait for its end.
+
+    Args: resume: called with each key that was held, at the end of the pause
+    """
+
+    def __init__(self, resume: Callable[[K], None]) -> None:
+        self._resume = resume
+        self._held: dict[Uid, dict[K, None]] = {}
+        # Keys that have waited. They are written together, although the first of them begins the
+        # next pause.
+        self._released: set[K] = set()
+
+    def begin(self, uid: Uid) -> None:
+        """A write about the object begins. During a pause this call does nothing."""
+        if uid in self._held:
+            return
+        self._held[uid] = {}
+        seconds = min(LONGEST_S, len(self._held) / WRITES_PER_S)
+        asyncio.get_running_loop().call_later(seconds, self._end, uid)
+
+    def hold(self, uid: Uid, key: K, *, is_urgent: bool) -> bool:
+        """Returns: whether the key has to wait until `resume` is called with it"""
+        was_released = key in self._released
+        self._released.discard(key)
+        held = self._held.get(uid)
+        if held is None or was_released or is_urgent:
+            return False
+        held[key] = None
+        return True
+
+    def release(self, uid: Uid, key: K) -> bool:
+        """Let the key wait no longer. Returns: whether it was held; then `resume` is not called"""
+        held = self._held.get(uid, {})
+        if key not in held:
+            return False
+        del held[key]
+        return True
+
+    def _end(self, uid: Uid) -> None:
+        held = self._held.pop(uid)
+        self._released.update(held)
+        for key in held:
+            self._resume(key)
