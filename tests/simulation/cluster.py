@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +13,14 @@ from tests.simulation.cloud import SETTINGS, Manager
 from tests.simulation.disk import Disk
 from tests.simulation.edge import Controller
 from tests.simulation.network import Connection, Network
-from tests.simulation.oracle import SERVICES, Oracle
+from tests.simulation.oracle import Oracle
 from tests.simulation.transport import Weather
 from tests.simulation.world import World
 
 NODES: Final = ("edge0", "edge1", "edge2")
 _JOBS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
+_LEARNING: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/federatedlearningjobs"
+_DATASETS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/datasets"
 _MODELS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/models"
 
 
@@ -73,6 +76,9 @@ class Cluster:
         for model in ("small", "big"):
             spec = {"url": f"/data/{model}", "format": "pb"}
             self.create(_MODELS, "edgeai.io/v1alpha1", "Model", model, spec=spec)
+        for node in NODES:
+            spec = {"url": f"/data/{node}.txt", "format": "txt", "nodeName": node}
+            self.create(_DATASETS, "edgeai.io/v1alpha1", "Dataset", f"data-{node}", spec=spec)
 
     def create(self, path: str, version: str, kind: str, name: str, **fields: Any) -> int:
         metadata = {"name": name}
@@ -105,8 +111,22 @@ class Cluster:
     def delete_job(self, name: str) -> None:
         self.api.handle("DELETE", f"{_JOBS}/{name}", {}, None)
 
-    def jobs(self) -> list[Key]:
-        return sorted(key for key, _ in self.api.of(SERVICES))
+    def create_learning(self, name: str, nodes: Sequence[str]) -> None:
+        self.create(
+            _LEARNING,
+            "edgeai.io/v1alpha1",
+            "FederatedLearningJob",
+            name,
+            spec=learning_spec(nodes),
+        )
+
+    def delete_learning(self, name: str) -> None:
+        self.api.handle("DELETE", f"{_LEARNING}/{name}", {}, None)
+
+    def set_phase(self, pod: Key, phase: str) -> None:
+        """What the kubelet of the pod's node writes."""
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        self.api.handle("PATCH", path, {}, {"status": {"phase": phase}})
 
     # ---- processes ------------------------------------------------------------------------------
 
@@ -204,6 +224,23 @@ def job_spec(node: str, mining: str = "IBT") -> dict[str, Any]:
             "model": {"name": "big"},
             "template": {"spec": {"containers": containers}},
         },
+    }
+
+
+def learning_spec(nodes: Sequence[str]) -> dict[str, Any]:
+    containers = [{"name": "worker", "image": "worker:1"}]
+    return {
+        "aggregationWorker": {
+            "model": {"name": "big"},
+            "template": {"spec": {"containers": containers}},
+        },
+        "trainingWorkers": [
+            {
+                "dataset": {"name": f"data-{node}"},
+                "template": {"spec": {"nodeName": node, "containers": containers}},
+            }
+            for node in nodes
+        ],
     }
 
 

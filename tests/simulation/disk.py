@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 BLOCK: Final = 4096
-_WAL_HEADER: Final = 32
 _OK: Final = 0
 
 _OPEN = ctypes.CFUNCTYPE(
@@ -73,8 +72,7 @@ class Disk:
         self.fails_at_next_sync = False
         self.is_frozen = False  # the power is gone in the middle of the present work
         self.syncs = 0
-        self._has_torn_log = False
-        self._durable: dict[str, bytearray] = {}  # name of the file -> its content at the last sync
+        self._durable: dict[str, bytes] = {}  # name of the file -> its content at the last sync
         self.directory = self._next_directory()
 
     def note_sync(self, path: Path) -> None:
@@ -84,16 +82,8 @@ class Disk:
         if self.is_frozen:
             return
         self.syncs += 1
-        known = self._durable.setdefault(path.name, bytearray())
         with path.open("rb", buffering=0) as file:
-            head = file.read(_WAL_HEADER)
-            # A log only grows until it restarts with another head. A log that a power cut has torn
-            # has a rest, which the next process overwrites.
-            is_same_log = path.name.endswith("-wal") and head == known[:_WAL_HEADER]
-            self._has_torn_log &= is_same_log or not path.name.endswith("-wal")
-            start = len(known) if is_same_log and not self._has_torn_log else 0
-            file.seek(start)
-            known[start:] = file.read()
+            self._durable[path.name] = file.read()
 
     def cut_power(self, random_: random.Random) -> None:
         """Give the next process the files with what was synced, and any part of the rest."""
@@ -103,7 +93,7 @@ class Disk:
             if not path.exists():
                 continue  # SQLite syncs the directory when it deletes its journal
             current = path.read_bytes()
-            (self.directory / name).write_bytes(torn(bytes(durable), current, random_))
+            (self.directory / name).write_bytes(torn(durable, current, random_))
         self._adopt()
 
     def end_process(self) -> None:
@@ -123,10 +113,7 @@ class Disk:
     def _adopt(self) -> None:
         """What a process finds after a power cut is on the disk."""
         self.is_frozen = self.fails_at_next_sync = False
-        self._has_torn_log = True
-        self._durable = {
-            file.name: bytearray(file.read_bytes()) for file in self.directory.iterdir()
-        }
+        self._durable = {file.name: file.read_bytes() for file in self.directory.iterdir()}
 
     def _next_directory(self) -> Path:
         self._generation += 1

@@ -77,6 +77,7 @@ class Run:
         cluster, oracle = self.cluster, self.cluster.oracle
         oracle.check_children()
         oracle.check_sums()
+        oracle.check_pods()
         for controller in cluster.controllers.values():
             if not controller.process.is_alive:
                 continue

@@ -22,6 +22,10 @@ from tests.simulation.world import BrokenInvariant, Process, World
 
 SERVICES: Final = "jointinferenceservices.edgeai.io"
 LEFT: Final = "its task left the node"
+LEARNING: Final = "federatedlearningjobs.edgeai.io"
+DATASETS: Final = "datasets.edgeai.io"
+ON_EDGES: Final = (SERVICES, LEARNING, DATASETS)  # what nodes hold tasks of
+_ENDS: Final = ("Complete", "Failed")  # conditions after which a job never changes its mind
 EVIL: Final = "evil"  # phase in reports of a node for what is not bound to it
 _HEARTBEATS: Final = (str(LEASES), "configmaps", "events")
 
@@ -218,8 +222,8 @@ class Oracle:
             self.fail("I3", f"{report.worker} acknowledged {body}, and the API has {entry}")
 
     def job(self, uid: str) -> Object | None:
-        for _, object_ in self.api.of(SERVICES):
-            if object_["metadata"]["uid"] == uid:
+        for key, object_ in self.api.objects.items():
+            if object_["metadata"]["uid"] == uid and key.resource in ON_EDGES:
                 return object_
         return None
 
@@ -228,17 +232,21 @@ class Oracle:
     def _on_write(self, what: str, key: Key, old: Object | None, new: Object | None) -> None:
         if key.resource not in _HEARTBEATS:
             self.world.note(f"api {self.api.client or 'user'} {what} {key.resource} {key.name}")
-        if new is not None and key.resource == SERVICES:
+        if new is not None and key.resource in ON_EDGES:
             uid = new["metadata"]["uid"]
-            self.bound[uid].add(node_of(new))
+            self.bound[uid] |= nodes_of(key, new)
             if old is not None and old["metadata"]["uid"] == uid:
                 self._check_status(key, old.get("status") or {}, new.get("status") or {}, uid)
         if what == "ADDED" and key.resource == "deployments.apps" and new is not None:
             self._check_only_child(key, new)
+        if what == "ADDED" and key.resource == "pods" and new is not None:
+            self._check_new_pod(key, new)
 
     def _check_status(self, key: Key, old: Object, new: Object, uid: str) -> None:
         if new.get("observedGeneration", 0) < old.get("observedGeneration", 0):
             self.fail("I4", f"observedGeneration of {key.name} went back")
+        if not ends_of(old) <= ends_of(new):
+            self.fail("I4", f"{key.name} had ended as {ends_of(old)}, and is {ends_of(new)}")
         before = old.get("workers") or {}
         for worker, entry in (new.get("workers") or {}).items():
             known = before.get(worker)
@@ -264,6 +272,15 @@ class Oracle:
             self.fail("I4", f"{name} had ended as {old}, and is now {new}")
         if seen_of(new) < seen_of(old):
             self.fail("I4", f"count of {name} fell from {seen_of(old)} to {seen_of(new)}")
+
+    def _check_new_pod(self, key: Key, pod: Object) -> None:
+        """A worker that has succeeded never runs again, and no worker begins after the end."""
+        job = self.job(owner_of(pod))
+        status = (job or {}).get("status") or {}
+        if key.name in (status.get("finished") or ()):
+            self.fail("I6", f"{key.name} is made again after its success")
+        if ends_of(status):
+            self.fail("I6", f"{key.name} is made after the end of its job: {ends_of(status)}")
 
     def _check_only_child(self, key: Key, new: Object) -> None:
         owner, role = owner_of(new), role_of(new)
@@ -305,11 +322,11 @@ class Oracle:
 
     def expected(self, node: str) -> dict[str, wire.Held]:
         return {
-            f"{SERVICES}/{key.namespace}/{key.name}": wire.Held(
+            f"{key.resource}/{key.namespace}/{key.name}": wire.Held(
                 each["metadata"]["uid"], each["metadata"]["generation"]
             )
-            for key, each in self.api.of(SERVICES)
-            if node_of(each) == node
+            for key, each in self.api.objects.items()
+            if key.resource in ON_EDGES and node in nodes_of(key, each)
         }
 
     def check_converged(self, controller: Controller) -> None:
@@ -334,9 +351,36 @@ class Oracle:
             if status.get("observedGeneration") != object_["metadata"]["generation"]:
                 self.fail("I14", f"{key.name} is not observed: {status.get('observedGeneration')}")
 
+    def check_pods(self) -> None:
+        """Each job that has not ended has a pod for each worker that is not done, and no other."""
+        for key, job in self.api.of(LEARNING):
+            status = job.get("status") or {}
+            uid = job["metadata"]["uid"]
+            pods = {
+                name.name: (each.get("status") or {}).get("phase", "Pending")
+                for name, each in self.api.of("pods")
+                if owner_of(each) == uid
+            }
+            trainers = range(len(job["spec"]["trainingWorkers"]))
+            workers = {
+                f"{key.name}-aggregation",
+                *(f"{key.name}-train-{each}" for each in trainers),
+            }
+            done = set(status.get("finished") or ())
+            if not pods.keys() <= workers:
+                self.fail("I7", f"{key.name} has pods {sorted(pods)}, of workers {sorted(workers)}")
+            alive = {name for name, phase in pods.items() if phase in ("Pending", "Running")}
+            if ends_of(status):
+                if alive:
+                    self.fail("I7", f"{key.name} has ended, and {sorted(alive)} run")
+            elif not done and alive != workers:
+                self.fail("I7", f"{key.name} runs {sorted(alive)} of {sorted(workers)}")
+
     def check_contact(self, node: str, *, is_connected: bool) -> None:
-        for key, object_ in self.api.of(SERVICES):
-            if node_of(object_) != node:
+        for key, object_ in list(self.api.objects.items()):
+            if key.resource not in ON_EDGES or nodes_of(key, object_) != {node}:
+                continue
+            if ends_of(object_.get("status") or {}):
                 continue
             conditions = (object_.get("status") or {}).get("conditions") or ()
             found = [each["status"] for each in conditions if each["type"] == "EdgeConnected"]
@@ -385,8 +429,20 @@ class Oracle:
         }
 
 
-def node_of(job: Object) -> str:
-    return str(job["spec"]["edgeWorker"]["template"]["spec"]["nodeName"])
+def nodes_of(key: Key, job: Object) -> set[str]:
+    """The nodes that the spec of a job binds it to."""
+    spec = job["spec"]
+    if key.resource == DATASETS:
+        return {spec["nodeName"]}
+    workers = [spec["edgeWorker"]] if key.resource == SERVICES else spec["trainingWorkers"]
+    return {each["template"]["spec"]["nodeName"] for each in workers}
+
+
+def ends_of(status: Object) -> set[str]:
+    conditions = status.get("conditions") or ()
+    return {
+        each["type"] for each in conditions if each["type"] in _ENDS and each["status"] == "True"
+    }
 
 
 def owner_of(object_: Object) -> str:

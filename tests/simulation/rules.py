@@ -12,6 +12,7 @@ from tests.simulation.network import Connection
 from tests.simulation.oracle import EVIL, SERVICES, WorkerId
 
 JOBS: Final = tuple(f"job{number}" for number in range(5))
+LEARNING: Final = ("learn0", "learn1")
 MINING: Final = ("IBT", "CrossEntropy")
 _EVIL_SEQ: Final = 2**40
 
@@ -44,6 +45,33 @@ class Rules:
         name = self._random.choice(JOBS)
         self._cluster.delete_job(name)
         self._cluster.create_job(name, self._random.choice(NODES))
+
+    def create_learning(self) -> None:
+        nodes = self._random.sample(NODES, self._random.randint(1, 2))
+        self._cluster.create_learning(self._random.choice(LEARNING), nodes)
+
+    def delete_learning(self) -> None:
+        self._cluster.delete_learning(self._random.choice(LEARNING))
+
+    # ---- kubelets -------------------------------------------------------------------------------
+
+    def move_pod(self) -> None:
+        """A pod begins to run, or its containers end."""
+        pods = sorted(key for key, _ in self._cluster.api.of("pods"))
+        if not pods:
+            return
+        pod = self._random.choice(pods)
+        phase = (self._cluster.api.objects[pod].get("status") or {}).get("phase", "Pending")
+        if phase == "Pending":
+            self._cluster.set_phase(pod, "Running")
+        elif phase == "Running":
+            self._cluster.set_phase(pod, self._random.choice(("Succeeded", "Succeeded", "Failed")))
+
+    def evict_pod(self) -> None:
+        """Somebody deletes a pod."""
+        pods = sorted(key for key, _ in self._cluster.api.of("pods"))
+        if pods:
+            self._cluster.api.remove(self._random.choice(pods))
 
     # ---- workers --------------------------------------------------------------------------------
 
@@ -207,7 +235,8 @@ class Rules:
     def lie(self) -> None:
         """A node reports for a worker that is not bound to it."""
         connection = self._connection()
-        uids = sorted(each["metadata"]["uid"] for _, each in self._cluster.api.of(SERVICES))
+        jobs = [each for _, each in self._cluster.api.of(SERVICES)]
+        uids = sorted(each["metadata"]["uid"] for each in jobs)
         if connection is None or not uids:
             return
         uid = self._random.choice(uids)
@@ -234,6 +263,10 @@ WEIGHTS: Final = {
     Rules.edit_job: 12,
     Rules.delete_job: 3,
     Rules.recreate_job: 4,
+    Rules.create_learning: 3,
+    Rules.delete_learning: 0.7,
+    Rules.move_pod: 8,
+    Rules.evict_pod: 1,
     Rules.report: 40,
     Rules.report_burst: 8,
     Rules.report_end: 6,
