@@ -121,13 +121,16 @@ class Synced(Frame, frozen=True):
 
 
 class Report(Frame, frozen=True):
-    """LC → GM: the latest state of a worker. `attempt` grows when the worker's process restarts."""
+    """LC → GM: the latest state of a worker. `attempt` grows when the worker's process restarts.
+    `revision` grows with each report of this LC's ledger; 0: the LC is too old to send it.
+    """
 
     seq: Seq
     uid: Uid
     worker: Annotated[WorkerName, msgspec.Meta(min_length=1, max_length=253)]
     attempt: Count
     body: Annotated[bytes, msgspec.Meta(max_length=64 * 1024)]
+    revision: Count = 0
 
 
 class Ack(Frame, frozen=True):

@@ -433,6 +433,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     body: ReportBody
     group: str = ""
     """API group of the worker's job."""
+    revision: int = 0
+    """Number of the report in its ledger. A later report has a higher number. 0: not known."""
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -292,9 +292,10 @@ def folded(
 ) -> dict[str, Any] | None:
     """The report's entry of .status.workers; None when the report is stale or changes nothing.
 
-    A report is stale when the entry has a higher attempt from the same ledger, or when the entry
-    says that the same attempt has ended. A report from another ledger is always accepted. The other
-    ledger is on another node, or the node has lost its old ledger.
+    A report is stale when the entry has a higher attempt from the same ledger, or a later report of
+    the same attempt, or when the entry says that the same attempt has ended. A report from another
+    ledger is always accepted. The other ledger is on another node, or the node has lost its old
+    ledger.
 
     Args:
         keep_greatest: True when a new ledger must not reduce the counts of an earlier ledger. The
@@ -419,7 +420,11 @@ def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
     if entry.get("instance") != report.ledger_id or not isinstance(attempt, int):
         return False
     if report.attempt == attempt:
-        return str(entry.get("status")) in TERMINAL
+        # A session that is over may still write a report here, after a newer session of the node
+        # has written a later report at another replica.
+        known = entry.get("revision")
+        is_older = isinstance(known, int) and 0 < report.revision <= known
+        return is_older or str(entry.get("status")) in TERMINAL
     return report.attempt < attempt
 
 
@@ -436,6 +441,7 @@ def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
         "node": report.node,
         "instance": report.ledger_id,
         "attempt": report.attempt,
+        **({"revision": report.revision} if report.revision else {}),
         "phase": cut(printable(body.phase)[:_MAX_VALUE_CHARS], _PHASE_BYTES),
         "status": body.status,
         "reason": cut(printable(body.reason)[:MAX_MESSAGE_CHARS], _REASON_BYTES),

@@ -181,6 +181,8 @@ class LedgerTables:
             )
         if held is not None and held.uid != frame.uid:
             self._drop_task(frame.key, Uid(held.uid))
+        if held is None or held.uid != frame.uid:
+            self._resend_final_states(frame.uid)
         self._tasks_changed = True
         self._execute(
             "INSERT OR REPLACE INTO tasks (key, uid, version, body) VALUES (?, ?, ?, ?)",
@@ -249,6 +251,24 @@ class LedgerTables:
                 *(wire.pack(retired.report("")), uid, name),
             )
 
+    def _resend_final_states(self, uid: Uid) -> None:
+        """Put the final states of the workers of a task that returns into the outbox again.
+
+        A worker that has ended sends no further message. While its task was gone, the cloud may not
+        have got its last report.
+        """
+        rows = self._rows("SELECT worker, body FROM workers WHERE uid = ?", uid).fetchall()
+        for name, body in rows:
+            if _decode(body, wire.ReportBody).status in wire.TERMINAL:
+                self._execute(
+                    "UPDATE workers SET revision = ? WHERE uid = ? AND worker = ?",
+                    *(self._next_revision(), uid, name),
+                )
+
+    def _next_revision(self) -> int:
+        self._execute("UPDATE meta SET revision = revision + 1")
+        return int(self._scalar("SELECT revision FROM meta"))
+
     def _prune_retired_workers(self) -> None:
         """Delete workers that no task names, oldest first, until MAX_RETIRED are left.
 
@@ -299,8 +319,7 @@ class LedgerTables:
         """
         if not new.is_finished and self.used_bytes() > self._max_bytes * RUNNING_SHARE:
             raise LedgerFull("the node's ledger is full; raise --ledger-max-bytes")
-        self._execute("UPDATE meta SET revision = revision + 1")
-        revision = self._scalar("SELECT revision FROM meta")
+        revision = self._next_revision()
         body = wire.pack(new.report(observed_at))
         self._execute(
             "INSERT INTO workers (uid, worker, attempt, instance, heartbeat_s, settled, body,"

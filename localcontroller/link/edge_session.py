@@ -69,7 +69,7 @@ class EdgeSession(Session):
         if not self.is_open or self.closed is not None:
             return
         for seq, out in self._window.take():
-            self._send(wire.Report(seq, out.uid, out.worker, out.attempt, out.body))
+            self._send(wire.Report(seq, out.uid, out.worker, out.attempt, out.body, out.revision))
 
     def _handle(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
         if not self.is_open:

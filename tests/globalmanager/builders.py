@@ -88,6 +88,7 @@ def report(
     node: str = "edge0",
     ledger_id: str = "ledger-1",
     attempt: int = 1,
+    revision: int = 0,
     status: WorkerStatus = "running",
     reason: str = "",
     counts: Mapping[str, int | float] | None = None,
@@ -107,6 +108,7 @@ def report(
         ledger_id=ledger_id,
         worker=WorkerName(worker),
         attempt=attempt,
+        revision=revision,
         body=body,
     )
 

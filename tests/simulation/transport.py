@@ -153,10 +153,8 @@ class ApiTransport:
 
         def deliver(line: bytes | None) -> None:
             nonlocal last_at
-            if self._process.name in self._weather.unreachable:
-                return  # the connection stays silent; the deadline of the watch ends it
-            if not self._process.is_alive:
-                watch.is_open = False
+            if self._process.name in self._weather.unreachable or not self._process.is_alive:
+                watch.is_open = False  # and silent from now on; its deadline ends it
                 return
             if line is not None and self._world.random.random() < self._weather.broken_watch:
                 watch.is_open = False

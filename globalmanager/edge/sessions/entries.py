@@ -64,5 +64,6 @@ def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:
     if older.ledger_id != newer.ledger_id:
         return False
     if older.attempt == newer.attempt:
-        return older.body.status in wire.TERMINAL
+        is_repeated = 0 < newer.revision <= older.revision
+        return is_repeated or older.body.status in wire.TERMINAL
     return older.attempt > newer.attempt

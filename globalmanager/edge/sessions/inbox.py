@@ -165,6 +165,7 @@ class Inbox:
             ledger_id=sender.ledger_id,
             worker=report.worker,
             attempt=report.attempt,
+            revision=report.revision,
             body=body,
             group=parse_task_key(binding.key).group,
         )

@@ -142,6 +142,11 @@ DONE = report(status="completed", counts={"seen": 12})
             id="updateTime",
         ),
         pytest.param(report(attempt=2), report(attempt=1), id="lower attempt"),
+        pytest.param(
+            report(revision=2, counts={"seen": 9}),
+            report(revision=1, counts={"seen": 1}),
+            id="lower revision",
+        ),
         pytest.param(DONE, report(counts={"seen": 13}), id="running after completed"),
         pytest.param(DONE, report(status="failed"), id="failed after completed"),
         pytest.param(report(status="failed"), DONE, id="completed after failed"),

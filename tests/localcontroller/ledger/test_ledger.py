@@ -197,6 +197,18 @@ async def test_a_process_that_outlives_its_tasks_absence_is_reported_again(ledge
     assert report_of(report.body).status == "running"
 
 
+async def test_the_end_of_a_worker_is_reported_again_when_its_task_returns(ledger: Ledger) -> None:
+    """The worker says nothing more, and the cloud may not have got its end before the absence."""
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [worker_message(10, status="completed")])
+    before = ledger.view
+    await ledger.apply([withdraw(), assign()])
+    (report,) = await ledger.reports(after=before.revision)
+    assert report_of(report.body).status == "completed"
+    await ledger.apply([ReportAcked(report, "")])
+    assert await ledger.reports() == []
+
+
 async def test_workers_of_tasks_that_never_return_are_forgotten(ledger: Ledger) -> None:
     kept = MAX_RETIRED + 5
     for n in range(kept):

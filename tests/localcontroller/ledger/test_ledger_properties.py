@@ -98,6 +98,9 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         if held is not None and held[0] != uid:
             self.drop(name)
+        if held is None or held[0] != uid:
+            for worker in self.workers_of(uid):
+                worker["owed"] = worker["status"] in wire.TERMINAL
         self.tasks[name] = (uid, version)
 
     @rule(name=NAMES, generation=GENERATIONS)
