@@ -5,6 +5,7 @@ python -m tests.simulation --seed=17 --steps=5000 one run; prints its log when i
 """
 
 import argparse
+import functools
 import multiprocessing
 import resource
 import sys
@@ -30,7 +31,7 @@ def main() -> int:
         outcomes = (simulate(seed, options.steps) for seed in seeds)
         return _report(_until_broken(outcomes), options.steps)
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        runs = pool.imap_unordered(_simulate, [(seed, options.steps) for seed in seeds])
+        runs = pool.imap_unordered(functools.partial(simulate, steps=options.steps), seeds)
         return _report(runs, options.steps)
 
 
@@ -43,10 +44,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until-broken", action="store_true", help="end with the first failure")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     return parser.parse_args()
-
-
-def _simulate(run: tuple[int, int]) -> Outcome:
-    return simulate(*run)
 
 
 def _until_broken(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
