@@ -15,6 +15,7 @@ The store can forget the uid when the watch delivers the deletion, or after a li
 requested later.
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
@@ -25,7 +26,8 @@ from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 log = logs.get_logger(__name__)
 
 # Tombstones of deleted objects. The store needs a tombstone as long as a request may take, 10 s at
-# most.
+# most. An older tombstone would only take memory: 4096 of them for each type are 5 MB in all.
+_DELETED_S: Final = 60.0
 _MAX_DELETED: Final = 4096
 # Tombstones of gone objects. The store needs a tombstone as long as the watch may be late, 90 s at
 # most. At 50 deletions a second this number covers 5 minutes and costs 3 MB. An object without its
@@ -88,6 +90,7 @@ class Store:
     Args:
         label: "key=value"; the collection has only objects with this label. "" means all objects
         kept: the part of each object that the collection keeps; None keeps whole objects
+        clock: seconds, monotonic
     """
 
     def __init__(
@@ -97,15 +100,18 @@ class Store:
         *,
         label: str = "",
         kept: Callable[[Object], Object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.type = type_
+        self._clock = clock
         self._label = label
         self._kept = kept
         self._indexers = dict(indexers)
         self._objects: dict[ObjectRef, Object] = {}
         self._index: dict[str, dict[str, set[ObjectRef]]] = {name: {} for name in indexers}
         self._listeners: list[Listener] = []
-        self._deleted: OrderedDict[str, None] = OrderedDict()  # uids, the newest last
+        # uid -> when the deletion was noted, the newest last
+        self._deleted: OrderedDict[str, float] = OrderedDict()
         # uid -> its absence count, the newest last
         self._gone: OrderedDict[str, int] = OrderedDict()
         self._absences = 0  # number of absences that answers have reported so far
@@ -286,8 +292,11 @@ class Store:
                 log.exception("store listener failed", resource=str(self.type))
 
     def _mark_deleted(self, uid: str) -> None:
-        self._deleted[uid] = None
+        now = self._clock()
+        self._deleted[uid] = now
         self._deleted.move_to_end(uid)
+        while next(iter(self._deleted.values())) < now - _DELETED_S:
+            self._deleted.popitem(last=False)
         _trim(self._deleted, _MAX_DELETED)
 
     def _sorted(self, refs: Iterable[ObjectRef]) -> tuple[Object, ...]:

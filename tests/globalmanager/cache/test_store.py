@@ -157,6 +157,17 @@ def test_a_watched_deletion_clears_its_tombstone_and_all_tombstones_are_bounded(
     assert len(store._deleted) == 4096
 
 
+def test_tombstones_of_deletions_are_kept_for_a_minute() -> None:
+    now = 0.0
+    store = Store(GADGETS, clock=lambda: now)
+    for number in range(600):  # one in a second
+        now = float(number)
+        store.remove(make("a", version=number, uid=f"uid-{number}"))
+    assert 60 <= len(store._deleted) <= 62
+    store.observe(make("a", version=1000, uid="uid-590"))
+    assert len(store) == 0, "an answer brought a deleted object back"
+
+
 def test_an_object_that_gets_its_label_back_returns_to_the_store() -> None:
     """A watch with a label selector reports a removed label as a deletion."""
     watched = Watched()
