@@ -243,7 +243,9 @@ class _Bench:
         )
         fleet.forget()
         heard, spent_s = len(self._control_plane.audit()), manager.processor_s()
-        fleet.ask(reporting=REPORTING_S, every=REPORT_EVERY_S, of=count, ending=ENDING)
+        fleet.ask(
+            reporting=REPORTING_S, every=REPORT_EVERY_S, of=count, ending=min(ENDING, count // 2)
+        )
         told = fleet.answer("began")
         writes = [e for e in self._control_plane.audit()[heard:] if _is_status_write(e)]
         processor_s = manager.processor_s() - spent_s
