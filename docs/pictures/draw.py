@@ -110,6 +110,30 @@ def architecture() -> Picture:
     return picture
 
 
+def relay() -> Picture:
+    picture = Picture(920, 330, "The relay: one outbound connection is enough for an edge node")
+    picture.area(20, 20, 400, 290, "edge node, behind NAT")
+    picture.box(45, 70, 150, 70, WORKER, "edge worker", "trainer")
+    picture.box(
+        *(245, 65, 150, 220), EDGE, "LocalController", "HTTP proxy for the", "workers of the node"
+    )
+    picture.arrow(197, 105, 243, 105)
+    picture.label(145, 160, "CONNECT, name and secret")
+    picture.area(560, 20, 340, 290, "cloud")
+    picture.box(
+        *(585, 65, 150, 220), CLOUD, "GlobalManager", "is the target named", "in the assignment?"
+    )
+    picture.box(775, 70, 110, 70, KUBE, "Service", "cluster IP")
+    picture.box(775, 205, 110, 80, WORKER, "cloud worker", "aggregator")
+    picture.arrow(737, 105, 773, 105)
+    picture.arrow(830, 140, 830, 203)
+    picture.arrow(397, 110, 583, 110, "session: tasks, reports")
+    picture.arrow(397, 230, 583, 230, "relay: streams of bytes")
+    picture.label(490, 268, "both dialled by the edge,")
+    picture.label(490, 288, "to the port of the GlobalManager")
+    return picture
+
+
 def way(title: str, steps: list[tuple[str, str, str]]) -> Picture:
     """A chain of boxes: (fill, name, what happens there)."""
     columns, width, height, gap = 4, 195, 66, 38
@@ -167,6 +191,7 @@ def pictures() -> dict[str, Picture]:
         "architecture.svg": architecture(),
         "way-of-a-task.svg": way("The way of a task", down),
         "way-of-a-status.svg": way("The way of a status", up),
+        "relay.svg": relay(),
         "round.svg": way("A round of federated learning", round_),
     }
 
