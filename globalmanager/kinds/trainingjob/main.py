@@ -300,11 +300,16 @@ def _suspended(job: Present) -> Plan:
         "replicaStatuses": present.numbers(job.observed, job.pods),
     }
     deletions = of_a_suspended_job(job.observed)
+    # The launcher goes first. If the job resumes before all pods have gone, no launcher finds that
+    # its list has lost all workers.
+    launcher_ref = present.launcher_ref(job.observed)
+    first = tuple(each for each in deletions if each.ref == launcher_ref)
+    others = tuple(each for each in deletions if each.ref != launcher_ref)
     # The state is written before the first deletion, else a restarted GlobalManager would take the
     # pods for lost.
     is_told = job.state is State.SUSPENDED
     told = scalers.queued(job.observed, job.now)
-    stages = (deletions, *told) if is_told and deletions else told
+    stages = (*(stage for stage in (first, others) if stage and is_told), *told)
     return written_plan(job.observed, job.conditions, fields, job.now, stages=stages)
 
 

@@ -135,7 +135,7 @@ def left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
     return pause_left_s(pod["metadata"].get("creationTimestamp"), wait_s, now)
 
 
-def of_a_suspended_job(observed: Observed) -> tuple[Action, ...]:
+def of_a_suspended_job(observed: Observed) -> tuple[Delete, ...]:
     """The deletions of all children."""
     return tuple(
         Delete(ref, child["metadata"]["uid"])
