@@ -11,9 +11,10 @@ import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, cast
 
+from common.errors import Overloaded
 from common.http_connections import Place
 from common.ids import WorkerName, parse_task_key
 from common.relay.carrier import Carrier, StreamRefused
@@ -29,7 +30,15 @@ from localcontroller.workers.proxy_head import (
     is_for_proxy,
     parse,
 )
+from localcontroller.workers.rates import RequestRates, WorkerApiRates
 
+RATES: Final = RequestRates(
+    # Clients without CONNECT ask for each of their requests.
+    of_task_per_s=500.0,
+    of_task_burst=1000,
+    of_namespace_per_s=1000.0,
+    of_namespace_burst=2000,
+)
 HEAD_S: Final = 10.0
 LINGER_S: Final = 1.0
 BUSY_RETRY_S: Final = 5
@@ -76,6 +85,9 @@ class Proxy:
         self._metrics = metrics
         self._max_streams = max_streams
         self.head_s = head_s
+        self._rates = WorkerApiRates(
+            RATES, limit=max_streams, on_delay=metrics.worker_requests_delayed.inc
+        )
         self._buffer = memoryview(bytearray(MAX_DATA_BYTES))
         self._streams: Counter[Grant | str] = Counter()  # by grant, by namespace, and by ""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,9 +98,25 @@ class Proxy:
         return ProxyConnection(self, place) if is_for_proxy(first) else None
 
     def begin(self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes) -> None:
-        task = asyncio.create_task(self._serve(connection, request, rest), name="proxy request")
+        """Open a stream for the request, or refuse the request."""
+        self._start(self._serve(connection, request, rest))
+
+    def turn_away(self, connection: "ProxyConnection", status: int, reason: str) -> None:
+        """Refuse what no worker of this node sends, at the rate of strangers."""
+        self._start(self._turn_away(connection, status, reason))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="proxy request")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _turn_away(self, connection: "ProxyConnection", status: int, reason: str) -> None:
+        try:
+            await self._rates.wait_as_stranger(connection.address)
+        except Overloaded:
+            connection.abort()
+        else:
+            self._refuse(connection, status, reason)
 
     async def _serve(
         self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes
@@ -96,17 +124,22 @@ class Proxy:
         digest = hashlib.sha256(request.password.encode()).hexdigest()
         grant = self._ledger.grant(digest)
         if grant is None or request.user not in grant.workers:
-            connection.refuse(407, "the proxy wants a worker of this node and its secret")
-            self._metrics.proxied.labels(outcome="407").inc()
+            reason = "the proxy wants a worker of this node and its secret"
+            await self._turn_away(connection, 407, reason)
             return
         try:
+            await self._rates.wait(grant)
             await self._open(connection, request, rest, grant)
         except StreamRefused as error:
-            status = _STATUS[error.refusal]
-            connection.refuse(status, error.reason)
-            self._metrics.proxied.labels(outcome=str(status)).inc()
+            self._refuse(connection, _STATUS[error.refusal], error.reason)
+        except Overloaded as error:
+            self._refuse(connection, 503, str(error))
         else:
             self._metrics.proxied.labels(outcome="opened").inc()
+
+    def _refuse(self, connection: "ProxyConnection", status: int, reason: str) -> None:
+        self._metrics.proxied.labels(outcome=str(status)).inc()
+        connection.refuse(status, reason)
 
     async def _open(
         self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes, grant: Grant
@@ -152,20 +185,23 @@ class ProxyConnection(asyncio.Protocol):
         self._place = place
         self._transport: asyncio.Transport | None = None
         self._head = bytearray()
-        self._is_lingering = False
+        self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._set_timer(self._proxy.head_s, self._abort)
+        self._set_timer(self._proxy.head_s, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._is_lingering:
-            return
+        if self._transport is None or self._is_refused:
+            return  # the rest of what is refused
         self._head += data
         head, end, rest = bytes(self._head).partition(b"\r\n\r\n")
         if len(head) > MAX_HEAD_BYTES:
-            self.refuse(431, f"the head is longer than {MAX_HEAD_BYTES} bytes")
+            self._set_timer(None)
+            self._is_refused = True
+            reason = f"the head is longer than {MAX_HEAD_BYTES} bytes"
+            self._proxy.turn_away(self, 431, reason)
         elif end:
             self._set_timer(None)
             self._head.clear()
@@ -173,7 +209,7 @@ class ProxyConnection(asyncio.Protocol):
             try:
                 request = parse(head + end)
             except MalformedHead as error:
-                self.refuse(400, str(error))
+                self._proxy.turn_away(self, 400, str(error))
             else:
                 self._proxy.begin(self, request, rest)
 
@@ -181,6 +217,12 @@ class ProxyConnection(asyncio.Protocol):
         self._transport = None
         self._set_timer(None)
         self._place.leave()
+
+    @property
+    def address(self) -> str:
+        """The IP address of the worker."""
+        peer = self._transport.get_extra_info("peername") if self._transport else None
+        return str(peer[0]) if peer else ""
 
     def leave_place(self) -> None:
         """Leave the bounded connections of the port to the worker API: the streams have a bound of
@@ -223,13 +265,13 @@ class ProxyConnection(asyncio.Protocol):
         if status == 503:
             lines.append(f"Retry-After: {BUSY_RETRY_S}")
         self._transport.write("\r\n".join([*lines, "", ""]).encode() + body)
-        self._is_lingering = True
-        self._set_timer(LINGER_S, self._abort)
+        self._is_refused = True
+        self._set_timer(LINGER_S, self.abort)
         with contextlib.suppress(OSError, RuntimeError):
             self._transport.write_eof()
         self._transport.resume_reading()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 

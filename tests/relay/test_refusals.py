@@ -202,3 +202,44 @@ async def test_a_withdrawn_grant_takes_no_new_stream(world: RelayWorld) -> None:
     status, _, writer = await world.connect()
     assert status == 403
     writer.close()
+
+
+async def test_a_stranger_that_tries_without_pause_waits_and_the_workers_do_not(
+    world: RelayWorld,
+) -> None:
+    """50 refusals at once, and then 20 a second for one address."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    tries = [asyncio.create_task(world.connect(secret="6" * 64)) for _ in range(70)]
+    await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
+    status, _, writer = await world.connect()
+    assert status == 200
+    assert not all(each.done() for each in tries), "the worker did not wait for the strangers"
+    writer.close()
+    for status, _, other in await asyncio.gather(*tries):
+        assert status == 407
+        other.close()
+    assert loop.time() - began >= 0.9
+
+
+async def test_streams_take_no_place_of_the_worker_api(tmp_path: Path) -> None:
+    """The port takes 512 connections. More streams than this leave it open for reports."""
+    async with RelayWorld(tmp_path).running() as world:
+        streams = []
+        for number in range(3):
+            key = TaskKey(f"jointinferenceservices.edgeai.io/tenant-{number}/digits")
+            secret, worker = str(number) * 64, WorkerName(f"edge-{number}")
+            world.assign(key, Uid(f"uid-{number}"), worker=worker, secret=secret)
+            await world.assigned()
+            host = f"{SERVICE}.tenant-{number}"
+            streams += [await world.connect(host, worker=worker, secret=secret) for _ in range(200)]
+        assert {status for status, _, _ in streams} == {200}
+        reader, writer = await asyncio.open_connection(world.host, world.port)
+        writer.write(b"POST /w/none/v1/workers/x/status HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b" 403 " in await reader.readline()
+        writer.close()
+        _, first, pen = streams[0]
+        pen.write(b"still here")
+        assert await first.readexactly(10) == b"still here"
+        for _, _, each in streams:
+            each.transport.abort()
