@@ -129,8 +129,8 @@ def relay() -> Picture:
     picture.arrow(830, 140, 830, 203)
     picture.arrow(397, 110, 583, 110, "session: tasks, reports")
     picture.arrow(397, 230, 583, 230, "relay: streams of bytes")
-    picture.label(490, 268, "both dialled by the edge,")
-    picture.label(490, 288, "to the port of the GlobalManager")
+    picture.label(490, 264, "both dialled by the edge,")
+    picture.label(490, 282, "to one port")
     return picture
 
 
