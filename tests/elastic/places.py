@@ -183,7 +183,11 @@ def kill_container(cluster: Cluster, pod: str) -> float:
     container = held["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
     find = f"grep --files-with-matches {container} /proc/[0-9]*/cgroup | cut -d/ -f3"
     machine = cluster.nodes[held["spec"]["nodeName"]].machine
-    return float(machine.run("sh", "-c", f"kill -9 $({find}) && date +%s.%N"))
+    # A process may end by itself between the look and its kill.
+    script = (
+        f"for each in $({find}); do kill -9 $each && killed=1; done; test $killed && date +%s.%N"
+    )
+    return float(machine.run("sh", "-c", script))
 
 
 def _container(job: Object, role: str) -> Object:
