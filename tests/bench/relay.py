@@ -34,7 +34,7 @@ from tests.waiting import async_eventually
 
 HOST: Final = "127.0.0.1"
 BULK_BYTES: Final = 200 * 2**20
-WEIGHTS_BYTES: Final = 100_000_000
+WEIGHTS_BYTES: Final = 10 * 100_000_000  # ten times, so that assignments are beside them
 SMALL_BYTES: Final = 4096
 SMALL_REQUESTS: Final = 1000
 IDLE_STREAMS: Final = 1000
@@ -191,7 +191,8 @@ class Target(socketserver.BaseRequestHandler):
             case b"D":
                 connection.sendall(bytes(BULK_BYTES))
             case b"W":
-                connection.sendall(bytes(WEIGHTS_BYTES))
+                for _ in range(10):
+                    connection.sendall(bytes(WEIGHTS_BYTES // 10))
             case b"U":
                 receive(connection, BULK_BYTES)
                 connection.sendall(b"k")
