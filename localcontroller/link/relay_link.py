@@ -80,7 +80,9 @@ class RelayLink:
             assert dialled is not None
             try:
                 self._carrier = await self._dial()
-            except (EdgeAIError, OSError, WebSocketException) as error:
+            except Exception as error:  # an unexpected error must not end the LocalController
+                if not isinstance(error, EdgeAIError | OSError | WebSocketException):
+                    log.exception("relay failed")
                 self._dialled = None
                 self._note_failure(error)
                 dialled.set_exception(StreamRefused(Refusal.UNREACHABLE, self._problem))
@@ -88,7 +90,10 @@ class RelayLink:
                 continue
             self._dialled = None
             dialled.set_result(self._carrier)
-            await self._carrier.run()
+            try:
+                await self._carrier.run()
+            except Exception:  # as above
+                log.exception("relay failed")
             log.info("relay over")
 
     def cut(self) -> None:
