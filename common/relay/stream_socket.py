@@ -13,6 +13,9 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
+from common.errors import EdgeAIError
+from common.relay.frames import Refusal
+
 if TYPE_CHECKING:
     from common.relay.carrier import Carrier
 
@@ -26,11 +29,20 @@ class StreamSocket(asyncio.BufferedProtocol):
     Args:
         buffer: takes the bytes of one read; all connections of one event loop may share it
         on_lost: called once when the connection has ended
+        framing: gets the bytes that were read, and returns those to be carried. The others are
+            dropped. Where it raises an EdgeAIError, the stream ends. None: all bytes are carried
     """
 
-    def __init__(self, buffer: memoryview, on_lost: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        buffer: memoryview,
+        on_lost: Callable[[], None] = lambda: None,
+        *,
+        framing: Callable[[bytes], bytes] | None = None,
+    ) -> None:
         self._buffer = buffer
         self._on_lost = on_lost
+        self._framing = framing
         self._transport: asyncio.Transport | None = None
         self._carrier: Carrier | None = None
         self._stream = 0
@@ -130,8 +142,17 @@ class StreamSocket(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._carrier is None:
             return
+        data = bytes(self._buffer[:nbytes])
+        if self._framing is not None:
+            try:
+                data = self._framing(data)
+            except EdgeAIError as error:
+                self._carrier.refuse(self._stream, Refusal.BROKEN, str(error))
+                return
+            if not data:
+                return
         self._active_at = self._carrier.now()
-        self._carrier.send(self._stream, bytes(self._buffer[:nbytes]))
+        self._carrier.send(self._stream, data)
         if self._carrier.is_crowded:
             self._pause()
             self._carrier.resume_later(self)

@@ -3,7 +3,7 @@
 A worker names itself and its secret as user and password of the proxy. The proxy opens a stream of
 the relay for each request. The GlobalManager decides whether the worker's assignment names the
 target. CONNECT carries any protocol. A request with an absolute URL is passed on with the path
-alone, and its connection then carries nothing else.
+alone, and its connection carries nothing after the request (`proxy_body`).
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from common.relay.stream_socket import StreamSocket
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant
 from localcontroller.metrics import Metrics
+from localcontroller.workers.proxy_body import MalformedBody
 from localcontroller.workers.proxy_head import (
     MAX_HEAD_BYTES,
     MalformedHead,
@@ -169,7 +170,7 @@ class Proxy:
         except BaseException:
             leave()
             raise
-        socket = connection.hand_over(self._buffer, leave, is_connect=request.is_connect)
+        socket = connection.hand_over(request, self._buffer, leave)
         if socket is None:
             leave()
             carrier.refuse(stream, Refusal.BROKEN, "the worker has gone")
@@ -208,7 +209,9 @@ class ProxyConnection(asyncio.Protocol):
             self._transport.pause_reading()
             try:
                 request = parse(head + end)
-            except MalformedHead as error:
+                if request.framing is not None:
+                    rest = request.framing(rest)
+            except (MalformedHead, MalformedBody) as error:
                 self._proxy.turn_away(self, 400, str(error))
             else:
                 self._proxy.begin(self, request, rest)
@@ -231,7 +234,7 @@ class ProxyConnection(asyncio.Protocol):
         self._place.leave()
 
     def hand_over(
-        self, buffer: memoryview, leave: Callable[[], None], *, is_connect: bool
+        self, request: ProxyRequest, buffer: memoryview, leave: Callable[[], None]
     ) -> StreamSocket | None:
         """Give the connection to its stream. Returns: None: the worker has gone
 
@@ -240,11 +243,11 @@ class ProxyConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return None
-        if is_connect:
+        if request.is_connect:
             transport.write(_ESTABLISHED)
         self._transport = None
 
-        socket = StreamSocket(buffer, on_lost=leave)
+        socket = StreamSocket(buffer, on_lost=leave, framing=request.framing)
         socket.take_over(transport)
         transport.set_protocol(socket)
         return socket

@@ -2,7 +2,8 @@
 7.3; RFC 9112, 3.2).
 
 `proxy` calls `parse` with the bytes up to the empty line. The forwarded head of a request with an
-absolute URL has the path alone, and no header that is for the proxy.
+absolute URL has the path alone, and no header that is for the proxy. A head that does not say for
+certain where its request ends is refused.
 """
 
 import base64
@@ -14,10 +15,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from common.errors import EdgeAIError
+from localcontroller.workers.proxy_body import Chunked, Framing, Sized
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_SIZE: Final = re.compile(rb"[0-9]{1,15}\Z")
 _HOST: Final = re.compile(r"[0-9a-z]([-.0-9a-z]*[0-9a-z])?\.?\Z")
 _FOR_PROXY_ALONE: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"upgrade"}
@@ -39,6 +42,9 @@ class ProxyRequest(msgspec.Struct, frozen=True, kw_only=True):
     password: str
     forwarded: bytes
     """The head for the target; b"" for CONNECT."""
+    framing: Framing | None
+    """Finds the end of the request. None: every byte of the connection belongs to it, after CONNECT
+    and in another protocol."""
 
 
 def is_for_proxy(first: bytes) -> bool:
@@ -63,6 +69,7 @@ def parse(head: bytes) -> ProxyRequest:
     is_connect = method == b"CONNECT"
     host, port, path = _authority(url) if is_connect else _absolute(url)
     forwarded = b"" if is_connect else _forwarded(method, path, headers)
+    is_tunnel = is_connect or bool(_values(headers, _UPGRADE))
     return ProxyRequest(
         is_connect=is_connect,
         host=host,
@@ -70,6 +77,7 @@ def parse(head: bytes) -> ProxyRequest:
         user=user,
         password=password,
         forwarded=forwarded,
+        framing=None if is_tunnel else _framing(version, headers),
     )
 
 
@@ -80,9 +88,28 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
     return name, value.strip(b" \t")
 
 
+def _values(headers: list[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
+    """Args: wanted: the name of the header, in lower case"""
+    return [value for name, value in headers if name.lower() == wanted]
+
+
+def _framing(version: bytes, headers: list[tuple[bytes, bytes]]) -> Framing:
+    """How the end of the body is found (RFC 9112, 6.3). Raises: MalformedHead"""
+    sizes = _values(headers, b"content-length")
+    encodings = _values(headers, b"transfer-encoding")
+    if encodings:
+        if sizes or version != b"HTTP/1.1" or [each.lower() for each in encodings] != [b"chunked"]:
+            reason = "a body has Content-Length, or Transfer-Encoding: chunked alone, in HTTP/1.1"
+            raise MalformedHead(reason)
+        return Chunked()
+    if len(sizes) > 1 or not all(_SIZE.match(each) for each in sizes):
+        raise MalformedHead("header Content-Length is not one number")
+    return Sized(int(sizes[0]) if sizes else 0)
+
+
 def _credentials(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
     """User and password of Proxy-Authorization; ("", "") without the header."""
-    given = [value for name, value in headers if name.lower() == b"proxy-authorization"]
+    given = _values(headers, b"proxy-authorization")
     if len(given) > 1:
         raise MalformedHead("header Proxy-Authorization came more than once")
     scheme, _, encoded = (given[0] if given else b"").partition(b" ")
@@ -131,7 +158,7 @@ def _forwarded(method: bytes, path: bytes, headers: list[tuple[bytes, bytes]]) -
         if name.lower() == b"connection"
         for each in value.split(b",")
     }
-    upgrade = [value for name, value in headers if name.lower() == _UPGRADE]
+    upgrade = _values(headers, _UPGRADE)
     kept = [(name, value) for name, value in headers if name.lower() not in dropped]
     if upgrade:
         kept += [(b"Upgrade", upgrade[0]), (b"Connection", b"Upgrade")]

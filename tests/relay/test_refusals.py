@@ -13,6 +13,8 @@ from globalmanager.edge.sessions.relay import RelayLimits
 from tests.relay.world import HOST, KEY, SECRET, SERVICE, RelayWorld, message_of, status_of
 from tests.waiting import async_eventually
 
+CHUNKED = "Transfer-Encoding: chunked"
+
 
 @pytest.mark.parametrize(
     "who",
@@ -120,6 +122,13 @@ async def test_a_service_that_takes_no_connection_in_time(tmp_path: Path) -> Non
         ("GET http://digits/ HTTP/1.1\r\nno colon", 400, "header"),
         ("GET http://digits/ HTTP/1.1\r\n folded: 1", 400, "header"),
         ("GET http://digits/ HTTP/1.1\r\nProxy-Authorization: Basic eDp5", 400, "more than once"),
+        ("POST http://digits/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2", 400, "number"),
+        ("POST http://digits/ HTTP/1.1\r\nContent-Length: 1, 1", 400, "number"),
+        ("POST http://digits/ HTTP/1.1\r\nContent-Length: -1", 400, "number"),
+        (f"POST http://digits/ HTTP/1.1\r\n{CHUNKED}\r\nContent-Length: 1", 400, "alone"),
+        (f"POST http://digits/ HTTP/1.1\r\n{CHUNKED}\r\n{CHUNKED}", 400, "alone"),
+        ("POST http://digits/ HTTP/1.1\r\nTransfer-Encoding: gzip, chunked", 400, "alone"),
+        (f"POST http://digits/ HTTP/1.0\r\n{CHUNKED}", 400, "HTTP/1.1"),
         ("GET http://digits/ HTTP/1.1\r\nX: " + "x" * 20_000, 431, "16384 bytes"),
     ],
 )
