@@ -61,6 +61,11 @@ class TokenBucket:
         self._tokens -= tokens
         return wait_s
 
+    def is_full(self, now: float) -> bool:
+        """Whether the bucket lets a whole burst pass at `now`, as a new bucket does."""
+        earned = (now - self._filled_at) * self._qps
+        return self._tokens + earned >= self._burst and self._held_until <= now
+
     def give_back(self) -> None:
         """Return one token, because its request turned out to cost nothing."""
         self._tokens = min(float(self._burst), self._tokens + 1.0)
@@ -81,6 +86,9 @@ class TokenBucket:
 
 class TokenBuckets:
     """One token bucket for each source of requests.
+
+    A bucket that has filled up again is as good as a new one, so it is forgotten. Sources that come
+    once and never again, such as the tasks of past jobs, take no memory.
 
     Args:
         qps, burst, max_wait_s, what: arguments of each TokenBucket
@@ -103,13 +111,19 @@ class TokenBuckets:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def of(self, source: str) -> TokenBucket:
+    def of(self, source: str, now: float) -> TokenBucket:
+        """The bucket of the source. The caller takes its token at once. Args: now: as `reserve`"""
         bucket = self._buckets.get(source) or self._new_bucket()
         self._buckets[source] = bucket
         self._buckets.move_to_end(source)
-        if len(self._buckets) > self._size:
+        while len(self._buckets) > self._size or self._has_full_one(now, but=bucket):
             self._buckets.popitem(last=False)
         return bucket
+
+    def _has_full_one(self, now: float, *, but: TokenBucket) -> bool:
+        """Whether the least recently used bucket is full, and is not this one."""
+        oldest = next(iter(self._buckets.values()))
+        return oldest is not but and oldest.is_full(now)
 
     def _new_bucket(self) -> TokenBucket:
         return TokenBucket(
@@ -148,7 +162,8 @@ class WaitingRoom:
 
         Raises: Overloaded when the request would wait too long, or too many requests wait
         """
-        wait_s = self._buckets.of(source).reserve(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        wait_s = self._buckets.of(source, now).reserve(now)
         if wait_s <= 0:
             return
         self._warning.log(server=self._what, source=source)

@@ -210,8 +210,9 @@ class KubernetesAccess:
     def _take_question(self, request: web.Request) -> None:
         """Raises: Overloaded"""
         # First the bucket of the address: whoever has used it up takes nothing from the others.
-        self._questions_of.of(request.remote or "").reserve(self._now())
-        self._questions.reserve(self._now())
+        now = self._now()
+        self._questions_of.of(request.remote or "", now).reserve(now)
+        self._questions.reserve(now)
 
 
 @contextlib.asynccontextmanager

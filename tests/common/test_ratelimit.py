@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import Overloaded
-from common.ratelimit import TokenBucket
+from common.ratelimit import TokenBucket, TokenBuckets
 
 
 def test_a_burst_passes_at_once_and_then_the_rate_rules() -> None:
@@ -69,3 +69,28 @@ async def test_acquire_waits_for_its_turn() -> None:
     for _ in range(4):
         await bucket.acquire()
     assert asyncio.get_running_loop().time() - started == pytest.approx(1.5)
+
+
+def test_the_bucket_of_a_source_that_does_not_come_again_takes_memory_until_it_is_full() -> None:
+    """As the workers of job after job on a node: 2,000 of them in 1,000 s, 10 s to fill up."""
+    buckets = TokenBuckets(qps=1.0, burst=10, max_wait_s=0.0, what="test")
+    busy = buckets.of("busy", 0.0)
+    busy.reserve(0.0, 9)
+    for number in range(2000):
+        now = number * 0.5
+        buckets.of(f"job {number}", now).reserve(now, 10)
+        if number < 1000:
+            assert buckets.of("busy", now) is busy, "a source got a second burst"
+            busy.reserve(now, 0.5)
+        assert len(buckets) <= 22
+
+
+def test_a_bucket_is_full_when_it_would_let_a_new_burst_pass() -> None:
+    bucket = TokenBucket(qps=1.0, burst=10)
+    assert bucket.is_full(0.0)
+    bucket.reserve(0.0)
+    assert not bucket.is_full(0.5)
+    assert bucket.is_full(1.0)
+    bucket.hold(1.0, 5.0)
+    assert not bucket.is_full(5.0)
+    assert bucket.is_full(6.0)

@@ -87,17 +87,23 @@ SAME_PACE = {
 @pytest.mark.parametrize(("one", "other", "same"), SAME_PACE.values(), ids=SAME_PACE.keys())
 def test_who_shares_a_pace(one: str, other: str, same: bool) -> None:
     table = buckets()
-    assert (table.of(one) is table.of(other)) == same
+    assert (table.of(one, 0.0) is table.of(other, 0.0)) == same
 
 
 def test_the_paces_of_addresses_are_bounded_and_the_longest_unused_is_forgotten() -> None:
     table = buckets(size=2)
-    first, second = table.of("192.0.2.1"), table.of("192.0.2.2")
-    assert table.of("192.0.2.1") is first
-    table.of("192.0.2.3")
+    first, second = used(table, "192.0.2.1"), used(table, "192.0.2.2")
+    assert table.of("192.0.2.1", 0.0) is first
+    used(table, "192.0.2.3")
     assert len(table) == 2
-    assert table.of("192.0.2.1") is first
-    assert table.of("192.0.2.2") is not second
+    assert table.of("192.0.2.1", 0.0) is first
+    assert table.of("192.0.2.2", 0.0) is not second
+
+
+def used(table: AddressBuckets, address: str) -> TokenBucket:
+    bucket = table.of(address, 0.0)
+    bucket.reserve(0.0)
+    return bucket
 
 
 def test_a_complaint_is_said_once_in_a_while_with_the_number_of_those_left_out(
