@@ -6,6 +6,7 @@ kind may name the labels of further children, which another controller made (`Ki
 Informers watch job resources and the objects that jobs refer to without a label.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
@@ -77,6 +78,7 @@ class Informers:
             last a type that it did not serve
         on_open: called with each new informer before the informer runs
         on_set_aside: called with (type, object) for each object that cannot be read
+        clock: seconds, monotonic
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Informers:
         on_settled: Callable[[], None],
         on_open: Callable[[Informer], None],
         on_set_aside: Callable[[ResourceType, Unreadable], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -97,6 +100,7 @@ class Informers:
         self._on_settled = on_settled
         self._on_open = on_open
         self._on_set_aside = on_set_aside
+        self._clock = clock
         self._by_scope: dict[Scope, Informer] = {}
         self._children: dict[ResourceType, Followed] = {}
         self._tasks: TaskGroup | None = None
@@ -137,6 +141,7 @@ class Informers:
             # `Followed` says what the stores of others' children take
             label=MANAGED if scope.label_selector == MANAGED else ALL,
             kept=_kept_part(scope),
+            clock=self._clock,
         )
         store.subscribe(lambda old, new: self._on_change(scope, old, new))
         informer = Informer(

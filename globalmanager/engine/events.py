@@ -7,6 +7,7 @@ The recorder drops an Event that the API refuses, so no other part may depend on
 
 import asyncio
 import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -28,8 +29,43 @@ log = logs.get_logger(__name__)
 
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
 COMPONENT: Final = "edgeai-globalmanager"
-_MAX_COUNTS: Final = 4096  # largest number of Events whose counts are in memory
+# How long the count of an Event stays in memory after the Event was sent. The same words come again
+# soon, after the backoff of a job, or they come seldom. Then one more request reads the count.
+COUNTED_S: Final = 120.0
+MAX_COUNTS: Final = 4096  # largest number of Events whose counts are in memory
 _MAX_MESSAGE_CHARS: Final = 1024  # the API server refuses longer messages
+
+
+class SentCounts:
+    """The counts that the Events in the API have, as far as this process has sent them lately.
+
+    Jobs that come and go have Events of their own, so the counts must not stay.
+
+    Args:
+        clock: seconds, monotonic
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # Event -> count, and when the Event was sent; the newest last
+        self._counts: OrderedDict[ObjectRef, tuple[int, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def get(self, ref: ObjectRef) -> int | None:
+        known = self._counts.get(ref)
+        return None if known is None else known[0]
+
+    def put(self, ref: ObjectRef, count: int) -> None:
+        now = self._clock()
+        self._counts[ref] = count, now
+        self._counts.move_to_end(ref)
+        while len(self._counts) > MAX_COUNTS or self._oldest_at() < now - COUNTED_S:
+            self._counts.popitem(last=False)
+
+    def _oldest_at(self) -> float:
+        return next(iter(self._counts.values()))[1]
 
 
 class Recorder:
@@ -40,6 +76,7 @@ class Recorder:
         on_drop: called for each Event that the recorder drops
         qps, burst: rate of the Events that the recorder sends, per second
         retry_s: pause after the API was not available
+        clock: seconds, monotonic
     """
 
     def __init__(
@@ -51,6 +88,7 @@ class Recorder:
         qps: float = 10.0,
         burst: int = 100,
         retry_s: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._now = now
@@ -60,7 +98,7 @@ class Recorder:
         # plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending = PendingEvents()
-        self._counts: OrderedDict[ObjectRef, int] = OrderedDict()  # the counts in the API
+        self._counts = SentCounts(clock)
         self._wake = asyncio.Event()
 
     def record(self, about: Object, event: Event) -> None:
@@ -84,7 +122,7 @@ class Recorder:
     async def _send(self, pending: PendingEvent) -> None:
         ref = pending.ref
         try:
-            self._remember_count(ref, await self._write(ref, pending))
+            self._counts.put(ref, await self._write(ref, pending))
         except Unavailable:
             self._count_dropped(self._pending.put_back(pending))
             await asyncio.sleep(self._retry_s)
@@ -139,12 +177,6 @@ class Recorder:
             "lastTimestamp": now,
             "count": pending.times,
         }
-
-    def _remember_count(self, ref: ObjectRef, count: int) -> None:
-        self._counts[ref] = count
-        self._counts.move_to_end(ref)
-        if len(self._counts) > _MAX_COUNTS:
-            self._counts.popitem(last=False)
 
     def _count_dropped(self, number: int) -> None:
         for _ in range(number):

@@ -141,6 +141,7 @@ class Engine:
             on_settled=self._settled,
             on_open=self._metrics.watch,
             on_set_aside=self._tell_set_aside,
+            clock=clocks.elapsed,
         )
         self._observer = Observer(
             self._kinds,
@@ -164,15 +165,15 @@ class Engine:
         hold."""
         plans = client.on_share(Share.PLANS)
         leading = plans if fence is None else plans.guarded(fence)
-        self.recorder = Recorder(leading, now=now, on_drop=self._metrics.events_dropped.inc)
+        on_drop = self._metrics.events_dropped.inc
+        self.recorder = Recorder(leading, now=now, on_drop=on_drop, clock=clocks.elapsed)
         """Records Events about job resources and nodes."""
         # A plan's status write locks the job's status. If it waited behind all writes of plans, the
         # edges' reports about the job would wait, too. So it has a share of its own.
         statuses = client.on_share(Share.STATUSES)
         leading_status = statuses if fence is None else statuses.guarded(fence)
-        self.report_events = Recorder(
-            client.on_share(Share.OTHER), now=now, on_drop=self._metrics.events_dropped.inc
-        )
+        reporting = client.on_share(Share.OTHER)
+        self.report_events = Recorder(reporting, now=now, on_drop=on_drop, clock=clocks.elapsed)
         """Records Events about reports of edges, on any replica."""
         reports = client.on_share(Share.REPORTS)
         self.status_writer = StatusWriter(reports, self._informers.all_of)

@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from globalmanager.contract import Event, Object, Severity
-from globalmanager.engine.events import EVENTS, Recorder, event_ref
+from globalmanager.engine.events import (
+    COUNTED_S,
+    EVENTS,
+    MAX_COUNTS,
+    Recorder,
+    SentCounts,
+    event_ref,
+)
 from globalmanager.kube.client import KubeClient
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.objects import make
@@ -154,3 +161,29 @@ def test_the_name_of_an_event_is_a_valid_one(length: int) -> None:
     ref = event_ref(make("n" * length), READY)
     assert len(ref.name) <= 253
     assert ref == event_ref(make("n" * length), READY)
+
+
+def test_the_counts_of_past_events_are_forgotten() -> None:
+    """Jobs that come and go have Events of their own, ten in a second here."""
+    now = 0.0
+    counts = SentCounts(clock=lambda: now)
+    events = [event_ref(ABOUT, msgspec.structs.replace(READY, message=str(n))) for n in range(5000)]
+    for number, event in enumerate(events):
+        now = number / 10
+        counts.put(event, 1)
+    assert len(counts) == 10 * COUNTED_S + 1
+    now = 600.0
+    for event in events:
+        counts.put(event, 1)
+    assert len(counts) == MAX_COUNTS
+
+
+def test_the_count_of_an_event_that_comes_again_stays() -> None:
+    now = 0.0
+    counts = SentCounts(clock=lambda: now)
+    again = event_ref(ABOUT, BROKEN)
+    for number in range(100):
+        now = number * 0.9 * COUNTED_S
+        assert counts.get(again) == (number or None)
+        counts.put(again, number + 1)
+        counts.put(event_ref(ABOUT, READY), 1)
