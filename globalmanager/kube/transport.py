@@ -20,14 +20,13 @@ import yaml
 
 from common.errors import SettingsError
 from globalmanager.kube.library import ApiClient, Configuration, config
+from globalmanager.kube.session import plain_session
 
 USER_AGENT: Final = "edgeai-globalmanager"
 _IN_CLUSTER: Final = "in-cluster configuration"
 # Largest number of connections. Every watch occupies one connection. All other requests share the
 # rest.
 _MAX_CONNECTIONS: Final = 256
-# The library's own session has this buffer size. A watch event of the largest object fits.
-_READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
 _RENEW_INTERVAL_S: Final = 30.0
 _MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
 _USE_CONTEXT: Final = "choose one with `kubectl config use-context`"
@@ -73,7 +72,7 @@ class Transport:
             problem = f"its TLS certificates cannot be used: {error}"
             raise SettingsError(source, problem) from error
         self._proxy_options = _proxy_options(self._api, self._server)
-        self._session = _plain_session(self._api)
+        self._session = plain_session(self._api)
         self._renewed_at = -_RENEW_INTERVAL_S
         self._under_way: set[asyncio.Timeout] = set()  # one time limit for each request under way
         self.replaced = asyncio.Event()
@@ -237,22 +236,6 @@ async def _check_handshake(
     async with response:
         body = await response.content.read(_MAX_REFUSAL_BYTES)
         raise HandshakeRefused(response.status, body, response.headers.get("Retry-After"))
-
-
-def _plain_session(api: ApiClient) -> aiohttp.ClientSession:
-    """A session of our own with the connector of the library's session.
-
-    The library's session is not used, because it reads .netrc and the environment again for each
-    request, in another thread. This costs more than all other work of the session for a request.
-    """
-    library = api.rest_client.pool_manager
-    session = aiohttp.ClientSession(
-        connector=library.connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        read_bufsize=_READ_BUFFER_BYTES,
-    )
-    library.detach()
-    return session
 
 
 def _proxy_options(api: ApiClient, server: str) -> dict[str, Any]:
