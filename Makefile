@@ -57,7 +57,7 @@ simulate: $(DEVELOP) ## Simulate 200 runs of cloud and edge with faults; one aga
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed=$(SEED)) $(if $(STEPS),--steps=$(STEPS))
 
 soak: $(DEVELOP) ## Three replicas under churn and kills for SECONDS (1800); prints one JSON object
-	@$(BIN)/python -m tests.soak $(SECONDS)
+	@$(BIN)/python -m tests.soak $(SECONDS) $(if $(RAW),--raw=$(RAW))
 
 lint: $(DEVELOP) ## Check style and the import rules
 	@$(BIN)/ruff check .

@@ -1,12 +1,15 @@
 """`make soak`: three replicas under churn and kills for SECONDS; prints one JSON object.
 
-    python -m tests.soak [SECONDS]
+    python -m tests.soak [SECONDS] [--raw DIRECTORY [--probe]]
 
 A real API server with its controller manager; three GlobalManagers, of which one leads; edges with
 ledgers in one process; two jobs a second made and deleted, whose workers report; a replica killed
 every so often and started again. Exits with 1 where a bound is broken, which `broken` names.
+DIRECTORY gets the samples; with --probe also where the memory of each program is
+(tests.soak.probe), which takes some memory itself.
 """
 
+import argparse
 import asyncio
 import base64
 import contextlib
@@ -44,7 +47,11 @@ COLLECTED_S: Final = 40.0  # the collector's longest pause is 30 s
 COLLECTS_IN_TIME: Final = ("--kube-api-qps=200", "--kube-api-burst=400")
 
 
-def soak(seconds: float) -> dict[str, Any]:
+def soak(seconds: float, *, raw: Path | None = None, probes: Path | None = None) -> dict[str, Any]:
+    """Args:
+    raw: directory for the samples
+    probes: directory for what the programs themselves know about their memory
+    """
     with tempfile.TemporaryDirectory(prefix="edgeai-soak-") as directory:
         control_plane = ControlPlane(
             binaries.obtain(), Path(directory), controller_flags=COLLECTS_IN_TIME
@@ -52,10 +59,11 @@ def soak(seconds: float) -> dict[str, Any]:
         try:
             control_plane.start()
             prepare(control_plane)
-            with Road() as road, _managers(control_plane, Path(directory)) as managers:
+            with Road() as road, _managers(control_plane, Path(directory), probes) as managers:
                 road.lead_to(*(each.edge_address for each in managers.values()))
-                with _edges(Path(directory), road.port) as (edges, ports):
-                    return asyncio.run(_soak(seconds, control_plane, managers, edges, ports))
+                with _edges(Path(directory), road.port, probes) as (edges, ports):
+                    soaking = _soak(seconds, control_plane, managers, edges, ports, raw)
+                    return asyncio.run(soaking)
         finally:
             control_plane.stop()
 
@@ -71,7 +79,9 @@ def prepare(control_plane: ControlPlane) -> None:
 
 
 @contextlib.contextmanager
-def _managers(control_plane: ControlPlane, directory: Path) -> Iterator[dict[str, GlobalManager]]:
+def _managers(
+    control_plane: ControlPlane, directory: Path, probes: Path | None
+) -> Iterator[dict[str, GlobalManager]]:
     managers = {}
     for name in NAMES:
         (directory / name).mkdir()
@@ -82,6 +92,7 @@ def _managers(control_plane: ControlPlane, directory: Path) -> Iterator[dict[str
             tokens={node: token_of(node) for node in map(node_name, range(EDGES))},
             flags=("--replica-name", name, "--admissions-address-share", "1"),
             environment=AS_DEPLOYED,
+            under=_probe(probes, name),
         )
     try:
         for manager in managers.values():
@@ -93,15 +104,21 @@ def _managers(control_plane: ControlPlane, directory: Path) -> Iterator[dict[str
 
 
 @contextlib.contextmanager
-def _edges(directory: Path, port: int) -> Iterator[tuple[Program, list[int]]]:
+def _edges(directory: Path, port: int, probes: Path | None) -> Iterator[tuple[Program, list[int]]]:
     ports = [free_port() for _ in range(EDGES)]
-    argv = [sys.executable, "-m", "tests.soak.edges", str(directory), f"ws://127.0.0.1:{port}"]
-    edges = Program([*argv, *map(str, ports)], log=directory / "edges.log")
+    argv = [sys.executable, "-m", *_probe(probes, "edges"), "tests.soak.edges", str(directory)]
+    url = f"ws://127.0.0.1:{port}"
+    edges = Program([*argv, url, *map(str, ports)], log=directory / "edges.log")
     edges.start()
     try:
         yield edges, ports
     finally:
         edges.stop()
+
+
+def _probe(probes: Path | None, name: str) -> tuple[str, ...]:
+    """What runs a program, so that it writes down where its memory is."""
+    return () if probes is None else ("tests.soak.probe", str(probes / f"{name}.jsonl"))
 
 
 async def _soak(
@@ -110,6 +127,7 @@ async def _soak(
     managers: dict[str, GlobalManager],
     edges: Program,
     ports: list[int],
+    raw: Path | None,
 ) -> dict[str, Any]:
     samples = Samples()
     replicas = Replicas(control_plane.client, SYSTEM_NAMESPACE, managers)
@@ -122,12 +140,14 @@ async def _soak(
         load = Load(api, workers, url=control_plane.url, root_key=root_key, ports=ports)
         begin_s = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
-            taking = group.create_task(_sample(samples, replicas, edges))
+            taking = group.create_task(_sample(samples, replicas, edges, load))
             killing = group.create_task(replicas.kill_now_and_then(seconds))
             await load.run(seconds, per_s=JOBS_PER_S)
             for task in (taking, killing):
                 task.cancel()
         await asyncio.sleep(COLLECTED_S)
+        if raw is not None:
+            (raw / "samples.jsonl").write_text(samples.lines(since_s=begin_s))
         figures = {
             "seconds": seconds,
             "replicas": len(managers),
@@ -141,21 +161,30 @@ async def _soak(
     return {**figures, "broken": broken(figures)}
 
 
-async def _sample(samples: Samples, replicas: Replicas, edges: Program) -> None:
+async def _sample(samples: Samples, replicas: Replicas, edges: Program, load: Load) -> None:
     while True:
         for name, pid, sessions in await asyncio.to_thread(replicas.alive):
             with contextlib.suppress(OSError):
-                samples.take(name, pid, sessions=sessions)
-        samples.take("edges", edges.pid)
+                samples.take(name, pid, sessions=sessions, objects=load.living)
+        samples.take("edges", edges.pid, objects=load.living)
         await asyncio.sleep(SAMPLE_S)
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if sys.argv[1:] else USUAL_S
-    if seconds < LEAST_S:
-        sys.exit(f"{seconds:g} seconds tell nothing; at least {LEAST_S:g}")
+    parser = argparse.ArgumentParser(prog="python -m tests.soak")
+    parser.add_argument("seconds", nargs="?", type=float, default=USUAL_S)
+    parser.add_argument("--raw", type=Path, help="new directory for the samples")
+    parser.add_argument("--probe", action="store_true", help="also probe the programs")
+    given = parser.parse_args()
+    if given.seconds < LEAST_S:
+        sys.exit(f"{given.seconds:g} seconds tell nothing; at least {LEAST_S:g}")
+    if given.probe and given.raw is None:
+        sys.exit("--probe needs --raw")
+    raw: Path | None = given.raw and given.raw.absolute()
+    if raw is not None:
+        raw.mkdir(parents=True)
     try:
-        figures = soak(seconds)
+        figures = soak(given.seconds, raw=raw, probes=raw if given.probe else None)
     except binaries.Unavailable as error:
         sys.exit(str(error))
     print(json.dumps(figures))

@@ -102,6 +102,12 @@ class Load:
         self._ports = ports
         self._jobs: dict[str, Job] = {}  # by uid
         self._gone_at: dict[str, float] = {}
+        self._living: set[str] = set()  # uids of jobs, children and pods
+
+    @property
+    def living(self) -> int:
+        """Number of jobs, children and pods that the watches know."""
+        return len(self._living)
 
     async def run(self, seconds: float, *, per_s: float) -> None:
         """Create jobs for so long, and wait for the end of the last one."""
@@ -242,7 +248,14 @@ class Load:
                         raise RuntimeError(f"watch of {path}: {event['object']}")
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
+                        self._count(event["type"], event["object"]["metadata"]["uid"])
                         await on_event(event["type"], event["object"])
+
+    def _count(self, type_: str, uid: str) -> None:
+        if type_ == "DELETED":
+            self._living.discard(uid)
+        else:
+            self._living.add(uid)
 
     async def _request(self, method: str, path: str, body: Any = None) -> Object:
         async with self._api.request(

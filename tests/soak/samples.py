@@ -1,5 +1,6 @@
 """Memory and open files of processes over time, and how fast they grow."""
 
+import json
 import os
 import statistics
 import time
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple
 
 MINUTE_S: Final = 60.0
 LEAST_SAMPLES: Final = 8
+_MEMORY: Final = ("VmRSS", "RssAnon")
 
 
 class Sample(NamedTuple):
@@ -17,6 +19,10 @@ class Sample(NamedTuple):
     resident_kib: float
     files: int
     """Open files without the sockets of sessions."""
+    anonymous_kib: float = 0.0
+    """The resident memory without the pages of files."""
+    objects: int = 0
+    """Jobs, children and pods that there were, of which replicas have caches."""
 
 
 class Samples:
@@ -25,10 +31,22 @@ class Samples:
     def __init__(self) -> None:
         self._of: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)
 
-    def take(self, name: str, pid: int, *, sessions: int = 0) -> None:
+    def take(self, name: str, pid: int, *, sessions: int = 0, objects: int = 0) -> None:
         """Raises: OSError, where the process has ended"""
         files = len(os.listdir(f"/proc/{pid}/fd")) - sessions
-        self._of[name, pid].append(Sample(time.monotonic(), _resident_kib(pid), files))
+        memory = _memory_kib(pid)
+        self._of[name, pid].append(
+            Sample(time.monotonic(), memory["VmRSS"], files, memory["RssAnon"], objects)
+        )
+
+    def lines(self, *, since_s: float) -> str:
+        """All samples, each as a JSON object in a line of its own."""
+        return "".join(
+            json.dumps({"name": name, "pid": pid, **each._asdict(), "at_s": each.at_s - since_s})
+            + "\n"
+            for (name, pid), samples in self._of.items()
+            for each in samples
+        )
 
     def growth(self, since_s: float, until_s: float) -> dict[str, dict[str, float]]:
         """Of each process that lived from `since_s` to `until_s`, on the monotonic clock."""
@@ -65,8 +83,11 @@ def _slope(samples: list[Sample]) -> float:
     )
 
 
-def _resident_kib(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return float(line.split()[1])
-    raise ProcessLookupError(pid)  # it has ended, and its parent has not looked yet
+def _memory_kib(pid: int) -> dict[str, float]:
+    """VmRSS and RssAnon, see proc(5)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = [line.partition(":") for line in lines]
+    found = {name: float(text.split()[0]) for name, _, text in fields if name in _MEMORY}
+    if not found:
+        raise ProcessLookupError(pid)  # it has ended, and its parent has not looked yet
+    return found

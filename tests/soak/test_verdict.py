@@ -45,6 +45,7 @@ def test_growth_is_that_of_processes_that_live_through_the_time() -> None:
             for at in range(begin, 101, 5)
         ]
     taken._of["whole", 1][7] = Sample(35.0, 9000.0, 10)  # a moment of much work
+    assert len(taken.lines(since_s=0.0).splitlines()) == 1 + 21 + 15
     growth = taken.growth(since_s=10.0, until_s=100.0)
     assert list(growth) == ["whole"]
     assert growth["whole"]["kib_per_minute"] == pytest.approx(30.0, abs=0.5)
