@@ -1,11 +1,17 @@
 """Connections to the API server take little memory."""
 
+import asyncio
 import socket
 from pathlib import Path
 
+from globalmanager.contract import PODS, ObjectRef
+from globalmanager.kube.client import KubeClient
 from globalmanager.kube.session import RECEIVE_BYTES
 from globalmanager.kube.transport import open_transport
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+
+REF = ObjectRef(PODS, "ns", "a")
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}}
 
 
 async def test_little_arrives_at_once_on_a_connection(
@@ -22,3 +28,19 @@ async def test_little_arrives_at_once_on_a_connection(
             size = made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         await transport.close()
         assert size <= 2 * RECEIVE_BYTES == 32 * 1024
+
+
+async def test_the_connections_of_a_busy_moment_are_not_used_in_turn(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """What is idle is closed after a while. A connection that is used in turn is never idle."""
+    scripted.others = [*[scripted.hang()] * 5, scripted.json(POD)]
+    busy = [asyncio.create_task(scripted_client.get(REF), name=f"get {n}") for n in range(5)]
+    await scripted.wait_for("other", 5)
+    scripted.released.set()
+    await asyncio.gather(*busy, return_exceptions=True)
+    for _ in range(12):
+        assert await scripted_client.get(REF) == POD
+    connections = [id(request.transport) for request in scripted.seen]
+    assert len(set(connections[:5])) == 5
+    assert len(set(connections[5:])) == 1
