@@ -40,6 +40,9 @@ The cluster differs from Kubernetes on purpose:
 - All pods share the network of the machine. Each pod has an address of its own, so programs that
   listen on the address of their pod (status.podIP) may use the same port. A program that listens on
   every address (0.0.0.0, [::]) needs a port that no other program of the machine uses.
+- An isolated node (`--isolated-nodes`) has a network of its own instead: its pods reach each
+  other, and of all else only `--openings`. The names of other Services mean nothing there, and
+  probes over the network do not reach its containers. Logs and commands do.
 - TensorFlow and PyTorch listen on every address. So a port of a headless Service becomes a free
   port of the machine (20000 to 29999) in TF_CONFIG, PET_RDZV_ENDPOINT, MASTER_PORT (beside
   MASTER_ADDR) and PET_MASTER_PORT (beside PET_MASTER_ADDR), the same in all pods until the Service

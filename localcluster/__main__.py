@@ -20,6 +20,7 @@ from common.settings import Setting
 from localcluster.cluster import Cluster, ClusterSettings
 from localcluster.errors import ClusterError, StateError
 from localcluster.kubelet.launch import Image
+from localcluster.network.isolation import Opening
 
 log = logs.get_logger(__name__)
 
@@ -48,6 +49,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, str],
         Setting("command line to run for an image", env="LOCALCLUSTER_IMAGES"),
     ] = {}
+    isolated_nodes: Annotated[
+        tuple[str, ...],
+        Setting(
+            "nodes whose pods reach each other and --openings alone; needs root",
+            env="LOCALCLUSTER_ISOLATED_NODES",
+        ),
+    ] = ()
+    openings: Annotated[
+        tuple[str, ...],
+        Setting(
+            "what isolated nodes reach: SERVICE.NAMESPACE:PORT or ADDRESS:PORT",
+            env="LOCALCLUSTER_OPENINGS",
+        ),
+    ] = ()
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         Setting("least severe message that is logged", env="LOCALCLUSTER_LOG_LEVEL"),
@@ -63,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             api_port=self.api_port,
             pod_env=self.pod_env,
             images={name: _image(name, line) for name, line in self.images.items()},
+            isolated_nodes=self.isolated_nodes,
+            openings=tuple(map(_opening, self.openings)),
         )
 
 
@@ -71,6 +88,13 @@ def _image(name: str, line: str) -> Image:
         return Image(tuple(shlex.split(line)))
     except ValueError as error:
         raise SettingsError("flag --images", f"{name}: {line!r}: {error}") from error
+
+
+def _opening(text: str) -> Opening:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise SettingsError("flag --openings", f"{text!r} is not HOST:PORT")
+    return Opening(host, int(port))
 
 
 async def run(cluster_settings: ClusterSettings) -> None:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,6 +36,8 @@ from localcluster.kubelet.nodes import register_nodes
 from localcluster.kubelet.pod import PodHost
 from localcluster.kubelet.process import Reaper
 from localcluster.network.addresses import AddressPool, Network, claim_network
+from localcluster.network.isolation import Isolation, Opening, isolation
+from localcluster.network.listener import Listener
 from localcluster.network.pod_addresses import PodAddresses
 from localcluster.network.service_proxy import ServiceProxy
 from localcluster.objects.errors import APIError
@@ -63,6 +66,9 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     images: Mapping[str, Image] = {}
     """Image name -> the program of a container that has this image and no command."""
     containers: ContainerSettings = ContainerSettings()
+    isolated_nodes: tuple[str, ...] = ()
+    """Nodes whose pods reach each other and `openings` alone. Only root can make such nodes."""
+    openings: tuple[Opening, ...] = ()
 
 
 class Cluster:
@@ -84,6 +90,7 @@ class Cluster:
             cannot start for another reason; ExceptionGroup when a task of the cluster failed
         """
         with contextlib.ExitStack() as stack:
+            isolated = isolation(self._settings.isolated_nodes, self._settings.openings)
             state = stack.enter_context(lock_directory(self._settings.state_dir))
             network = claim_network(state.network())
             stack.callback(network.close)
@@ -91,16 +98,11 @@ class Cluster:
             store = Store(state.database, now=self._now)
             stack.callback(store.close)
             reaper = stack.enter_context(Reaper(self._settings.state_dir))
-            await self._serve(state, network, store, reaper, ready)
+            parts = _Parts(state, network, store, reaper, stack.enter_context(isolated))
+            await self._serve(parts, ready)
 
-    async def _serve(
-        self,
-        state: StateDirectory,
-        network: Network,
-        store: Store,
-        reaper: Reaper,
-        ready: Callable[[Store, Running], None],
-    ) -> None:
+    async def _serve(self, parts: "_Parts", ready: Callable[[Store, Running], None]) -> None:
+        state, network, store = parts.state, parts.network, parts.store
         nodes = self._register_nodes(store, network)
         sweep_pod_directories(store, state.pods)
         server = await serve(
@@ -110,8 +112,9 @@ class Cluster:
             port=self._settings.api_port,
             now=self._now,
         )
+        bridges = await _bridges(parts.isolation)
         try:
-            host = self._pod_host(state, network, store, reaper, server)
+            host = self._pod_host(parts, server)
             kubelets = [Kubelet(name, address, host) for name, address in nodes.items()]
             server.set_log_source(KubeletLogs(store, state.pods, kubelets))
             server.set_exec_target(KubeletCommands(kubelets))
@@ -119,7 +122,7 @@ class Cluster:
             kubeconfig.write(state.kubeconfig, url=server.url, token=state.token())
             async with TaskGroup() as tasks:
                 controllers = self._start_controllers(tasks, store)
-                node_tasks = self._start_node_tasks(tasks, store, network, reaper, kubelets)
+                node_tasks = self._start_node_tasks(tasks, parts, kubelets)
                 state.write_running(running)
                 log.info("cluster ready", api=running.api, network=running.network, nodes=nodes)
                 ready(store, running)
@@ -128,6 +131,8 @@ class Cluster:
                 state.clear_running()
                 await _end(controllers, kubelets, node_tasks)
         finally:
+            for bridge in bridges:
+                await bridge.close()
             await server.close()
 
     def _start_controllers(self, tasks: TaskGroup, store: Store) -> list[asyncio.Task[None]]:
@@ -142,16 +147,12 @@ class Cluster:
         ]
 
     def _start_node_tasks(
-        self,
-        tasks: TaskGroup,
-        store: Store,
-        network: Network,
-        reaper: Reaper,
-        kubelets: list[Kubelet],
+        self, tasks: TaskGroup, parts: "_Parts", kubelets: list[Kubelet]
     ) -> list[asyncio.Task[None]]:
-        proxy = ServiceProxy(store, AddressPool("Service", network.services()))
+        addresses = AddressPool("Service", parts.network.services())
+        proxy = ServiceProxy(parts.store, addresses, parts.isolation)
         return [
-            tasks.create_task(reaper.guard(), name="reaper"),
+            tasks.create_task(parts.reaper.guard(), name="reaper"),
             tasks.create_task(proxy.run(), name="service proxy"),
             *(tasks.create_task(kubelet.run(), name=kubelet.name) for kubelet in kubelets),
         ]
@@ -162,28 +163,42 @@ class Cluster:
         except APIError as error:
             raise ClusterError(f"--nodes: {error.message}") from error
 
-    def _pod_host(
-        self,
-        state: StateDirectory,
-        network: Network,
-        store: Store,
-        reaper: Reaper,
-        server: Server,
-    ) -> PodHost:
+    def _pod_host(self, parts: "_Parts", server: Server) -> PodHost:
+        state, network = parts.state, parts.network
         # A container finds the cluster's python3 first, then the commands of the cluster's virtual
         # environment, then the commands of the machine.
         path = f"{state.bin}:{Path(sys.executable).parent}:{SYSTEM_PATH}"
         return PodHost(
-            store=store,
-            reaper=reaper,
-            addresses=PodAddresses(store, AddressPool("pod", network.pods())),
+            store=parts.store,
+            reaper=parts.reaper,
+            addresses=PodAddresses(parts.store, AddressPool("pod", network.pods())),
             pods_directory=state.pods,
             base_env={"PATH": path, "LANG": "C.UTF-8"} | dict(self._settings.pod_env),
             images=self._settings.images,
             settings=self._settings.containers,
             access=ApiAccess(host=network.api_host, port=server.port, token=state.token()),
+            isolation=parts.isolation,
             now=self._now,
         )
+
+
+class _Parts(NamedTuple):
+    """What a cluster has from its begin to its end."""
+
+    state: StateDirectory
+    network: Network
+    store: Store
+    reaper: Reaper
+    isolation: Isolation
+
+
+async def _bridges(isolation: Isolation) -> list[Listener]:
+    """Open the openings of isolated nodes that are no Services. Raises: OSError"""
+    return [
+        await Listener.bridge(*opening, isolation.networks_that_reach(opening))
+        for opening in isolation.openings
+        if opening.is_address
+    ]
 
 
 async def _end(

@@ -51,6 +51,8 @@ def start(
     nodes: Sequence[str] = (),
     pod_env: Mapping[str, str] | None = None,
     images: Mapping[str, str] | None = None,
+    isolated_nodes: Sequence[str] = (),
+    openings: Sequence[str] = (),
     timeout_s: float = START_TIMEOUT_S,
 ) -> ClusterProcess:
     """Start a cluster in a process session of its own, and wait until the cluster is ready.
@@ -59,14 +61,18 @@ def start(
         nodes: names of the nodes; an empty sequence means the default nodes
         pod_env: environment variables of every container
         images: image name -> command line to run for this image
+        isolated_nodes: nodes whose pods reach each other and `openings` alone
+        openings: SERVICE.NAMESPACE:PORT or ADDRESS:PORT
     Raises: StartFailed with the last line of the cluster's log
     """
     state = StateDirectory(state_dir.absolute())
     if present := running(state_dir):
         raise StartFailed(f"a cluster runs in {state.path} already, process {present.pid}")
     argv = [sys.executable, "-m", "localcluster", "--state-dir", str(state.path)]
-    if nodes:
-        argv += ["--nodes", ",".join(nodes)]
+    lists = (("--nodes", nodes), ("--isolated-nodes", isolated_nodes), ("--openings", openings))
+    for flag, names in lists:
+        if names:
+            argv += [flag, ",".join(names)]
     for flag, given in (("--pod-env", pod_env), ("--images", images)):
         if given:
             argv += [flag, ",".join(f"{name}={value}" for name, value in given.items())]

@@ -79,6 +79,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
+    enter: tuple[str, ...] = ()
+    """The command that moves the program into the network of its node; (): it needs none."""
     moved_ports: Mapping[int, int] = {}
     """Port of the container -> port of this machine where the program listens instead."""
 

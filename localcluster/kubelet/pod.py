@@ -20,7 +20,7 @@ from localcluster.controllers.events import EventRecorder
 from localcluster.kubelet.accounts import ApiAccess, has_account, with_token
 from localcluster.kubelet.container import Container, ContainerSettings, PodContext
 from localcluster.kubelet.execution import ContainerExecution
-from localcluster.kubelet.expansion import Endpoint
+from localcluster.kubelet.expansion import Endpoint, ServiceHost
 from localcluster.kubelet.launch import (
     ContainerConfigError,
     Image,
@@ -47,7 +47,9 @@ from localcluster.kubelet.volumes import (
     refresh_volumes,
 )
 from localcluster.network.addresses import AddressesExhausted
+from localcluster.network.isolation import NO_ISOLATION, Isolation, NodeNetwork
 from localcluster.network.pod_addresses import PodAddresses
+from localcluster.network.service_proxy import host_of
 from localcluster.objects import errors
 from localcluster.objects.pods import is_ended
 from localcluster.objects.resources import PODS, SECRETS, SERVICES, Object, Resource
@@ -70,6 +72,7 @@ class PodHost(msgspec.Struct, frozen=True, kw_only=True):
     images: Mapping[str, Image]
     settings: ContainerSettings = ContainerSettings()
     access: ApiAccess = ApiAccess()
+    isolation: Isolation = NO_ISOLATION
     now: Clock = utc_now
 
 
@@ -331,7 +334,6 @@ class Pod:
     def _prepare(self, container: Object, command: Sequence[str] = ()) -> Launch:
         name = container["name"]
         root = self._files.root(name)
-        store = self._host.store
         view = PodView(
             pod=self._object,
             pod_ip=self._facts.pod_ip,
@@ -339,7 +341,7 @@ class Pod:
             directory=self._files.path,
             root=root,
             mounts=self._mounts[name],
-            services=service_hosts(store.list(SERVICES).items, self._host.addresses),
+            services=self._services(),
             move_port=self._move_port,
             images=self._host.images,
             base_env={
@@ -351,7 +353,21 @@ class Pod:
         prepared = launch(container, view, self._look_up, command=command)
         if Path(prepared.cwd).is_relative_to(root):
             Path(prepared.cwd).mkdir(parents=True, exist_ok=True)
-        return prepared
+        enter = () if self._network is None else self._network.command
+        return msgspec.structs.replace(prepared, enter=enter)
+
+    @property
+    def _network(self) -> NodeNetwork | None:
+        """The network of the pod's node; None: that of this machine."""
+        return self._host.isolation.networks.get(self._object["spec"]["nodeName"])
+
+    def _services(self) -> list[ServiceHost]:
+        """The Services whose names the pod's containers may know."""
+        hosts = service_hosts(self._host.store.list(SERVICES).items, self._host.addresses)
+        if self._network is None:
+            return hosts
+        reaches = self._host.isolation.reaches_host
+        return [each for each in hosts if reaches(host_of((each.namespace, each.name)))]
 
     def _move_port(self, endpoint: Endpoint) -> int:
         key = endpoint.host.namespace, endpoint.host.name

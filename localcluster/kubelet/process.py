@@ -88,7 +88,14 @@ class Reaper:
 
 def shim(reaper: Reaper, launch: Launch) -> tuple[str, ...]:
     """The command that becomes the program, after the reaper knows its process group."""
-    return (*_ISOLATED, _SHIM, str(reaper.descriptor), launch.executable, *launch.argv)
+    return (
+        *launch.enter,
+        *_ISOLATED,
+        _SHIM,
+        str(reaper.descriptor),
+        launch.executable,
+        *launch.argv,
+    )
 
 
 class ContainerProcess:

@@ -7,18 +7,16 @@ Endpoints of each Service with a selector. A headless Service (clusterIP None) h
 listener; `pod_addresses` gives it an address. The proxy supports TCP only.
 """
 
-import asyncio
-import contextlib
-import itertools
 from collections.abc import Sequence
 
 import msgspec
 
 from common.logs import get_logger
-from common.tasks import TaskGroup
 from localcluster.controllers.events import EventRecorder
 from localcluster.controllers.workqueue import WorkQueue
 from localcluster.network.addresses import AddressPool
+from localcluster.network.isolation import NO_ISOLATION, Isolation, Opening
+from localcluster.network.listener import Listener
 from localcluster.objects import errors
 from localcluster.objects.pods import is_ended, is_ready, is_selected
 from localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Object
@@ -26,9 +24,6 @@ from localcluster.objects.store import Change, Store
 
 log = get_logger(__name__)
 
-BUFFER_BYTES = 64 << 10
-CONNECT_TIMEOUT_S = 5.0
-FLUSH_TIMEOUT_S = 30.0
 LISTEN_RETRY_S = 2.0
 
 _Key = tuple[str, str]  # namespace and name of an object
@@ -136,14 +131,18 @@ class ServiceProxy:
 
     Args:
         addresses: pool of cluster IPs
+        isolation: the nodes that reach some of the Services only
     """
 
-    def __init__(self, store: Store, addresses: AddressPool) -> None:
+    def __init__(
+        self, store: Store, addresses: AddressPool, isolation: Isolation = NO_ISOLATION
+    ) -> None:
         self._store = store
         self._addresses = addresses
+        self._isolation = isolation
         self._events = EventRecorder(store, component="service-proxy")
         self._queue: WorkQueue[_Key] = WorkQueue("service proxy")
-        self._listeners: dict[_Key, dict[int, _Listener]] = {}  # Service -> port -> listener
+        self._listeners: dict[_Key, dict[int, Listener]] = {}  # Service -> port -> listener
         self._taken: dict[_Key, str] = {}  # Service -> cluster IP
         self._former: dict[str, _Key] = {}  # cluster IP -> the last Service with this IP
         # Why a Service has no listener; "" for a Service with listeners.
@@ -260,7 +259,8 @@ class ServiceProxy:
         for number, port in wanted.items():
             if number not in listeners:
                 try:
-                    listeners[number] = await _Listener.open(address, number)
+                    networks = self._isolation.networks_that_reach(Opening(host_of(key), number))
+                    listeners[number] = await Listener.open(address, number, networks)
                 except OSError as error:
                     failure = f"cannot listen on {address}:{number}: {error.strerror or error}"
                     continue
@@ -279,94 +279,9 @@ class ServiceProxy:
             await listener.close()
 
 
-class _Listener:
-    """Listens on one address and port, and forwards the connections."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._backends: tuple[_Address, ...] = ()
-        self._turn = itertools.count()
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-
-    @classmethod
-    async def open(cls, address: str, port: int) -> "_Listener":
-        """Start to listen on an address and a port. Raises: OSError"""
-        listener = cls(address)
-        listener._server = await asyncio.start_server(
-            listener._accept, address, port, limit=BUFFER_BYTES
-        )
-        return listener
-
-    def set_backends(self, backends: tuple[_Address, ...]) -> None:
-        """Set the pods that get new connections. Open connections keep their pod."""
-        self._backends = backends
-
-    async def close(self) -> None:
-        if self._server:
-            self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:  # cannot happen: asyncio runs this callback in a task
-            return
-        self._connections.add(task)
-        try:
-            await self._forward(reader, writer)
-        finally:
-            self._connections.discard(task)
-            writer.transport.abort()
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream = await self._connect()
-        if upstream is None:
-            return
-        up_reader, up_writer = upstream
-        try:
-            async with TaskGroup() as tasks:
-                tasks.create_task(_pump(reader, up_writer), name="to pod")
-                tasks.create_task(_pump(up_reader, writer), name="from pod")
-            await asyncio.gather(_flushed(writer), _flushed(up_writer))
-        except* OSError:
-            pass  # one side reset its connection; `finally` and _accept reset the other side
-        finally:
-            up_writer.transport.abort()
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """A connection to the next ready pod that accepts connections; None if no pod does."""
-        backends = self._backends
-        first = next(self._turn)
-        for index in range(len(backends)):
-            host, port = backends[(first + index) % len(backends)]
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    return await asyncio.open_connection(host, port, limit=BUFFER_BYTES)
-        return None
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy the bytes of one direction until end of file. Then half-close the receiver's side.
-
-    The other direction continues.
-    """
-    writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
-    while data := await reader.read(BUFFER_BYTES):
-        writer.write(data)
-        await writer.drain()
-    if writer.can_write_eof():
-        writer.write_eof()
-
-
-async def _flushed(writer: asyncio.StreamWriter) -> None:
-    """Close a connection. Wait at most FLUSH_TIMEOUT_S seconds until its buffer is sent."""
-    writer.close()
-    with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(FLUSH_TIMEOUT_S):
-            await writer.wait_closed()
+def host_of(key: _Key) -> str:
+    """The DNS name of a Service, without the cluster's domain."""
+    return f"{key[1]}.{key[0]}"
 
 
 def _key(service: Object) -> _Key:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from localcluster.network.addresses import AddressPool, claim_network
+from localcluster.network.listener import CONNECT_TIMEOUT_S
 from localcluster.network.service_proxy import (
-    CONNECT_TIMEOUT_S,
     ServiceProxy,
     endpoints,
     service_ports,
