@@ -44,6 +44,14 @@ StateDir = Annotated[
     ),
 ]
 
+IsolatedEdges = Annotated[
+    bool,
+    typer.Option(
+        "--isolated-edges",
+        help="let the edges reach nothing but the edge port of the GlobalManager; needs root",
+    ),
+]
+
 
 @app.command()
 def up(
@@ -133,20 +141,21 @@ def demo_joint_inference(
     keep: Annotated[
         bool, typer.Option(help="leave everything running, and say how to look at it")
     ] = False,
+    isolated_edges: IsolatedEdges = False,
 ) -> None:
     """Run a small model at the edge, and a large model in the cloud for the hard samples."""
     with _needs_extra():
         # Import scikit-learn late, because it loads more slowly than all the rest of the command.
         from edgeai.demo import joint_inference
-    raise typer.Exit(joint_inference.run(Console(), keep=keep))
+    raise typer.Exit(joint_inference.run(Console(), keep=keep, isolated_edges=isolated_edges))
 
 
 @demo.command("federated-learning")
-def demo_federated_learning() -> None:
+def demo_federated_learning(isolated_edges: IsolatedEdges = False) -> None:
     """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
     with _needs_extra():
         from edgeai.demo import federated_learning
-    raise typer.Exit(federated_learning.run(Console()))
+    raise typer.Exit(federated_learning.run(Console(), isolated_edges=isolated_edges))
 
 
 @demo.command("distributed-training")

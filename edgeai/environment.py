@@ -53,6 +53,7 @@ def up(
     state_dir: Path,
     *,
     edges: tuple[str, ...] = EDGES,
+    are_edges_isolated: bool = False,
     tuning: system.Tuning | None = None,
     pod_env: Mapping[str, str] | None = None,
     on_api: Callable[["Environment"], object] = lambda _environment: None,
@@ -62,14 +63,24 @@ def up(
 
     Args:
         edges: names of the edge nodes
+        are_edges_isolated: the edges reach the edge port of the GlobalManager and nothing else of
+            the cluster; only root can start such a cluster
         pod_env: environment variables of every container
         on_api: called with the environment when the API runs, before edgeai starts
     Raises: StateError; EdgeAIError, whose text names the part that did not start. After an error
         nothing runs.
     """
     state_dir = _own(state_dir)
-    cluster = process.start(state_dir, nodes=(CLOUD, *edges), pod_env=pod_env, timeout_s=timeout_s)
     tuning = tuning or system.Tuning()
+    isolated = edges if are_edges_isolated else ()
+    cluster = process.start(
+        state_dir,
+        nodes=(CLOUD, *edges),
+        pod_env=pod_env,
+        isolated_nodes=isolated,
+        openings=sorted({tuning.edge_port_of(node) for node in isolated}),
+        timeout_s=timeout_s,
+    )
     try:
         environment = Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
         on_api(environment)
@@ -81,7 +92,7 @@ def up(
             lambda: missing_globalmanager(environment),
             timeout_s=timeout_s,
         )
-        _install_localcontrollers(environment, tokens, tuning)
+        _install_localcontrollers(environment, tokens, tuning, frozenset(isolated))
         wait_until(
             "sessions of all edge nodes",
             lambda: missing_sessions(environment, edges),
@@ -157,11 +168,15 @@ def _install_globalmanager(
 
 
 def _install_localcontrollers(
-    environment: Environment, tokens: dict[str, str], tuning: system.Tuning
+    environment: Environment,
+    tokens: dict[str, str],
+    tuning: system.Tuning,
+    isolated: frozenset[str],
 ) -> None:
-    access = system.ClusterAccess(environment.cluster.api, environment.api.token)
+    cluster = system.ClusterAccess(environment.cluster.api, environment.api.token)
     for node, token in tokens.items():
         node_dir = environment.state_dir / NODES_DIR / node
+        access = None if node in isolated else cluster
         for object_ in system.localcontroller(node, token, access, node_dir, tuning):
             environment.api.apply(object_)
 

@@ -31,9 +31,13 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that tests and demos change: addresses of the GlobalManager, and further flags."""
 
     global_manager_of: dict[str, str] = {}
-    """Node -> address of the GlobalManager, for a node that does not use the Service."""
+    """Node -> HOST:PORT of the GlobalManager, for a node that does not use the Service."""
     globalmanager_flags: tuple[str, ...] = ()
     localcontroller_flags: tuple[str, ...] = ()
+
+    def edge_port_of(self, node: str) -> str:
+        """HOST:PORT of the GlobalManager for the LocalController of `node`."""
+        return self.global_manager_of.get(node, f"{GLOBALMANAGER}.{NAMESPACE}:{EDGE_PORT}")
 
 
 class ClusterAccess(NamedTuple):
@@ -65,16 +69,17 @@ def globalmanager(kubeconfig: Path, tokens: Mapping[str, str], tuning: Tuning) -
 
 
 def localcontroller(
-    node: str, token: str, cluster: ClusterAccess, node_dir: Path, tuning: Tuning
+    node: str, token: str, cluster: ClusterAccess | None, node_dir: Path, tuning: Tuning
 ) -> list[Object]:
-    """The manifests of the LocalController of `node`.
+    """The manifests of the LocalController of `node`, which keeps its state in `node_dir`.
 
-    The LocalController keeps its state in `node_dir` and watches the pods of its node.
+    Args:
+        cluster: the LocalController watches the pods of its node there. None: it does not
     """
-    credentials = {"token": token, "cluster-token": cluster.token}
+    credentials = {"token": token} | ({"cluster-token": cluster.token} if cluster else {})
     return [
         _object("v1", "Secret", localcontroller_of(node), stringData=credentials),
-        _renewed_with(credentials, _localcontroller(node, cluster.url, node_dir, tuning)),
+        _renewed_with(credentials, _localcontroller(node, cluster, node_dir, tuning)),
     ]
 
 
@@ -159,23 +164,28 @@ def _globalmanager(tuning: Tuning) -> Object:
     return _deployment(GLOBALMANAGER, {**cloud, "volumes": [volume]}, container)
 
 
-def _localcontroller(node: str, api_url: str, node_dir: Path, tuning: Tuning) -> Object:
+def _localcontroller(
+    node: str, cluster: ClusterAccess | None, node_dir: Path, tuning: Tuning
+) -> Object:
     name = localcontroller_of(node)
-    address = tuning.global_manager_of.get(node, f"ws://{GLOBALMANAGER}.{NAMESPACE}:{EDGE_PORT}")
+    pods_api: tuple[str, ...] = ()
+    if cluster is not None:
+        pods_api = ("--pods-api", cluster.url, "--pods-token-file", "/etc/edgeai/cluster-token")
     container = {
         "name": "localcontroller",
         "image": "edgeai/localcontroller",
         "command": ["python3", "-m", "localcontroller"],
         "args": [
             *("--node-name", "$(NODENAME)"),
-            *("--global-manager", address, "--edge-plaintext", "allow"),
+            *("--global-manager", f"ws://{tuning.edge_port_of(node)}"),
+            *("--edge-plaintext", "allow"),
             *("--state-dir", "/var/lib/edgeai"),
             *("--dataset-networks", "127.0.0.0/8"),  # the pods and Services are there
             *_ALL_PATHS,
             *("--worker-address", f"$(HOST_IP):{WORKER_PORT}"),
             *("--status-address", f"$(HOST_IP):{STATUS_PORT}"),
             *("--token-file", "/etc/edgeai/token"),
-            *("--pods-api", api_url, "--pods-token-file", "/etc/edgeai/cluster-token"),
+            *pods_api,
             *tuning.localcontroller_flags,
         ],
         "env": [_field("NODENAME", "spec.nodeName"), _field("HOST_IP", "status.hostIP")],

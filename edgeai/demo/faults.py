@@ -134,7 +134,7 @@ class EdgeLine:
 
     def tuning(self, node: str) -> system.Tuning:
         """The settings that make the LocalController of `node` connect through the proxy."""
-        address = f"ws://{LOOPBACK}:{self._to_manager.port}"
+        address = f"{LOOPBACK}:{self._to_manager.port}"
         return system.Tuning(
             global_manager_of={node: address}, localcontroller_flags=("--reconnect-max-s", "2")
         )

@@ -47,20 +47,32 @@ class Outcome(msgspec.Struct, frozen=True):
     bytes_per_round: int
     """Bytes of weights that one trainer sends and receives in a round."""
     recovered_faults: int
+    transports: list[str]
+    """How the trainers reached the aggregator: direct, relay."""
 
 
-def run(console: Console) -> int:
-    """Run the demo. Returns: exit status, see stage.perform"""
-    return stage.perform(_story, console, keep=False)
+def run(console: Console, *, isolated_edges: bool = False) -> int:
+    """Run the demo. Returns: exit status, see stage.perform
+
+    Args:
+        isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
+    """
+
+    def story(on: Stage) -> Outcome:
+        return _story(on, isolated_edges=isolated_edges)
+
+    return stage.perform(story, console, keep=False)
 
 
-def _story(on: Stage) -> Outcome:
+def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     on.console.print(Panel.fit("[bold]Federated learning[/]: three edges learn ten digits "
                                "together, and no image leaves its edge"))  # fmt: skip
     with EdgeLine(aggregator=f"{JOB}-aggregation") as line:
-        running, parts = _prepare(on, line)
+        running, parts = _prepare(on, line, isolated_edges=isolated_edges)
         on.console.print(images(parts))
-        job = stage.apply(on, running, _manifests(on, line))
+        # An isolated trainer calls the aggregator through its LocalController, which uses `line`.
+        laid = None if isolated_edges else line
+        job = stage.apply(on, running, _manifests(on, laid))
         killed, cut_off = f"{JOB}-train-{KILLED}", f"{JOB}-train-{CUT_OFF}"
         faults = [
             Fault(killed, kill(running.api, killed, at_round=KILL_AT)),
@@ -76,17 +88,21 @@ def _story(on: Stage) -> Outcome:
         rounds=held["status"]["round"],
         bytes_per_round=_bytes_per_round(held["status"]),
         recovered_faults=sum(fault.is_recovered for fault in faults),
+        transports=stage.transports_of(held),
         **msgspec.structs.asdict(figures),
     )
 
 
-def _prepare(on: Stage, line: EdgeLine) -> tuple[Environment, dict[str, Part]]:
+def _prepare(
+    on: Stage, line: EdgeLine, *, isolated_edges: bool
+) -> tuple[Environment, dict[str, Part]]:
     nodes = ", ".join((environment.CLOUD, *EDGES))
     with on.console.status(f"starting a cluster of {nodes}; dividing the images"):
         parts = data.write(on.files)
         running = environment.up(
             on.state_dir,
             edges=EDGES,
+            are_edges_isolated=isolated_edges,
             tuning=line.tuning(EDGES[CUT_OFF]),
             on_api=line.lead_to_cloud_of,
         )
@@ -94,10 +110,11 @@ def _prepare(on: Stage, line: EdgeLine) -> tuple[Environment, dict[str, Part]]:
     return running, parts
 
 
-def _manifests(on: Stage, line: EdgeLine) -> list[Object]:
-    """The manifests of the example. One trainer reaches the cloud through `line`.
+def _manifests(on: Stage, line: EdgeLine | None) -> list[Object]:
+    """The manifests of the example. The job comes last.
 
-    The job comes last.
+    Args:
+        line: one trainer calls the aggregator through it
     """
     placement = Placement(
         files=on.files,
@@ -107,7 +124,8 @@ def _manifests(on: Stage, line: EdgeLine) -> list[Object]:
         training_seconds=TRAINING_S,
     )
     *others, job = objects(placement)
-    line.lay_to(job["spec"]["trainingWorkers"][CUT_OFF])
+    if line is not None:
+        line.lay_to(job["spec"]["trainingWorkers"][CUT_OFF])
     return [*others, job]
 
 

@@ -34,7 +34,7 @@ CLOUD_LATENCY_MS: Final = 5.0  # simulates the network delay to a remote cloud
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The last line on stdout. Accuracies and ratio are in 0..1. Other fields count images."""
+    """The last line on stdout. Accuracies and ratio are in 0..1. Other numbers count images."""
 
     samples: int
     edge_accuracy: float
@@ -43,18 +43,28 @@ class Outcome(msgspec.Struct, frozen=True):
     upload_ratio: float
     worker_upload_count: int
     status_upload_count: int
+    transports: list[str]
+    """How the edge worker reached the cloud worker: direct, relay."""
 
 
-def run(console: Console, *, keep: bool = False) -> int:
-    """Run the demo. Returns: exit status, see stage.perform"""
-    return stage.perform(_story, console, keep=keep)
+def run(console: Console, *, keep: bool = False, isolated_edges: bool = False) -> int:
+    """Run the demo. Returns: exit status, see stage.perform
+
+    Args:
+        isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
+    """
+
+    def story(on: Stage) -> Outcome:
+        return _story(on, isolated_edges=isolated_edges)
+
+    return stage.perform(story, console, keep=keep)
 
 
-def _story(on: Stage) -> Outcome:
+def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     console = on.console
     console.print(Panel.fit("[bold]Joint inference[/]: a small model at the edge, a large one in "
                             "the cloud for the hard samples"))  # fmt: skip
-    running, files = _prepare(on)
+    running, files = _prepare(on, isolated_edges=isolated_edges)
     service = stage.apply(on, running, _manifests(files))
     result = _watch_stream(console, running, service, files)
     held = _wait_for_count(running.api, service, result["worker_upload_count"])
@@ -62,24 +72,22 @@ def _story(on: Stage) -> Outcome:
     console.print(comparison(result))
     stage.delete(on, running.api, service)
     stage.end(on, running)
-    return Outcome(
-        status_upload_count=held["status"]["uploadCount"],
-        **{
-            field: result[field]
-            for field in Outcome.__struct_fields__
-            if field != "status_upload_count"
-        },
-    )
+    told_by_status = {
+        "status_upload_count": held["status"]["uploadCount"],
+        "transports": stage.transports_of(held),
+    }
+    others = {field: result[field] for field in Outcome.__struct_fields__ if field in result}
+    return Outcome(**told_by_status, **others)
 
 
-def _prepare(on: Stage) -> tuple[Environment, train.Files]:
+def _prepare(on: Stage, *, isolated_edges: bool) -> tuple[Environment, train.Files]:
     """Start the cluster and train the models at the same time."""
     with (
         on.console.status("starting a cluster of cloud0, edge0, edge1; training both models"),
         ThreadPoolExecutor(1) as pool,
     ):
         training = pool.submit(train.train, on.files)
-        running = environment.up(on.state_dir)
+        running = environment.up(on.state_dir, are_edges_isolated=isolated_edges)
         files = training.result()
     on.tick("GlobalManager in the cloud, LocalControllers on edge0 and edge1")
     on.tick("models trained on scikit-learn's handwritten digits")

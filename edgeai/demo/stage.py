@@ -166,6 +166,12 @@ def as_the_api_holds_it(object_: Object, *, without: Collection[str] = ()) -> Pa
     return Panel(Syntax(text, "yaml", background_color="default"), title=title)
 
 
+def transports_of(job: Object) -> list[str]:
+    """How the edge workers of a job reach the cloud, as its status tells: direct, relay."""
+    workers = job["status"]["workers"].values()
+    return sorted({worker["details"]["transport"] for worker in workers})
+
+
 def delete(stage: Stage, api: Api, object_: Object) -> None:
     """Delete the CR. Wait until the CR and its pods are gone."""
     api.delete(path_of(object_))

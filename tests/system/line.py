@@ -55,7 +55,7 @@ def up_with_line(state_dir: Path, *, contact_grace_s: int) -> Iterator[Line]:
 
     with CuttingProxy(target) as proxy:
         tuning = system.Tuning(
-            global_manager_of={EDGE_NODE: f"ws://127.0.0.1:{proxy.port}"},
+            global_manager_of={EDGE_NODE: f"127.0.0.1:{proxy.port}"},
             globalmanager_flags=(*QUICK, "--contact-grace-s", str(contact_grace_s)),
             localcontroller_flags=(*QUICK, "--reconnect-max-s", "2"),
         )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.isolation import needs_isolation
 from tests.system.demos import Demo, interrupt, left_of, play
 
 
@@ -39,6 +40,21 @@ def test_a_round_moves_the_weights_once_each_way(demo: Demo) -> None:
 )
 def test_demo_shows(demo: Demo, text: str) -> None:
     assert text in demo.process.stdout
+
+
+@needs_isolation
+def test_isolated_edges_learn_the_same(demo: Demo, tmp_path: Path) -> None:
+    """They reach the edge port of the GlobalManager, and nothing else."""
+    isolated = play("federated-learning", tmp_path, "--isolated-edges")
+    assert isolated.process.returncode == 0, isolated.process.stdout + isolated.process.stderr
+    assert (isolated.outcome["transports"], demo.outcome["transports"]) == (["relay"], ["direct"])
+    for figure in ("rounds", "local_accuracy", "centralised_accuracy", "recovered_faults"):
+        assert isolated.outcome[figure] == demo.outcome[figure]
+    # A cut lasts a round more or less, so the model and its bytes may differ a little.
+    for figure, difference in (("federated_accuracy", 0.01), ("bytes_per_round", 500)):
+        expected = pytest.approx(demo.outcome[figure], abs=difference)
+        assert isolated.outcome[figure] == expected
+    assert left_of(tmp_path) == []
 
 
 def test_nothing_is_left(demo: Demo) -> None:
