@@ -32,7 +32,7 @@ system-test: $(DEVELOP) ## Run the tests of a whole edgeai: the demo, faults, ba
 
 training-test: $(DEVELOP) ## Run the longer tests of training, with real PyTorch, TensorFlow and the SDK of Kubeflow
 	@# Installs them once. What cannot be installed here is said, and its tests are skipped.
-	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
+	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training sedna-client || true
 	@$(BIN)/pytest tests/training tests/clients -rs --numprocesses 2 --dist loadfile
 
 elastic-test: $(DEVELOP) ## Run the tests with real Horovod; builds it once, which takes ten minutes
@@ -47,7 +47,7 @@ cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes 
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@# Before the nodes start: containers mount these directories.
-	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training || true
+	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training sedna-client || true
 	@$(BIN)/pytest tests/e2e -rs
 
 fuzz: $(DEVELOP) ## Look for input that breaks something, FUZZ_SECONDS (60) for each target
@@ -93,7 +93,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 	$(COMPILE) --extra manager -c requirements/dev.lock -o requirements/manager.lock
 	$(COMPILE) --extra edge -c requirements/dev.lock -o requirements/edge.lock
 	$(COMPILE) --extra worker -c requirements/dev.lock -o requirements/worker.lock
-	for each in pytorch tensorflow kubeflow-training horovod-driver; do \
+	for each in pytorch tensorflow kubeflow-training sedna-client horovod-driver; do \
 	  $(COMPILE_GROUP) --group $$each -o requirements/$$each.lock || exit; done
 
 $(USE): requirements/cli.lock pyproject.toml

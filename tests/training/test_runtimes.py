@@ -15,6 +15,7 @@ from tests.runtimes import python_with
         ("pytorch", "import torch.distributed as d; assert d.is_gloo_available()"),
         ("tensorflow", "import tensorflow as tf; tf.distribute.MultiWorkerMirroredStrategy"),
         ("kubeflow-training", "from kubeflow.training import TrainingClient"),
+        ("sedna-client", "import requests, websockets"),
     ],
 )
 def test_a_runtime_has_its_library(runtime: str, code: str) -> None:
