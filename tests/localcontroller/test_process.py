@@ -116,21 +116,28 @@ class Controller:
 
 
 @contextlib.asynccontextmanager
-async def running(state_dir: Path, *flags: str) -> AsyncIterator[Controller]:
+async def started(*arguments: str) -> AsyncIterator[Controller]:
+    """A process whose log is read; it is killed at the end."""
     process = await asyncio.create_subprocess_exec(
-        *command(state_dir, *flags), stderr=subprocess.PIPE, env=environment()
+        *arguments, stderr=subprocess.PIPE, env=environment()
     )
     controller = Controller(process)
     reader = asyncio.create_task(controller.read_log(), name="stderr")
     try:
-        await async_eventually("a start or an end of the process", controller.has_begun_or_ended)
-        assert process.returncode is None, controller.log
         yield controller
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
         await reader
+
+
+@contextlib.asynccontextmanager
+async def running(state_dir: Path, *flags: str) -> AsyncIterator[Controller]:
+    async with started(*command(state_dir, *flags)) as controller:
+        await async_eventually("a start or an end of the process", controller.has_begun_or_ended)
+        assert controller.process.returncode is None, controller.log
+        yield controller
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ class BadLine(CuttingProxy):
         piece_bytes: int = READ_BYTES,
     ) -> None:
         super().__init__(target)
-        self._bytes_per_s = bytes_per_s
+        self.bytes_per_s = bytes_per_s
         self._piece_bytes = piece_bytes
         self._far: set[asyncio.StreamWriter] = set()
         self._stalled: set[Way] = set()
@@ -42,6 +42,7 @@ class BadLine(CuttingProxy):
         """What was withheld is lost with its connections."""
         self.reset()
         self._stalled.clear()
+        super().mend()
 
     def reset(self) -> None:
         """Every connection, with RST."""
@@ -66,7 +67,7 @@ class BadLine(CuttingProxy):
                 self.pieces += 1
                 writer.write(data)
                 await writer.drain()
-                if self._bytes_per_s:
-                    await asyncio.sleep(len(data) / self._bytes_per_s)
+                if self.bytes_per_s:
+                    await asyncio.sleep(len(data) / self.bytes_per_s)
         self._far.discard(writer)
         writer.close()

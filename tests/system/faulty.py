@@ -9,34 +9,81 @@
 | `io-error:COUNT` | COUNT writes or syncs of the ledger fail from there on; POINT is `sync` |
 | `clock:SECONDS` | the wall clock jumps |
 
-| POINT | the n-th |
-|---|---|
-| `before-commit`, `after-commit` | commit of the ledger |
-| `before-sync`, `after-sync` | sync of a file of the ledger |
-| `before-send`, `after-send` | message of a WebSocket |
-| `before-write`, `after-write` | request to the Kubernetes API that writes, but for heartbeats |
+POINT is `before-`, `sent-` or `after-` and one of these; the fault hits at the n-th.
 
-When the fault hits, this says `FAULT HITS` on stderr: a test that does not see that shows nothing.
+| | |
+|---|---|
+| `commit` | commit of the ledger |
+| `sync` | sync of a file of the ledger |
+| `send` | message of a WebSocket; or `hello`, `assign`, …: one with this frame |
+| `write` | request to the Kubernetes API that writes, but for heartbeats |
+| `create`, `replace`, `patch`, `delete`, `event` | one of these writes |
+| `status` | write of a job's `.status` by its plan |
+| `fold` | write of a job's `.status` by a worker's report |
+
+`sent-` is for writes: the API server can read the request, and nothing is known of its answer.
+`after-` a message is when the peer can read it; `after-` a write is when its answer has come.
+
+When the fault hits, this says so on stderr, see `hit`: a test that does not look shows nothing.
 """
 
+import asyncio
+import json
 import os
 import runpy
 import signal
 import sqlite3
 import sys
+from asyncio import WriteTransport
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
-from aiohttp import ClientSession
+import msgspec
+from aiohttp import ClientResponse, ClientSession
 from websockets.asyncio.connection import Connection as WebSocket
 
 from common import times
 from tests.system.disk import Disk
 
-HITS: Final = "FAULT HITS"
-WRITING: Final = ("POST", "PUT", "PATCH", "DELETE")
-HEARTBEATS: Final = ("/leases", "/configmaps")
+_HITS: Final = "FAULT HITS"
+_WRITES: Final = {"POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
+_HEARTBEATS: Final = {"leases", "configmaps"}
+
+
+def is_hit(log: str) -> bool:
+    return _HITS in log
+
+
+def hit(log: str, point: str) -> str:
+    """What the fault hit at this point: a frame, or a method and a path; else the end of the log.
+
+    Args: log: stderr of the process
+    Raises: AssertionError, if the fault did not reach this point
+    """
+    said = f"{_HITS} {point} "
+    found = [line.removeprefix(said) for line in log.splitlines() if line.startswith(said)]
+    assert found, f"the fault did not reach {point}: {log[-4000:]}"
+    return found[0]
+
+
+def wrapped(module: str, fault: tuple[str, ...], release: tuple[str, ...] = ()) -> list[str]:
+    """The arguments of Python that run a program of edgeai.
+
+    Args:
+        fault: FAULT, POINT and N; empty: no fault
+        release: as which other release it runs, see `next_release`; empty: as this one
+    """
+    return ["-m", *((__name__, *fault) if fault else ()), *release, module]
+
+
+class Passage(NamedTuple):
+    """What passes a point: the names that POINT may have for it, and what it is about."""
+
+    names: tuple[str, ...]
+    about: str
 
 
 class Countdown:
@@ -45,12 +92,12 @@ class Countdown:
     def __init__(self, point: str, count: int, fault: Callable[[], None]) -> None:
         self._point, self._left, self._fault = point, count, fault
 
-    def passed(self, point: str) -> None:
-        if point != self._point:
+    def passed(self, when: str, passage: Passage) -> None:
+        if self._point not in {f"{when}-{name}" for name in passage.names}:
             return
         self._left -= 1
         if self._left == 0:
-            sys.stderr.write(f"{HITS}\n")
+            sys.stderr.write(f"{_HITS} {self._point} {passage.about}\n")
             sys.stderr.flush()
             self._fault()
 
@@ -82,18 +129,18 @@ class Faults:
     # ---- points ---------------------------------------------------------------------------------
 
     def _on_sync(self, is_done: bool) -> None:
-        self._countdown.passed("after-sync" if is_done else "before-sync")
+        self._countdown.passed("after" if is_done else "before", Passage(("sync",), "ledger"))
 
     def _watch_commits(self) -> None:
-        passed = self._countdown.passed
+        passed, commit = self._countdown.passed, Passage(("commit",), "ledger")
 
         class Connection(sqlite3.Connection):
             def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
                 if sql != "COMMIT":
                     return super().execute(sql, *parameters)
-                passed("before-commit")
+                passed("before", commit)
                 cursor = super().execute(sql, *parameters)
-                passed("after-commit")
+                passed("after", commit)
                 return cursor
 
         connect = sqlite3.connect
@@ -107,27 +154,52 @@ class Faults:
     def _watch_sends(self) -> None:
         passed, send = self._countdown.passed, WebSocket.send
 
-        async def send_watched(self: WebSocket, *arguments: Any, **named: Any) -> None:
-            passed("before-send")
-            await send(self, *arguments, **named)
-            passed("after-send")
+        async def send_watched(self: WebSocket, message: Any, *args: Any, **named: Any) -> None:
+            passage = _passage_of_message(message)
+            passed("before", passage)
+            await send(self, message, *args, **named)
+            await _until_sent(self.transport)
+            passed("after", passage)
 
         setattr(WebSocket, "send", send_watched)  # noqa: B010 - a method may not be assigned to
 
     def _watch_writes(self) -> None:
-        passed, request = self._countdown.passed, ClientSession._request
+        passed, request, start = (
+            self._countdown.passed,
+            ClientSession._request,
+            ClientResponse.start,
+        )
+        under_way: ContextVar[Passage | None] = ContextVar("under_way", default=None)
 
         async def request_watched(
-            self: ClientSession, method: str, *args: Any, **named: Any
-        ) -> Any:
-            if method not in WRITING:
-                return await request(self, method, *args, **named)
-            passed("before-write")
-            answer = await request(self, method, *args, **named)
-            passed("after-write")
+            self: ClientSession, method: str, url: Any, **named: Any
+        ) -> ClientResponse:
+            passage = _passage_of_request(method, str(url), named.get("data"))
+            if passage is None:
+                return await request(self, method, url, **named)
+            passed("before", passage)
+            under_way.set(passage)
+            try:
+                answer = await request(self, method, url, **named)
+            finally:
+                under_way.set(None)
+            passed("after", passage)
             return answer
 
-        setattr(ClientSession, "_request", request_watched)  # noqa: B010 - as above
+        async def start_watched(self: ClientResponse, connection: Any) -> ClientResponse:
+            passage = under_way.get()
+            if passage is not None:
+                if self._writer is not None:  # a task, as long as the body is not written
+                    await asyncio.wait([self._writer])
+                await _until_sent(connection.transport)
+                passed("sent", passage)
+            return await start(self, connection)
+
+        for class_, name, function in (
+            (ClientSession, "_request", request_watched),
+            (ClientResponse, "start", start_watched),
+        ):
+            setattr(class_, name, function)
 
     # ---- faults ---------------------------------------------------------------------------------
 
@@ -156,6 +228,31 @@ class Faults:
         """Before any module of edgeai has taken the clock as a default."""
         utc_now = times.utc_now
         vars(times)["utc_now"] = lambda: utc_now() + self._jump
+
+
+async def _until_sent(transport: WriteTransport) -> None:
+    """uvloop sends what was written at the end of its turn."""
+    while transport.get_write_buffer_size():  # noqa: ASYNC110 - nothing tells when
+        await asyncio.sleep(0)
+
+
+def _passage_of_message(message: Any) -> Passage:
+    frame = msgspec.msgpack.decode(message)["frame"] if isinstance(message, bytes) else "text"
+    return Passage(("send", frame), frame)
+
+
+def _passage_of_request(method: str, url: str, body: bytes | None) -> Passage | None:
+    """None: it writes nothing."""
+    path = urlsplit(url).path
+    parts = path.split("/")
+    if method not in _WRITES or _HEARTBEATS & set(parts):
+        return None
+    name = _WRITES[method]
+    if parts[-1] == "status":
+        name = "fold" if "workers" in json.loads(body or b"{}")["status"] else "status"
+    elif parts[-1] == "events":
+        name = "event"
+    return Passage(("write", name), f"{method} {path}")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ of upgrades run it beside the one that is installed.
 
 import runpy
 import sys
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlite_utils import Database
@@ -18,6 +18,22 @@ from common import wire
 from localcontroller.ledger import schema
 from localcontroller.ledger.migrations import MIGRATIONS
 
+Release = tuple[str, ...]
+"""The arguments of Python that make a program of edgeai one of this release."""
+THIS: Final[Release] = ()
+NEXT: Final[Release] = ("tests.system.next_release", "1,2")
+
+
+class Skew(NamedTuple):
+    manager: Release
+    node: Release
+
+
+SKEWS: Final = {
+    "one release": Skew(THIS, THIS),
+    "newer GlobalManager": Skew(NEXT, THIS),
+    "newer LocalController": Skew(THIS, NEXT),
+}
 NEWS: Final = {"since": 2, "list": [1, "two", None]}
 
 

@@ -1,6 +1,5 @@
 """A node behind a bad line loses nothing, and gets what it must hold (DESIGN: I1, I3, I6, I11)."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -8,9 +7,11 @@ import pytest
 
 from tests.localcontroller.test_process import Controller
 from tests.system.bad_line import BadLine, Way
-from tests.system.test_faulty_manager import World, running_node, world
+from tests.system.manager_world import World, running_node, world
+from tests.system.next_release import SKEWS, Skew
 from tests.waiting import async_eventually
 
+BETWEEN: Final = pytest.mark.parametrize("skew", SKEWS.values(), ids=SKEWS)
 __all__ = ["world"]  # a fixture
 
 BYTES_PER_S: Final = 8000.0
@@ -18,10 +19,13 @@ PIECE_BYTES: Final = 37  # of a frame, so that each frame comes in several piece
 RESETS: Final = 5
 
 
-async def test_a_slow_line_that_splits_everything(world: World, tmp_path: Path) -> None:
-    line = BadLine(target(world), bytes_per_s=BYTES_PER_S, piece_bytes=PIECE_BYTES)
-    with line:
-        async with running_node(tmp_path, line.port) as node, world.manager():
+@BETWEEN
+async def test_a_slow_line_that_splits_everything(skew: Skew, world: World, tmp_path: Path) -> None:
+    with BadLine(world.edge_address, bytes_per_s=BYTES_PER_S, piece_bytes=PIECE_BYTES) as line:
+        async with (
+            running_node(tmp_path, line.port, release=skew.node) as node,
+            world.manager(release=skew.manager),
+        ):
             for number in range(4):
                 await world.add_job(f"digits-{number}")
             for name in (*world.jobs, *world.jobs):
@@ -31,10 +35,16 @@ async def test_a_slow_line_that_splits_everything(world: World, tmp_path: Path) 
             assert len(node.logged("session open")) == 1, "the session did not last"
 
 
+@BETWEEN
 @pytest.mark.parametrize("way", ["up", "down"])
-async def test_a_line_that_stalls_one_way(way: Way, world: World, tmp_path: Path) -> None:
-    with BadLine(target(world)) as line:
-        async with running_node(tmp_path, line.port) as node, world.manager():
+async def test_a_line_that_stalls_one_way(
+    way: Way, skew: Skew, world: World, tmp_path: Path
+) -> None:
+    with BadLine(world.edge_address) as line:
+        async with (
+            running_node(tmp_path, line.port, release=skew.node) as node,
+            world.manager(release=skew.manager),
+        ):
             await world.add_job("digits")
             await world.report(node, "digits")
             await settled(world, node)
@@ -54,9 +64,15 @@ async def test_a_line_that_stalls_one_way(way: Way, world: World, tmp_path: Path
             await settled(world, node)
 
 
-async def test_a_line_that_is_reset_again_and_again(world: World, tmp_path: Path) -> None:
-    with BadLine(target(world)) as line:
-        async with running_node(tmp_path, line.port) as node, world.manager():
+@BETWEEN
+async def test_a_line_that_is_reset_again_and_again(
+    skew: Skew, world: World, tmp_path: Path
+) -> None:
+    with BadLine(world.edge_address) as line:
+        async with (
+            running_node(tmp_path, line.port, release=skew.node) as node,
+            world.manager(release=skew.manager),
+        ):
             for number in range(RESETS):
                 await world.add_job(f"digits-{number}")
                 await world.report(node, f"digits-{number}")
@@ -64,10 +80,6 @@ async def test_a_line_that_is_reset_again_and_again(world: World, tmp_path: Path
                 await world.report(node, f"digits-{number}")
             await settled(world, node)
             assert line.connections > RESETS, "nothing was reset"
-
-
-def target(world: World) -> Callable[[], tuple[str, int]]:
-    return lambda: ("127.0.0.1", world.edge_port)
 
 
 async def settled(world: World, node: Controller) -> None:

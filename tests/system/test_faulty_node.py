@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import shutil
 import signal
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -21,22 +20,25 @@ from websockets.exceptions import ConnectionClosed
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import SECRET, WORKER, desired, key, report_of
 from tests.localcontroller.cloud import Cloud, running_cloud
-from tests.localcontroller.test_process import Controller, command, environment
-from tests.system.faulty import HITS
+from tests.localcontroller.test_process import Controller, command, started
+from tests.system.faulty import hit, wrapped
+from tests.system.next_release import NEXT, THIS, Release
 from tests.waiting import PATIENCE_S, async_eventually
 
 LIVES: Final = 8  # of one sweep: the fault hits at the 1st, 2nd, … of its points
-NEXT_RELEASE: Final = ("tests.system.next_release", "1,2")
-SWEPT: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
-    "killed before a commit": ("kill", "before-commit", ()),
-    "killed after a commit": ("kill", "after-commit", ()),
-    "killed before a send": ("kill", "before-send", ()),
-    "killed after a send": ("kill", "after-send", ()),
-    "power lost before a sync": ("power-cut", "before-sync", ()),
-    "power lost after a sync": ("power-cut", "after-sync", ()),
-    "power lost after a send": ("power-cut", "after-send", ()),
-    "killed, of the next release": ("kill", "after-commit", NEXT_RELEASE),
-    "power lost, of the next release": ("power-cut", "after-send", NEXT_RELEASE),
+SWEPT: Final[dict[str, tuple[str, str, Release]]] = {
+    "killed before a commit": ("kill", "before-commit", THIS),
+    "killed after a commit": ("kill", "after-commit", THIS),
+    "killed before a report": ("kill", "before-report", THIS),
+    "killed after a report": ("kill", "after-report", THIS),
+    "killed before an acknowledgement": ("kill", "before-ack", THIS),
+    "killed after an acknowledgement": ("kill", "after-ack", THIS),
+    "power lost before a sync": ("power-cut", "before-sync", THIS),
+    "power lost after a sync": ("power-cut", "after-sync", THIS),
+    "power lost after a report": ("power-cut", "after-report", THIS),
+    "power lost after an acknowledgement": ("power-cut", "after-ack", THIS),
+    "killed, of the next release": ("kill", "after-commit", NEXT),
+    "power lost, of the next release": ("power-cut", "after-report", NEXT),
 }
 
 
@@ -49,29 +51,15 @@ class Node:
         self.posted = self.acked = 0  # the worker's count; the newest that was answered with 200
         self.refused = 0  # answers of 503
         self.version = 1  # of the task
+        self._acked_before = 0  # assignments that were acknowledged in earlier lives
         cloud.desired = {key(): desired(version=1)}
 
     @contextlib.asynccontextmanager
-    async def running(
-        self, *fault: str, release: tuple[str, ...] = ()
-    ) -> AsyncIterator[Controller]:
+    async def running(self, *fault: str, release: Release = THIS) -> AsyncIterator[Controller]:
         """Args: fault: FAULT, POINT and N of `tests.system.faulty`; nothing: no fault"""
         python, _, module, *flags = command(self.directory, "--global-manager", self.cloud.url)
-        wrapped = ["tests.system.faulty", *fault] if fault else []
-        process = await asyncio.create_subprocess_exec(
-            *(python, "-m", *wrapped, *release, module, *flags),
-            stderr=subprocess.PIPE,
-            env=environment(),
-        )
-        controller = Controller(process)
-        reader = asyncio.create_task(controller.read_log(), name="stderr")
-        try:
+        async with started(python, *wrapped(module, fault, release), *flags) as controller:
             yield controller
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-            await reader
 
     async def work(self, controller: Controller) -> None:
         """Report, and change the task, until the process ends."""
@@ -126,20 +114,30 @@ class Node:
             the fault has left it
         """
         acked = [int(each.version or 0) for each in self.cloud.held if each.key == key()]
+        is_new = len(acked) > self._acked_before  # so the session of this life was open
+        self._acked_before = len(acked)
         shutil.copytree(self.directory, copy)
         ledger = await Ledger.open(copy)
         try:
             found = ledger.view.held.get(key())
             version = found.version if found else 0
             assert version >= max(acked, default=0), "an acknowledged task is lost"
+            assert not is_new or ledger.view.epoch == self.cloud.epoch, "the epoch is lost"
             totals = [row.worker.totals["seen"] for row in await ledger.workers()]
             assert max(totals, default=0) >= self.acked, f"there is {totals}, not {self.acked}"
         finally:
             await ledger.close()
 
+    def is_told(self) -> bool:
+        """Whether the cloud knows all that the worker was told is kept."""
+        told = [report_of(each.body).task_info["seen"] for each in self.cloud.reports]
+        assert max(told, default=0) >= self.acked, f"the cloud was told {told}, not {self.acked}"
+        return True
+
     async def finish(self) -> None:
         """Without faults, everything is as if there had been none (I1, I4)."""
         async with self.running() as controller:
+            await async_eventually("what was kept before", self.is_told)
             assert await self.post(controller, self.posted + 1, status="completed")
             assert await self.post(controller, self.posted + 2)  # ignored: the end is final
             told = await self.cloud.until_reported(WORKER, status="completed")
@@ -164,15 +162,16 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 @pytest.mark.parametrize(("fault", "point", "release"), SWEPT.values(), ids=SWEPT)
 async def test_a_node_that_ends_at_any_point_loses_nothing(
-    fault: str, point: str, release: tuple[str, ...], node: Node, tmp_path: Path
+    fault: str, point: str, release: Release, node: Node, tmp_path: Path
 ) -> None:
     for life in range(1, LIVES + 1):
         named = f"{fault}:{life}" if fault == "power-cut" else fault
+        node.cloud.epoch = life  # each time it meets another leader
         async with node.running(named, point, str(life), release=release) as controller:
             await node.work(controller)
             await controller.process.wait()
         assert controller.process.returncode == -signal.SIGKILL, controller.log
-        assert HITS in controller.log, "the fault did not reach the code"
+        hit(controller.log, point)
         node.check_history()
         await node.check_durable(tmp_path / f"copy-{life}")
     assert node.acked, "no message was ever acknowledged, so the test shows nothing"

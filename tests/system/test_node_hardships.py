@@ -13,8 +13,9 @@ import pytest
 
 from tests.localcontroller.builders import SECRET, WORKER, report_of
 from tests.localcontroller.test_process import Controller
-from tests.system.faulty import HITS
-from tests.system.test_faulty_node import NEXT_RELEASE, Node, node
+from tests.system.faulty import hit
+from tests.system.next_release import NEXT, THIS, Release
+from tests.system.test_faulty_node import Node, node
 from tests.waiting import async_eventually
 
 __all__ = ["node"]  # a fixture
@@ -24,7 +25,7 @@ DAY_S: Final = 86_400
 PROCESSES: Final = 8
 STORM_S: Final = 2.0
 COMMITS: Final = 60  # of a storm, until the node is killed
-RELEASES: Final = {"this release": (), "the next release": NEXT_RELEASE}
+RELEASES: Final = {"this release": THIS, "the next release": NEXT}
 
 
 async def send(node: Node, controller: Controller, **fields: Any) -> None:
@@ -36,12 +37,10 @@ async def send(node: Node, controller: Controller, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
-async def test_a_disk_that_fails_for_a_time_costs_no_message(
-    release: tuple[str, ...], node: Node
-) -> None:
+async def test_a_disk_that_fails_for_a_time_costs_no_message(release: Release, node: Node) -> None:
     async with node.running("io-error:5", "after-sync", "20", release=release) as controller:
         await send(node, controller)
-        assert HITS in controller.log, "the fault did not reach the code"
+        hit(controller.log, "after-sync")
         assert node.refused, "no commit failed"
         assert not controller.logged("ledger damaged, started a new one")
         await node.cloud.until_reported(WORKER, seen=node.posted)
@@ -49,11 +48,15 @@ async def test_a_disk_that_fails_for_a_time_costs_no_message(
     await node.finish()
 
 
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
 @pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S], ids=["a day ahead", "a day back"])
-async def test_a_clock_that_jumps_loses_no_worker_and_no_session(jump_s: int, node: Node) -> None:
-    async with node.running(f"clock:{jump_s}", "after-commit", "10") as controller:
+async def test_a_clock_that_jumps_loses_no_worker_and_no_session(
+    jump_s: int, release: Release, node: Node
+) -> None:
+    fault = (f"clock:{jump_s}", "after-commit", "10")
+    async with node.running(*fault, release=release) as controller:
         await send(node, controller, heartbeatSeconds=30)
-        assert HITS in controller.log, "the fault did not reach the code"
+        hit(controller.log, "after-commit")
         await node.cloud.until_reported(WORKER, seen=node.posted)
         assert len(controller.logged("session open")) == 1, controller.log
         assert {report_of(each.body).status for each in node.cloud.reports} == {"running"}
@@ -63,7 +66,7 @@ async def test_a_clock_that_jumps_loses_no_worker_and_no_session(jump_s: int, no
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
 async def test_a_storm_of_reports_is_counted_exactly_over_a_kill(
-    release: tuple[str, ...], node: Node
+    release: Release, node: Node
 ) -> None:
     """Eight processes of a worker send as fast as they can, and again what was not answered."""
     sent = [0] * PROCESSES
@@ -71,7 +74,7 @@ async def test_a_storm_of_reports_is_counted_exactly_over_a_kill(
         await storm(controller, sent)
         await controller.process.wait()
     assert controller.process.returncode == -signal.SIGKILL, controller.log
-    assert HITS in controller.log, "the fault did not reach the code"
+    hit(controller.log, "after-commit")
     async with node.running(release=release) as controller:
         loop = asyncio.get_running_loop()
         await storm(controller, sent, until_s=loop.time() + STORM_S)
