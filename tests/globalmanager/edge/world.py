@@ -245,10 +245,10 @@ def token(node: NodeName) -> str:
     return f"secret-of-{node}"
 
 
-def dial(url: str, bearer: str, **options: Any) -> connect:
+def dial(url: str, bearer: str, *, subprotocol: str = wire.SUBPROTOCOL, **options: Any) -> connect:
     return connect(
         url,
-        subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
+        subprotocols=[Subprotocol(subprotocol)],
         additional_headers={"Authorization": f"Bearer {bearer}"},
         compression=None,
         close_timeout=0.2,

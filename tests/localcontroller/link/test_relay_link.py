@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import NoReturn
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 from common.relay.carrier import StreamRefused
 from localcontroller.link.credentials import Presented
@@ -18,13 +20,48 @@ class Broken(Endpoint, frozen=True, kw_only=True):
         raise ValueError("a bug")
 
 
-async def test_an_unexpected_error_refuses_the_stream_and_ends_nothing() -> None:
-    endpoint = Broken(url="ws://127.0.0.1:1", node="edge0")
+@contextlib.asynccontextmanager
+async def running(endpoint: Endpoint) -> AsyncIterator[RelayLink]:
     link = RelayLink(endpoint, is_connected=lambda: True, timing=TIMING, max_streams=1)
-    running = asyncio.create_task(link.run())
-    with pytest.raises(StreamRefused, match="a bug"):
-        await asyncio.wait_for(link.carrier(), 20)
-    assert not running.done()
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+    task = asyncio.create_task(link.run())
+    try:
+        yield link
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_an_unexpected_error_refuses_the_stream_and_ends_nothing() -> None:
+    async with running(Broken(url="ws://127.0.0.1:1", node="edge0")) as link:
+        for _ in range(2):
+            with pytest.raises(StreamRefused, match="a bug"):
+                await asyncio.wait_for(link.carrier(), 20)
+
+
+class Failing(Endpoint, frozen=True, kw_only=True):
+    dials: list[str]
+
+    async def dial(self, presented: Presented, *, subprotocol: str, opening_s: float) -> NoReturn:
+        self.dials.append(subprotocol)
+        raise OSError("no way")
+
+
+async def test_after_a_failed_dial_workers_are_told_the_reason_without_another_dial() -> None:
+    endpoint = Failing(url="ws://127.0.0.1:1", node="edge0", dials=[])
+    async with running(endpoint) as link:
+        for _ in range(20):
+            with pytest.raises(StreamRefused, match="no relay: no way"):
+                await link.carrier()
+    assert len(endpoint.dials) <= 2, "a second dial, once the pause is over"
+
+
+async def test_an_older_global_manager_is_named_as_the_reason() -> None:
+    async def old(websocket: ServerConnection) -> None:
+        await websocket.wait_closed()
+
+    async with serve(old, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with running(Endpoint(url=f"ws://127.0.0.1:{port}", node="edge0")) as link:
+            with pytest.raises(StreamRefused, match="upgrade the GlobalManager"):
+                await link.carrier()
