@@ -137,9 +137,10 @@ async def joined(
         await ends.edge.run()
         ends.over.set()
 
-    async with serve(handle, LOOPBACK, 0, compression=None) as server:
+    as_in_the_product: Any = {"compression": None, "ping_interval": None}
+    async with serve(handle, LOOPBACK, 0, **as_in_the_product) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        websocket = await connect(f"ws://{LOOPBACK}:{port}", compression=None, proxy=None)
+        websocket = await connect(f"ws://{LOOPBACK}:{port}", proxy=None, **as_in_the_product)
         session = new_session(opens=True)
         ends.edge = Carrier(websocket, session, timing=edge_timing, max_empty_s=max_empty_s)
         async with TaskGroup() as tasks:
