@@ -159,6 +159,19 @@ class Cluster:
     def reconnect(self, name: str) -> None:
         self._network.reconnect(self.nodes[name].machine)
 
+    @contextmanager
+    def isolated(self, *names: str, edge_port: int) -> Iterator[None]:
+        """For as long as this lasts, pods of these nodes reach `edge_port` of pods elsewhere, and
+        nothing else outside their node.
+        """
+        with ExitStack() as stack:
+            for name in names:
+                machine = self.nodes[name].machine
+                stack.callback(self._network.open_up, machine)
+                api_port = self.control_plane.port
+                self._network.isolate(machine, edge_port=edge_port, api_port=api_port)
+            yield
+
     def wait_until_ready(self, name: str, *, ready: bool = True) -> None:
         """Until the API says that the node is Ready, or is not."""
 

@@ -76,9 +76,9 @@ class ControlPlane:
         self._tokens = {user: secrets.token_hex(16) for user in self._groups}
         self.token = self._tokens[_ADMIN]
         self._etcd_url = f"http://{_HOST}:{free_port()}"
-        self._port = free_port(self._address)
+        self.port = free_port(self._address)
         self._keys = _Keys(directory, self._address)
-        self.url = f"https://{self._address}:{self._port}"
+        self.url = f"https://{self._address}:{self.port}"
         self.ca = self._keys.ca
         self.kubeconfig = directory / "kubeconfig"
         self._programs: list[Program] = []
@@ -248,7 +248,7 @@ class ControlPlane:
         return [
             f"--etcd-servers={self._etcd_url}",
             f"--bind-address={self._address}",
-            f"--secure-port={self._port}",
+            f"--secure-port={self.port}",
             f"--advertise-address={self._address if self._has_nodes else _ADVERTISED}",
             f"--tls-cert-file={keys.server_certificate}",
             f"--tls-private-key-file={keys.server_key}",

@@ -12,6 +12,7 @@ import ipaddress
 import os
 import random
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,8 @@ from tests.cluster.programs import Program
 from tests.waiting import eventually
 
 _BRIDGE: Final = "bridge"
+_ISOLATED: Final = "ISOLATED"
+_KUBELET_PORT: Final = 10250
 _FIRST_NODE: Final = 10
 _CANDIDATES: Final = range(128, 256)
 
@@ -87,6 +90,37 @@ class Network:
     def reconnect(self, machine: Machine) -> None:
         self._ip("link", "set", machine.name, "up")
 
+    def isolate(self, machine: Machine, *, edge_port: int, api_port: int) -> None:
+        """From now on its pods reach each other, and of all else only `edge_port` of any pod.
+
+        Its kubelet goes on: it reaches the API server, and is reached. The machine itself can look
+        names up, because the LocalController looks up the GlobalManager's; its pods cannot.
+        """
+        own = ("--source", self.address(machine))
+        tcp = ("--protocol", "tcp")
+        host = ("--destination", self.host)
+        filter_ = partial(machine.run, "iptables", "--wait")
+        filter_("--new-chain", _ISOLATED)
+        for allowed in (
+            (*tcp, "--dport", str(edge_port)),
+            (*tcp, *own, *host, "--dport", str(api_port)),
+            (*tcp, *own, "--sport", str(_KUBELET_PORT)),
+            ("--protocol", "udp", *own, *host, "--dport", "53"),
+        ):
+            filter_("--append", _ISOLATED, *allowed, "--jump", "RETURN")
+        refuse = ("--jump", "REJECT", "--reject-with", "icmp-host-prohibited")
+        filter_("--append", _ISOLATED, *refuse)
+        for hook in _hooks(self.pod_subnet(machine)):
+            filter_("--insert", *hook)
+
+    def open_up(self, machine: Machine) -> None:
+        """End `isolate`."""
+        filter_ = partial(machine.run, "iptables", "--wait")
+        for hook in _hooks(self.pod_subnet(machine)):
+            filter_("--delete", *hook)
+        filter_("--flush", _ISOLATED)
+        filter_("--delete-chain", _ISOLATED)
+
     def _plug_in(self, name: str, *, peer: str, pid: int) -> None:
         """A cable from port `name` of the bridge to interface `peer` in the namespace of `pid`."""
         self._ip(
@@ -103,6 +137,14 @@ class Network:
     @property
     def name_on_host(self) -> str:
         return f"edgeai-test{self._x}"
+
+
+def _hooks(pods: str) -> list[tuple[str, ...]]:
+    """Where the chain of an isolated machine is called: for what leaves it, and for its pods."""
+    return [
+        ("OUTPUT", "--out-interface", "eth0", "--jump", _ISOLATED),
+        ("FORWARD", "--source", pods, "!", "--destination", pods, "--jump", _ISOLATED),
+    ]
 
 
 def _run(*argv: str) -> None:

@@ -5,6 +5,8 @@ from typing import Final
 
 import pytest
 
+from examples.joint_inference import train
+from examples.joint_inference.train import Figures
 from tests.cluster.binaries import Unavailable
 from tests.cluster.cluster import Cluster, prepared
 from tests.e2e.document import CHECKOUT, Block, blocks, shell_at
@@ -44,6 +46,12 @@ def outcomes(
     finally:
         shell.stop()
     return found
+
+
+@pytest.fixture(scope="session")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> Figures:
+    """Of joint inference, without cluster, containers or network."""
+    return train.measure(train.train(tmp_path_factory.mktemp("figures")))
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.kustomize import recent_kubectl
 
 CHECKOUT: Final = Path(__file__).parents[2]
+TRAINING: Final = CHECKOUT / "docs" / "federated-learning.md"
 OVERLAY: Final = "deploy/overlays/kubernetes-1.20"  # the cluster's version
 BLOCK_S: Final = 240.0
 _BLOCK: Final = re.compile(r"^```bash\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -132,6 +133,22 @@ def shell_at(cluster: Cluster, directory: Path) -> Shell:
     recent_kubectl()  # is on the PATH
     environment = {"KUBECONFIG": str(cluster.control_plane.kubeconfig), "OVERLAY": OVERLAY}
     return Shell(directory, environment)
+
+
+def run_page(page: Path, cluster: Cluster, directory: Path) -> None:
+    """Run all commands of a page. Raises: AssertionError with those that fail
+
+    Args: directory: empty
+    """
+    found = blocks(page)
+    assert found
+    shell = shell_at(cluster, directory)
+    shell.start()
+    try:
+        for block in found:
+            shell.run(block)
+    finally:
+        shell.stop()
 
 
 def _write_program(path: Path, text: str) -> None:

@@ -5,12 +5,24 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pytest
+
 from edgeai.api import Object, path_of
+from examples.joint_inference.train import Figures
 from tests.cluster.cluster import Cluster
 from tests.waiting import eventually
 
 RESOURCE: Final = "/apis/edgeai.io/v1alpha1/jointinferenceservices"
 COUNTED_S: Final = 90.0  # a LocalController that was cut off dials again after a minute at most
+
+COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
+DIFFERENCES: Final = {
+    "edge_accuracy": 0.002,
+    "joint_accuracy": 0.002,
+    "cloud_accuracy": 0.01,  # of the images that it was asked for, in either
+    "upload_ratio": 0.002,
+}
+"""Largest difference of each figure."""
 
 
 def services(cluster: Cluster) -> list[Object]:
@@ -29,6 +41,15 @@ def slower(service: Object, *, name: str, rate_per_s: float) -> Object:
         "metadata": metadata,
         "spec": spec,
     }
+
+
+def check_figure(result: Mapping[str, Any], figures: Figures, name: str) -> None:
+    """What the edge worker measured is what is measured without a cluster."""
+    assert result[name] == pytest.approx(getattr(figures, name), abs=DIFFERENCES[name])
+
+
+def counts_of(result: Mapping[str, Any]) -> dict[str, int]:
+    return {name: result["counts"][name] for name in COUNTS}
 
 
 class Service:

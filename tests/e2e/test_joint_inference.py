@@ -8,10 +8,16 @@ from typing import Any, Final
 import pytest
 
 from edgeai.api import path_of
-from examples.joint_inference import train
 from examples.joint_inference.train import Figures
 from tests.cluster.cluster import EDGES, Cluster
-from tests.e2e.service import Service, services, slower
+from tests.e2e.service import (
+    DIFFERENCES,
+    Service,
+    check_figure,
+    counts_of,
+    services,
+    slower,
+)
 from tests.waiting import eventually
 
 # The stream of the cut-off service takes 90 s, the minute lies within.
@@ -24,7 +30,6 @@ TASKS: Final = """
 import urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:9101/api/v1/tasks", timeout=5).read().decode())
 """
-COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 
 
 @pytest.fixture(scope="module")
@@ -39,23 +44,11 @@ def result(service: Service) -> dict[str, Any]:
     return service.result(timeout_s=STREAMED_S)
 
 
-@pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> Figures:
-    """Without cluster, containers or network."""
-    return train.measure(train.train(tmp_path_factory.mktemp("files")))
-
-
-@pytest.mark.parametrize(
-    "figure", ["edge_accuracy", "joint_accuracy", "cloud_accuracy", "upload_ratio"]
-)
+@pytest.mark.parametrize("figure", DIFFERENCES)
 def test_figures_are_those_of_the_demo(
     result: dict[str, Any], figures: Figures, figure: str
 ) -> None:
-    expected = getattr(figures, figure)
-    if figure == "cloud_accuracy":  # of the images that it was asked for, in either
-        assert result[figure] == pytest.approx(expected, abs=0.01)
-    else:
-        assert result[figure] == pytest.approx(expected, abs=0.002)
+    check_figure(result, figures, figure)
 
 
 def test_every_image_was_seen(result: dict[str, Any], figures: Figures) -> None:
@@ -64,10 +57,6 @@ def test_every_image_was_seen(result: dict[str, Any], figures: Figures) -> None:
 
 def test_the_cr_counts_what_the_worker_counted(service: Service, result: dict[str, Any]) -> None:
     service.wait_for_exact_counts(counts_of(result))
-
-
-def counts_of(result: dict[str, Any]) -> dict[str, int]:
-    return {name: result["counts"][name] for name in COUNTS}
 
 
 @pytest.fixture(scope="module")

@@ -3,40 +3,25 @@
 It comes after joint inference, whose figures depend on how quick the nodes are.
 """
 
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from edgeai.api import path_of
-from tests.cluster.cluster import CLOUD, EDGES, Cluster
-from tests.e2e.document import CHECKOUT, blocks, shell_at
+from tests.cluster.cluster import Cluster
+from tests.e2e.document import CHECKOUT, TRAINING, run_page
+from tests.e2e.training import ROOT, check_end, check_result, check_samples
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(330, func_only=True)
 DATASETS: Final = CHECKOUT / "docs" / "datasets.md"
-TRAINING: Final = CHECKOUT / "docs" / "federated-learning.md"
-ROOT: Final = "/apis/edgeai.io/v1alpha1/namespaces/default"
 GONE_S: Final = 90.0
-
-
-def run(page: Path, cluster: Cluster, directory: Path) -> None:
-    """The page's commands. Raises: AssertionError with those that fail"""
-    found = blocks(page)
-    assert found
-    shell = shell_at(cluster, directory)
-    shell.start()
-    try:
-        for block in found:
-            shell.run(block)
-    finally:
-        shell.stop()
 
 
 @pytest.fixture(scope="module")
 def faces(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Path of the page's Dataset in the API."""
-    run(DATASETS, installed, tmp_path_factory.mktemp("datasets"))
+    run_page(DATASETS, installed, tmp_path_factory.mktemp("datasets"))
     return f"{ROOT}/datasets/faces"
 
 
@@ -57,35 +42,20 @@ def test_new_samples_on_a_node_are_counted(installed: Cluster, faces: str) -> No
 @pytest.fixture(scope="module")
 def job(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The page's FederatedLearningJob at its end."""
-    run(TRAINING, installed, tmp_path_factory.mktemp("training"))
+    run_page(TRAINING, installed, tmp_path_factory.mktemp("training"))
     return installed.client.get(f"{ROOT}/federatedlearningjobs/digits")
 
 
 def test_a_job_trains_on_two_nodes_to_its_end(job: dict[str, Any]) -> None:
-    status = job["status"]
-    assert (status["phase"], status["succeeded"]) == ("Succeeded", 3)
-    assert (status["round"], status["rounds"]) == (10, 10)
-    assert {entry["node"] for entry in status["workers"].values()} == set(EDGES)
+    check_end(job)
 
 
 def test_each_trainer_counted_what_its_node_has(installed: Cluster, job: dict[str, Any]) -> None:
-    datasets = [
-        installed.client.get(f"{ROOT}/datasets/{worker['dataset']['name']}")
-        for worker in job["spec"]["trainingWorkers"]
-    ]
-    counted = {each["spec"]["nodeName"]: each["status"]["numberOfSamples"] for each in datasets}
-    workers = job["status"]["workers"].values()
-    trained = {entry["node"]: entry["taskInfo"]["sampleCount"] for entry in workers}
-    assert trained == counted
-    assert len(set(trained.values())) == len(EDGES)
+    check_samples(installed, job)
 
 
 def test_the_result_is_on_every_node(installed: Cluster, job: dict[str, Any]) -> None:
-    files = {
-        installed.nodes[node].machine.run("sha256sum", "/data/model/digits.npz")
-        for node in (CLOUD, *EDGES)
-    }
-    assert len(files) == 1
+    check_result(installed)
 
 
 def test_the_data_is_read_only_for_the_localcontroller(installed: Cluster) -> None:
