@@ -80,6 +80,7 @@ class Proxy:
         *,
         max_streams: int = MAX_STREAMS,
         head_s: float = HEAD_S,
+        rates: RequestRates = RATES,
     ) -> None:
         self._ledger = ledger
         self._carrier = carrier
@@ -87,7 +88,7 @@ class Proxy:
         self._max_streams = max_streams
         self.head_s = head_s
         self._rates = WorkerApiRates(
-            RATES, limit=max_streams, on_delay=metrics.worker_requests_delayed.inc
+            rates, limit=max_streams, on_delay=metrics.worker_requests_delayed.inc
         )
         self._buffer = memoryview(bytearray(MAX_DATA_BYTES))
         self._streams: Counter[Grant | str] = Counter()  # by grant, by namespace, and by ""

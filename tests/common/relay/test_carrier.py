@@ -22,7 +22,7 @@ from common.session import Timing
 from common.tasks import TaskGroup
 from tests.waiting import async_eventually
 
-TIMING = Timing(opening_s=5.0, beat_s=5.0, silence_s=60.0)
+TIMING = Timing(opening_s=5.0, beat_s=5.0, silence_s=120.0)
 DEFAULT = CarrierTiming()
 QUICK = 0.2
 LOOPBACK = "127.0.0.1"
@@ -273,9 +273,10 @@ async def test_a_peer_that_does_not_read_ends_the_relay_and_little_waits_for_it(
         _shrink(ends)
         sending = [asyncio.create_task(worker.send(bytes(200_000))) for worker, _ in pairs]
         most = 0
-        while not ends.over.is_set():
-            most = max(most, ends.edge._queued_bytes)
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):  # far less than the silence that ends a relay, too
+            while not ends.over.is_set():
+                most = max(most, ends.edge._queued_bytes)
+                await asyncio.sleep(0.01)
         await asyncio.gather(*sending, return_exceptions=True)
         await pairs[0][0].wait_for_reset()
         ends.cloud._websocket.transport.resume_reading()
