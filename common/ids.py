@@ -49,3 +49,8 @@ def parse_task_key(key: str) -> TaskRef:
     if not all(is_subdomain(part) for part in (plural, group, namespace, name)):
         raise InvalidName("task key", key, "<plural>.<group>/<namespace>/<name>")
     return TaskRef(plural, group, namespace, name)
+
+
+def group_of(key: TaskKey) -> str:
+    """The API group in a key that is known to be valid."""
+    return key.partition("/")[0].partition(".")[2]

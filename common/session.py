@@ -85,7 +85,7 @@ class Channel(abc.ABC):
 
     def data_to_send(self, now: float) -> list[bytes]:
         """The messages to send now, oldest first. Each message is returned once."""
-        self._flush()
+        self._flush(now)
         out, self._out = self._out, []
         if out:
             self._last_sent = now
@@ -115,7 +115,7 @@ class Channel(abc.ABC):
         """Handle one frame. Returns: its events. Raises: ProtocolError"""
 
     @abc.abstractmethod
-    def _flush(self) -> None:
+    def _flush(self, now: float) -> None:
         """Send the frames that the window allows now."""
 
 

@@ -573,6 +573,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """(.status, report) -> merge patch for .status. None when the report changes nothing. Total,
     but for ReportRefused."""
 
+    sums: frozenset[str] = frozenset()
+    """Fields of .status in which `fold` keeps sums over the counts of the workers. A report that
+    changes only counts and these fields needs no plan at once. Empty: every report needs a plan,
+    for example because the plan reads the counts."""
+
     @property
     def watched(self) -> tuple[ResourceType, ...]:
         """The types that the engine watches in order to find the children and pods of a job."""

@@ -271,7 +271,7 @@ class RelaySession(Channel):
     def _encode(self, frame: frames.AnyFrame) -> list[bytes]:
         return [frames.encode(frame)]
 
-    def _flush(self) -> None:
+    def _flush(self, _now: float) -> None:
         """Nothing waits here: credit bounds what `send` takes."""
 
 

@@ -46,6 +46,7 @@ from globalmanager.contract import (
 )
 from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.assign import Assigner, concerns_assignments
+from globalmanager.engine.counts import only_counts_differ
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.executions import Executions
@@ -89,6 +90,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Shortest pause between two plans of one resource, in seconds. The writes of a plan, the
     reactions of controllers and the reports of an edge change a resource many times within a short
     time."""
+    counts_s: float = 10.0
+    """Longest time in seconds until a job is planned of which reports changed only counts, where
+    the kind says that its plan does not need these at once. Such a plan corrects what somebody else
+    may have written."""
     stale_after_s: float = 60.0
     """Seconds without contact after which an informer makes the process not ready."""
     informer: InformerSettings = InformerSettings()
@@ -387,8 +392,21 @@ class Engine:
         if concerns_assignments(scope.type, old, new):
             for ref in concerned:
                 self._assigner.changed(ref)
+        later = self._job_that_may_wait(scope, old, new)
         for ref in concerned:
-            self._queue.add(ref)
+            if ref == later:
+                self._queue.add_after(ref, self._settings.counts_s)
+            else:
+                self._queue.add(ref)
+
+    def _job_that_may_wait(
+        self, scope: Scope, old: Object | None, new: Object | None
+    ) -> ObjectRef | None:
+        """The changed job, when its plan has nothing to decide about the change."""
+        kind = self._kinds.get(scope.type)
+        if kind is None or new is None or not only_counts_differ(kind, old, new):
+            return None
+        return ref_of(scope.type, new)
 
     def _namespace_changed(self, old: Object | None, new: Object | None) -> None:
         """Queue the jobs of a namespace that asks for another Pod Security Standard."""

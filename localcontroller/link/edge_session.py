@@ -15,6 +15,7 @@ from common.ids import TaskKey, Uid, WorkerName
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
+from localcontroller.link.pacing import Pacing
 
 REPORTS_OF_A_WORKER: Final = 8
 """Most unacknowledged reports of one worker. While the API server is slow, a report waits at the
@@ -55,6 +56,7 @@ class EdgeSession(Session):
         self._window: SendWindow[ReportKey, Outgoing] = SendWindow(
             WINDOW, per_key=REPORTS_OF_A_WORKER
         )
+        self._pacing: Pacing[ReportKey, Outgoing] = Pacing()
         self._synced_keys: list[TaskKey] = []  # of SyncedParts, until Synced
         *parts, last = wire.parts_of(held)
         for part in parts:
@@ -63,13 +65,22 @@ class EdgeSession(Session):
 
     def report(self, report: Outgoing) -> None:
         """Send this report, in place of a waiting older report of the same worker."""
-        self._window.put(ReportKey(report.uid, report.worker), report)
+        key = ReportKey(report.uid, report.worker)
+        if not self._pacing.hold(key, report):
+            self._window.put(key, report)
 
-    def _flush(self) -> None:
+    def next_tick(self) -> float:
+        due_at = self._pacing.next_at()
+        return super().next_tick() if due_at is None else min(due_at, super().next_tick())
+
+    def _flush(self, now: float) -> None:
         if not self.is_open or self.closed is not None:
             return
+        for key, report in self._pacing.take(now):
+            self._window.put(key, report)
         for seq, out in self._window.take():
             self._send(wire.Report(seq, out.uid, out.worker, out.attempt, out.body, out.revision))
+            self._pacing.sent(ReportKey(out.uid, out.worker), now)
 
     def _handle(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
         if not self.is_open:
@@ -120,4 +131,11 @@ class EdgeSession(Session):
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         sent = self._window.acknowledge(ack.seq)
-        return [] if sent is None else [ReportAcked(sent.value, ack.refused)]
+        if sent is None:
+            return []
+        if self._window.in_flight(sent.key) is None:
+            self._pacing.acknowledged(sent.key)
+            newest = self._pacing.release(sent.key)
+            if newest is not None:
+                self._window.put(sent.key, newest)
+        return [ReportAcked(sent.value, ack.refused)]

@@ -6,7 +6,6 @@ and pods of each Deployment that the GlobalManager creates; no kubelet runs the 
 """
 
 import contextlib
-import functools
 import json
 import queue
 import subprocess
@@ -19,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from tests.bench.certificates import Certificates
 from tests.bench.edges import node_name, token_of
 from tests.bench.manager_memory import settled_kib
 from tests.bench.samples import MODEL, config_map, model
 from tests.bench.spread import spread
-from tests.certificates import Authority
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
@@ -101,10 +100,10 @@ def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
     prepare(control_plane)
     figures: dict[str, Any] = {"sessions": SESSIONS}
     # Both kinds of session are weighed while the API holds no object that they would be assigned.
-    certificates = _Certificates(directory / "certificates")
+    certificates = Certificates(directory / "certificates", map(node_name, range(SESSIONS)))
     with _manager(control_plane, directory, *certificates.flags) as manager:
         before_kib = settled_kib(manager)
-        with _load(f"wss://{manager.edge_address}", *certificates.of_edges):
+        with _load(f"wss://{manager.edge_address}", *certificates.of_nodes):
             figures["kib_per_mtls_session"] = _kib_per_session(manager, before_kib)
     with _manager(control_plane, directory) as manager:
         before_kib = settled_kib(manager)
@@ -125,28 +124,6 @@ def _load(*arguments: str) -> Iterator[Load]:
         yield load
     finally:
         load.stop()
-
-
-class _Certificates:
-    """Of the edge port, and one for each edge."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir()
-        authority = Authority(directory)
-        server = authority.issue("edge-port", alternative="IP:127.0.0.1", usage="serverAuth")
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(functools.partial(_issue, authority), map(node_name, range(SESSIONS))))
-        self.of_edges = (str(authority.certificate), str(directory))
-        self.flags = (
-            *("--edge-auth", "mtls", "--edge-plaintext", "refuse"),
-            *("--edge-client-ca", str(authority.certificate)),
-            *("--edge-tls-certificate", str(server.certificate)),
-            *("--edge-tls-key", str(server.key)),
-        )
-
-
-def _issue(authority: Authority, node: str) -> None:
-    authority.issue(node, alternative=f"DNS:{node}")
 
 
 def _kib_per_session(manager: GlobalManager, before_kib: float) -> float:

@@ -16,8 +16,9 @@ A line of stdin is a command, a line of stdout an answer, both JSON:
     {"reporting": S, "every": E, "of": COUNT, "ending": N}
                                 COUNT nodes with a task report its worker every E seconds, S seconds
                                 long, the values 0, 1, …; N of the workers end on the way. Answers
-                                {"began": S, "of": [UID, …], "ended": {UID: S}, "late": S}, the
-                                last one being how far this process was behind
+                                {"began": S, "reported": {UID: [S, …]}, "ended": {UID: S},
+                                "late": S}: when each value was reported, and how far this process
+                                was behind
 
     {"assigned": UID, "at": S}  comes for each new assignment
 """
@@ -96,6 +97,7 @@ class Node(asyncio.Protocol):
         "is_synced",
         "number",
         "session",
+        "tick_at",
         "workers",
     )
 
@@ -105,6 +107,7 @@ class Node(asyncio.Protocol):
         self.held: dict[TaskKey, wire.Held] = {}
         self.workers: dict[Uid, WorkerName] = {}
         self.session: EdgeSession | None = None
+        self.tick_at = 0.0  # of the session
         self._revision = 0
         self.is_synced = False
         self._fleet = fleet
@@ -246,6 +249,8 @@ class Node(asyncio.Protocol):
         )
         self.session.report(Outgoing(uid, worker, 1, self._revision, wire.pack(body)))
         self.send()
+        if self.session.next_tick() < self.tick_at:
+            self._fleet.tick_later(self)
 
     def send(self) -> None:
         if self.session is None:
@@ -290,8 +295,9 @@ class Fleet:
             await asyncio.sleep(TICK_S)
             now = self.now()
             while self._ticks and self._ticks[0][0] <= now:
-                _, _, node, session = heapq.heappop(self._ticks)
-                self._tick(node, session, now)
+                at, _, node, session = heapq.heappop(self._ticks)
+                if node.tick_at == at:  # else an earlier tick took the place of this one
+                    self._tick(node, session, now)
             while self._dials and self._dials[0][0] <= now and len(self._dialling) < DIALS:
                 task = asyncio.create_task(self._dial(heapq.heappop(self._dials)[2]))
                 self._dialling.add(task)
@@ -299,8 +305,8 @@ class Fleet:
 
     def tick_later(self, node: Node) -> None:
         assert node.session is not None
-        at, session = node.session.next_tick(), node.session
-        heapq.heappush(self._ticks, (at, next(self._order), node, session))
+        node.tick_at, session = node.session.next_tick(), node.session
+        heapq.heappush(self._ticks, (node.tick_at, next(self._order), node, session))
 
     def dial_later(self, node: Node, *, at_least_s: float) -> None:
         """Dial again when a LocalController would."""
@@ -338,19 +344,22 @@ class Fleet:
         """All nodes in turn, evenly over the time; `n` workers end in the middle half of it."""
         ends_in = {nodes[i]: rounds // 4 + i * rounds // (2 * n) for i in range(n)}
         ended: dict[Uid, float] = {}
+        reported: dict[Uid, list[float]] = {}
         began, late_s = self.now(), 0.0
         for value in range(rounds):
             for position, node in enumerate(nodes):
                 due = began + (value + position / len(nodes)) * every_s
                 if due > self.now():
                     await asyncio.sleep(due - self.now())
-                late_s = max(late_s, self.now() - due)
+                now, uid = self.now(), next(iter(node.workers))
+                late_s = max(late_s, now - due)
                 if (last := ends_in.get(node, rounds)) == value:
-                    ended[next(iter(node.workers))] = self.now()
+                    ended[uid] = now
                     node.report(value, "completed")
                 elif value < last:
+                    reported.setdefault(uid, []).append(now)
                     node.report(value, "running")
-        say(began=began, of=[next(iter(n.workers)) for n in nodes], ended=ended, late=late_s)
+        say(began=began, reported=reported, ended=ended, late=late_s)
 
     def _tick(self, node: Node, session: EdgeSession, now: float) -> None:
         if node.session is not session:

@@ -22,8 +22,9 @@ from tests.bench.creator import PLURAL
 from tests.bench.watcher import LINE_BYTES
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
+    resource_version: str = ""
 
 
 class _Worker(msgspec.Struct, frozen=True):
@@ -41,6 +42,7 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class _Event(msgspec.Struct):
+    type: str
     object: _Object
 
 
@@ -58,10 +60,15 @@ async def watch(url: str, ca: str, token: str, namespace: str, seen: Seen) -> No
     ) as session:
         async with session.get(path, params={"limit": "1"}) as answer:
             version = (await answer.json())["metadata"]["resourceVersion"]
-        query: dict[str, Any] = {"watch": "true", "resourceVersion": version}
-        async with session.get(path, params=query) as answer:
-            async for line in answer.content:
-                note(seen, decoder.decode(line).object, time.monotonic())
+        while True:  # a server that is behind may end a watch
+            query: dict[str, Any] = {"watch": "true", "resourceVersion": version}
+            async with session.get(path, params=query) as answer:
+                async for line in answer.content:
+                    event = decoder.decode(line)
+                    if event.type == "ERROR":
+                        sys.exit(f"the watch of the statuses is refused: {line.decode()}")
+                    version = event.object.metadata.resource_version
+                    note(seen, event.object, time.monotonic())
 
 
 def note(seen: Seen, job: _Object, now_s: float) -> None:

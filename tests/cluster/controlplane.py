@@ -144,6 +144,10 @@ class ControlPlane:
         for program in self._programs:
             program.check_alive()
 
+    def pids(self) -> dict[str, int]:
+        """The processes that run, by the names of their programs."""
+        return {program.name: program.pid for program in self._programs}
+
     def logs(self) -> str:
         return "\n\n".join(f"--- {each.name}\n{each.last_words()}" for each in self._programs)
 

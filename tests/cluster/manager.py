@@ -52,15 +52,18 @@ class GlobalManager:
             *("--framework-images", "tensorflow:1.18=registry.test/tensorflow:1.18"),
             *flags,
         ]
-        log = directory / "globalmanager.log"
-        self._program = Program(argv, log=log, environment=environment)
+        self._log = directory / "globalmanager.log"
+        self._lines_before = 0  # lines of the log from before the last start
+        self._program = Program(argv, log=self._log, environment=environment)
 
     def start(self) -> None:
-        self._program.start()
+        self.launch()
         self.wait_until_ready()
 
     def launch(self) -> None:
         """Without waiting until it is ready."""
+        if self._log.exists():
+            self._lines_before = self._log.read_bytes().count(b"\n")
         self._program.start()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
@@ -117,6 +120,11 @@ class GlobalManager:
     def processor_s(self) -> float:
         """Seconds of processor time since the start."""
         return self._program.processor_s()
+
+    def log_lines(self) -> list[str]:
+        """What it has said since its last start."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return lines[self._lines_before :]
 
     def logs(self) -> str:
         return self._program.last_words()

@@ -111,8 +111,7 @@ class Program:
 
     def processor_s(self) -> float:
         """Seconds of processor time since the start."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
+        return processor_s(self.pid)
 
     def _memory_kib(self, which: str) -> float:
         status = Path(f"/proc/{self.pid}/status").read_text()
@@ -126,6 +125,12 @@ class Program:
         lines = log.partition(f"\n{_TRACE}")[0].splitlines()
         telling = [line for line in lines if not _INFORMATION.match(line)]
         return "\n".join(telling[-_SHOWN_LINES:])
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of processor time of a process since its start."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
 
 
 def free_port(host: str = "127.0.0.1") -> int:

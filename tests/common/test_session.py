@@ -23,6 +23,7 @@ from globalmanager.edge.sessions.cloud_session import (
 )
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.edge_session import REPORTS_OF_A_WORKER, EdgeSession, Welcomed
+from localcontroller.link.pacing import GAP_S
 
 TIMING = Timing(opening_s=10, beat_s=15, silence_s=40)
 KEYS = [TaskKey(f"models.edgeai.io/default/m{n}") for n in range(4)]
@@ -54,6 +55,10 @@ def opened(
     carry(lc, gm)
     gm.welcome(epoch=1, session="s", desired=desired or {})
     return gm, lc, carry(gm, lc)
+
+
+def reported(events: Sequence[msgspec.Struct]) -> list[Reported]:
+    return [event for event in events if isinstance(event, Reported)]
 
 
 def names(events: Sequence[msgspec.Struct]) -> list[str]:
@@ -339,7 +344,7 @@ def test_a_newer_report_does_not_wait_for_the_acknowledgement_of_an_older_one() 
     received = []
     for revision in range(1, REPORTS_OF_A_WORKER + 3):
         lc.report(outgoing(revision))
-        received += carry(lc, gm)
+        received += carry(lc, gm, now=float(revision))
     assert names(received) == ["Reported"] * REPORTS_OF_A_WORKER
     for event in received:
         assert isinstance(event, Reported)
@@ -350,6 +355,53 @@ def test_a_newer_report_does_not_wait_for_the_acknowledgement_of_an_older_one() 
     assert isinstance(last, Reported)
     gm.acknowledge(last.report.seq)
     assert carry(gm, lc) == [ReportAcked(outgoing(REPORTS_OF_A_WORKER + 2), "")]
+
+
+def test_reports_of_a_worker_that_wait_for_the_api_server_leave_the_node_with_gaps() -> None:
+    gm, lc, _ = opened()
+    sent: list[tuple[float, int]] = []
+    for step in range(10):  # ten reports a second
+        lc.report(outgoing(step + 1))
+        now = step / 10
+        sent += [(now, each.report.revision) for each in reported(carry(lc, gm, now=now))]
+    assert sent == [(0.0, 1), (0.3, 4), (0.6, 7), (0.9, 10)]
+
+
+def test_a_report_that_is_held_back_leaves_at_the_next_tick() -> None:
+    gm, lc, _ = opened()
+    for revision in (1, 2):
+        lc.report(outgoing(revision))
+        carry(lc, gm, now=1.0)
+    at = lc.next_tick()
+    assert at == 1.0 + GAP_S
+    assert lc.tick(at) == []
+    assert [each.report.revision for each in reported(carry(lc, gm, now=at))] == [2]
+    assert lc.next_tick() > at
+
+
+def test_a_report_that_is_held_back_leaves_with_the_acknowledgement_of_the_older_ones() -> None:
+    gm, lc, _ = opened()
+    events = []
+    for revision in (1, 2):
+        lc.report(outgoing(revision))
+        events += reported(carry(lc, gm))
+    (first,) = events
+    gm.acknowledge(first.report.seq)
+    carry(gm, lc)
+    assert [each.report.revision for each in reported(carry(lc, gm))] == [2]
+    lc.report(outgoing(3))
+    assert carry(lc, gm, now=GAP_S / 2) == []
+    (third,) = reported(carry(lc, gm, now=GAP_S))
+    assert third.report.revision == 3
+
+
+def test_a_worker_without_unacknowledged_reports_waits_for_no_gap() -> None:
+    gm, lc, _ = opened()
+    for revision in (1, 2, 3):
+        lc.report(outgoing(revision))
+        (event,) = reported(carry(lc, gm, now=revision / 100))
+        gm.acknowledge(event.report.seq)
+        carry(gm, lc)
 
 
 def test_refusal_of_any_length_is_taken_by_the_other_side() -> None:

@@ -116,7 +116,7 @@ class CloudSession(Session):
         self._unacknowledged_reports -= 1
         super().acknowledge(seq, refused=refused)
 
-    def _flush(self) -> None:
+    def _flush(self, _now: float) -> None:
         if not self.is_open or self.closed is not None:
             return
         for seq, frame in self._window.take():

@@ -8,7 +8,7 @@ ends a connection whose peer does not read and whose send buffer is full.
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -220,7 +220,8 @@ class SessionDriver:
         events = self._session.receive(message, self._loop.time())
         for event in events:
             self._on_event(event)
-        if events or not self.is_live:  # a beat gives the writer nothing to do
+        # A beat or a report gives the writer nothing to do until the report's acknowledgement.
+        if not self.is_live or not all(isinstance(event, Reported) for event in events):
             self._after_session()
         # This side bounds how many frames it sends, and each of them has one acknowledgement.
         if events and all(isinstance(event, TaskAcked | EdgeSynced) for event in events):
@@ -294,8 +295,12 @@ class SessionDriver:
     async def _write(self) -> None:
         while self.is_live:
             self._wake.clear()
-            for message in self._take_messages():
-                await self._send(message)
+            messages = self._take_messages()
+            if self._may_send_at_once(messages):
+                self._send_at_once(messages)
+            else:
+                for message in messages:
+                    await self._send(message)
             self._is_writing = False
             await self._wake.wait()
             self._is_writing = True
@@ -307,15 +312,30 @@ class SessionDriver:
         Returns: False when only the writer may send now, because a message is under way or the peer
             has not read the last one
         """
+        if self._is_writing or not self._may_send_at_once():
+            return False
+        self._send_at_once(self._take_messages())
+        return self.is_live
+
+    def _may_send_at_once(self, messages: Sequence[bytes] = ()) -> bool:
+        """Whether the network takes these messages without a wait. Large messages have a deadline
+        each.
+        """
         websocket = self._websocket
         is_idle = websocket.state is OPEN and not websocket.transport.get_write_buffer_size()
-        if not self.is_live or self._is_writing or not is_idle:
-            return False
-        for message in self._take_messages():
-            websocket.protocol.send_binary(message)
-            websocket.send_data()
-            self._metrics.messages_out.inc()
-        return self.is_live
+        return self.is_live and is_idle and sum(map(len, messages)) <= FRAME_BYTES
+
+    def _send_at_once(self, messages: Sequence[bytes]) -> None:
+        """Send all messages together: a worker's acknowledgements mostly come in groups. The event
+        loop gives all of them to the system in one call, which else costs more than all else about
+        an acknowledgement.
+        """
+        if not messages:
+            return
+        for message in messages:
+            self._websocket.protocol.send_binary(message)
+        self._websocket.send_data()
+        self._metrics.messages_out.inc(len(messages))
 
     def _take_messages(self) -> list[bytes]:
         """The encoded messages that the session wants to send now."""

@@ -23,7 +23,7 @@ import msgspec
 from common import wire
 from common.backoff import Backoff
 from common.errors import ProtocolError
-from common.ids import NodeName, TaskKey, Uid, WorkerName, parse_task_key
+from common.ids import NodeName, TaskKey, Uid, WorkerName, group_of
 from common.logs import get_logger
 from common.session import WINDOW
 from common.tasks import TaskGroup
@@ -38,6 +38,7 @@ from globalmanager.edge.sessions.entries import (
     is_stale_after,
 )
 from globalmanager.edge.sessions.pauses import Pauses
+from globalmanager.edge.sessions.ready import Ready
 
 log = get_logger(__name__)
 
@@ -119,17 +120,19 @@ class Inbox:
         self._active: dict[WorkerKey, Entry] = {}  # a writer works on these reports
         # keys in _ready, and keys that wait for their backoff
         self._scheduled: set[WorkerKey] = set()
-        self._ready: asyncio.Queue[WorkerKey] = asyncio.Queue()  # _waiting limits its length
+        self._ready: Ready[WorkerKey] = Ready()  # _waiting limits its length
         # keys in _scheduled of an object with `writers_per_object` active reports, oldest first
         self._parked: dict[Uid, deque[WorkerKey]] = {}
         self._active_of: Counter[Uid] = Counter()
-        self._pauses: Pauses[WorkerKey] = Pauses(self._ready.put_nowait)
+        self._pauses: Pauses[WorkerKey] = Pauses(self._ready.put)
         self._backoffs: dict[WorkerKey, Backoff] = {}
         self._reports_of: Counter[NodeName] = Counter()
         self._reports = 0  # the sum of the counts in _reports_of
         self._size_bytes = 0
         self._paused: dict[Sender, None] = {}  # senders that wait for room, the longest wait first
         self._warned_at: dict[NodeName, float] = {}
+        metrics.inbox_reports.set_function(lambda: self._reports)
+        metrics.inbox_bytes.set_function(lambda: self._size_bytes)
 
     @property
     def depth(self) -> int:
@@ -167,7 +170,7 @@ class Inbox:
             attempt=report.attempt,
             revision=report.revision,
             body=body,
-            group=parse_task_key(binding.key).group,
+            group=group_of(binding.key),
         )
         self._put(
             WorkerKey(report.uid, report.worker),
@@ -195,9 +198,11 @@ class Inbox:
         before = self._waiting.get(key)
         self._waiting[key] = entry if before is None else self._merge(key, before, entry)
         if entry.is_terminal and self._pauses.release(key.uid, key):
-            self._ready.put_nowait(key)
+            self._ready.put(key)
         elif key not in self._active:
             self._schedule(key)
+        if entry.is_terminal:
+            self._ready.hasten(key)
 
     def _merge(self, key: WorkerKey, older: Entry, newer: Entry) -> Entry:
         """Join two entries of one worker. Receipts of sessions that have ended are dropped."""
@@ -219,8 +224,6 @@ class Inbox:
                 del self._reports_of[receipt.sender.node]
         self._reports += sign * len(entry.receipts)
         self._size_bytes += sign * entry.size_bytes
-        self._metrics.inbox_reports.set(self.depth)
-        self._metrics.inbox_bytes.set(self._size_bytes)
 
     def _discount(self, entry: Entry) -> None:
         self._count(entry, -1)
@@ -228,7 +231,7 @@ class Inbox:
     def _schedule(self, key: WorkerKey) -> None:
         if key not in self._scheduled:
             self._scheduled.add(key)
-            self._ready.put_nowait(key)
+            self._ready.put(key)
 
     # ---- backpressure ----
 
@@ -276,7 +279,7 @@ class Inbox:
         if not self._active_of[uid]:
             del self._active_of[uid]
         if parked := self._parked.get(uid):
-            self._ready.put_nowait(parked.popleft())
+            self._ready.put(parked.popleft())
             if not parked:
                 del self._parked[uid]
 
@@ -329,7 +332,7 @@ class Inbox:
             )
         self._scheduled.add(key)
         delay_s = backoff.next_s(at_least_s=outcome.after_s)
-        asyncio.get_running_loop().call_later(delay_s, self._ready.put_nowait, key)
+        asyncio.get_running_loop().call_later(delay_s, self._ready.put, key)
 
     def _new_backoff(self) -> Backoff:
         base_s, max_s = self._limits.backoff_base_s, self._limits.backoff_max_s

@@ -13,7 +13,9 @@ from common.ids import Uid
 
 K = TypeVar("K")
 
-LONGEST_S: Final = 1.0
+# A value is at most 2 s old: it leaves its node after at most 0.3 s (localcontroller.link.pacing),
+# waits for this time, and has the rest for the way to the API server and to a watch.
+LONGEST_S: Final = 1.4
 # Writes per second about all objects together, up to which the pauses are shorter than LONGEST_S.
 WRITES_PER_S: Final = 100.0
 

@@ -8,6 +8,7 @@ from globalmanager.contract import (
     ResourceType,
     Schema,
 )
+from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.downstream import assignments
 from globalmanager.kinds.jointinferenceservice.main import plan
 from globalmanager.kinds.jointinferenceservice.types import (
@@ -52,4 +53,5 @@ KIND = Kind(
     plan=plan,
     assignments=assignments,
     fold=fold,
+    sums=totals.FIELDS,
 )

@@ -8,6 +8,8 @@ from typing import Any, Final
 from globalmanager.rules import sedna
 from globalmanager.rules import status as rules
 
+FIELDS: Final = frozenset({"uploadCount", "metrics"})
+"""The fields of .status that `of` computes."""
 COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 
 

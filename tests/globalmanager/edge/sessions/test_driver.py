@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,62 @@ async def test_a_beat_is_not_written_into_a_buffer_that_the_peer_does_not_empty(
         assert not driver._write_at_once()
         transport.abort()
         await asyncio.sleep(0)
+
+
+class Counted:
+    """A WebSocket that counts how often data is given to the network."""
+
+    def __init__(self, websocket: Any) -> None:
+        self.websocket = websocket
+        self.sent = 0
+
+    def send_data(self) -> None:
+        self.sent += 1
+        self.websocket.send_data()
+
+    async def send(self, message: bytes) -> None:
+        self.sent += 1
+        await self.websocket.send(message)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.websocket, name)
+
+
+async def test_acknowledgements_that_come_together_leave_together(tmp_path: Path) -> None:
+    quick = World(tmp_path / "tokens")
+    async with quick.running() as world, world.peer(A) as peer:
+        world.assign(0, A, workers=tuple("abcdef"))
+        await async_eventually("the task", lambda: peer.held)
+        world.statuses.open.clear()
+        for worker in "abcdef":
+            await peer.report(worker=worker)
+        await async_eventually("six reports", lambda: world.inbox.depth == 6)
+        driver = driver_of(world, A)
+        await async_eventually("an idle writer", lambda: not driver._is_writing)
+        counted = Counted(driver._websocket)
+        driver._websocket = counted  # type: ignore[assignment]
+        for seq in range(1, 7):
+            driver.acknowledge(seq)
+        await async_eventually("six acknowledgements", lambda: len(peer.acked) == 6)
+        assert counted.sent == 1
+        world.statuses.open.set()
+
+
+async def test_a_report_does_not_wake_the_writer_before_its_acknowledgement(
+    tmp_path: Path,
+) -> None:
+    quick = World(tmp_path / "tokens")
+    async with quick.running() as world, world.peer(A) as peer:
+        world.assign(0, A)
+        await async_eventually("the task", lambda: peer.held)
+        driver = driver_of(world, A)
+        await async_eventually("an idle writer", lambda: not driver._is_writing)
+        waits_on = driver._wake._waiter
+        assert waits_on is not None
+        world.statuses.open.clear()
+        await peer.report()
+        await async_eventually("the report", lambda: world.inbox.depth == 1)
+        assert driver._wake._waiter is waits_on
+        assert not waits_on.done()
+        world.statuses.open.set()
+        await async_eventually("the acknowledgement", lambda: len(peer.acked) == 1)

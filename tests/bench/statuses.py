@@ -1,0 +1,144 @@
+"""How old the values in the API are while many nodes report often: part of the section `scale`."""
+
+import itertools
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.bench.cluster import admin
+from tests.bench.nodes import DEADLINE_S, Fleet
+from tests.bench.spread import spread
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.cluster.programs import processor_s
+
+REPORTING_S: Final = 30.0
+REPORT_EVERY_S: Final = 0.1
+ENDING: Final = 100  # workers that end while all report
+VISIBLE_S: Final = 20.0  # the watch goes on so long after the last report
+
+
+def statuses(
+    control_plane: ControlPlane,
+    manager: GlobalManager,
+    fleet: Fleet,
+    directory: Path,
+    *,
+    count: int,
+) -> dict[str, Any]:
+    """`count` nodes report ten times a second each."""
+    watcher = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tests.bench.status_watcher"),
+            *admin(control_plane, directory),
+            str(REPORTING_S + VISIBLE_S),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    processes = {
+        **control_plane.pids(),
+        "globalmanager": manager.pid,
+        "nodes": fleet.pid,
+        "watcher": watcher.pid,
+    }
+    fleet.forget()
+    heard, spent_s = len(control_plane.audit()), _spent_s(processes)
+    fleet.ask(reporting=REPORTING_S, every=REPORT_EVERY_S, of=count, ending=min(ENDING, count // 2))
+    told = fleet.answer("began")
+    spent_s = {name: now_s - spent_s[name] for name, now_s in _spent_s(processes).items()}
+    asked = control_plane.audit()[heard:]
+    writes = [event for event in asked if _is_status_write(event)]
+    tally = fleet.tally()
+    seen, _ = watcher.communicate(timeout=DEADLINE_S)
+    assert watcher.returncode == 0, "the watch of the statuses has ended"
+    writes_of = Counter(each["objectRef"]["name"] for each in writes)
+    return {
+        "jobs": count,
+        "seconds": REPORTING_S,
+        "reported": tally["reported"],
+        "acknowledged": tally["acknowledged"],
+        "load_late_s": round(told["late"], 2),
+        **_ages(json.loads(seen), told),
+        "writes_per_s": round(len(writes) / REPORTING_S, 1),
+        "writes_per_s_of_a_job": round(max(writes_of.values()) / REPORTING_S, 2),
+        "write_ms_at_the_server": spread([1000 * _took_s(event) for event in writes]),
+        "requests_per_s": {
+            what: round(number / REPORTING_S, 1)
+            for what, number in Counter(map(_what, asked)).most_common()
+            if number > REPORTING_S
+        },
+        "processor_percent": {
+            name: round(100 * seconds / REPORTING_S) for name, seconds in spent_s.items()
+        },
+    }
+
+
+class _Seen(NamedTuple):
+    """What the watch showed of a job, and when."""
+
+    at: float
+    value: int
+    is_ended: bool
+
+
+def _ages(seen: Mapping[str, Sequence[Sequence[Any]]], told: Mapping[str, Any]) -> dict[str, Any]:
+    """How old each value is when the next one takes its place, and when the ends are visible."""
+    oldest, ends = [], []
+    for uid, reported_s in told["reported"].items():
+        values = [_Seen(*each) for each in seen.get(uid, ())]
+        ended_s = told["ended"].get(uid)
+        if ended_s is None:
+            oldest.append(oldest_s(values, reported_s))
+        else:
+            at = next((each.at for each in values if each.is_ended), None)
+            ends.append(VISIBLE_S if at is None else at - ended_s)
+    return {
+        "jobs_without_value": len(told["reported"].keys() - seen.keys()),
+        "oldest_value_s": spread(oldest),
+        "end_visible_s": spread(ends),
+    }
+
+
+def oldest_s(values: Sequence[_Seen], reported_s: Sequence[float]) -> float:
+    """The greatest age of a value of one job, while the worker reported.
+
+    Args: reported_s: value -> when it was reported
+    """
+    last_s = reported_s[-1]
+    shown = [*(each for each in values if each.at < last_s), _Seen(last_s, -1, is_ended=False)]
+    return max(
+        shown[0].at - reported_s[0],  # until there was a value at all
+        *(
+            later.at - reported_s[each.value]
+            for each, later in itertools.pairwise(shown)
+            if each.value >= 0
+        ),
+    )
+
+
+def _spent_s(processes: Mapping[str, int]) -> dict[str, float]:
+    return {name: processor_s(pid) for name, pid in processes.items()}
+
+
+def _took_s(event: Mapping[str, Any]) -> float:
+    began, ended = (
+        datetime.fromisoformat(event[name])
+        for name in ("requestReceivedTimestamp", "stageTimestamp")
+    )
+    return (ended - began).total_seconds()
+
+
+def _what(event: Mapping[str, Any]) -> str:
+    about = event.get("objectRef", {})
+    parts = (about.get("resource"), about.get("subresource"))
+    return f"{event['verb']} {'/'.join(filter(None, parts))} {event['responseStatus']['code']}"
+
+
+def _is_status_write(event: Mapping[str, Any]) -> bool:
+    reference = event.get("objectRef", {})
+    return event["verb"] in ("patch", "update") and reference.get("subresource") == "status"
