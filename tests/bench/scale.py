@@ -26,10 +26,11 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from tests.bench.certificates import Certificates
-from tests.bench.cluster import AS_DEPLOYED, SYSTEM_NAMESPACE, assignments, prepare
+from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, SYSTEM_NAMESPACE, assignments, prepare
 from tests.bench.edges import node_name, token_of
 from tests.bench.manager_memory import settled_kib
 from tests.bench.nodes import DEADLINE_S, Fleet, fleet
+from tests.bench.status_cost import status_cost
 from tests.bench.statuses import statuses as statuses_of
 from tests.cluster import binaries
 from tests.cluster.controlplane import AUDITED, ControlPlane
@@ -65,6 +66,8 @@ def measure(
                 figures["mtls"] = bench.mtls(mtls)
             if plain or mtls:
                 figures["localcontroller"] = bench.localcontroller()
+            if statuses:
+                figures["status_cost"] = status_cost(control_plane, NAMESPACE)
             if busy:
                 figures |= bench.busy(busy, min(statuses, busy))
             return figures
