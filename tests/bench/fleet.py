@@ -15,10 +15,10 @@ A line of stdin is a command, a line of stdout an answer, both JSON:
     {"forget": true}            answers {"forgot": true}; the counts begin anew
     {"reporting": S, "every": E, "of": COUNT, "ending": N}
                                 COUNT nodes with a task report its worker every E seconds, S seconds
-                                long, the values 0, 1, …; N of the workers end on the way. Answers
-                                {"began": S, "reported": {UID: [S, …]}, "ended": {UID: S},
-                                "late": S}: when each value was reported, and how far this process
-                                was behind
+                                long, ever greater values; N of the workers end on the way. Answers
+                                {"began": S, "first": VALUE, "reported": {UID: [S, …]},
+                                "ended": {UID: S}, "late": S}: the first value, when each value was
+                                reported, and how far this process was behind
 
     {"assigned": UID, "at": S}  comes for each new assignment
 """
@@ -282,6 +282,7 @@ class Fleet:
         self._dials: list[tuple[float, int, Node]] = []
         self._dialling: set[asyncio.Task[None]] = set()
         self._wanted: list[int] = []  # numbers of synced nodes that were asked for
+        self._value = 0  # the next value to report
         self.synced = 0
         self.tally = Tally()
         self._nodes = [Node(number, self) for number in range(count)]
@@ -343,23 +344,26 @@ class Fleet:
     async def _report(self, nodes: list[Node], *, rounds: int, every_s: float, n: int) -> None:
         """All nodes in turn, evenly over the time; `n` workers end in the middle half of it."""
         ends_in = {nodes[i]: rounds // 4 + i * rounds // (2 * n) for i in range(n)}
+        uids = {node: next(iter(node.workers)) for node in nodes}
         ended: dict[Uid, float] = {}
         reported: dict[Uid, list[float]] = {}
-        began, late_s = self.now(), 0.0
+        began, late_s, first = self.now(), 0.0, self._value
         for value in range(rounds):
             for position, node in enumerate(nodes):
                 due = began + (value + position / len(nodes)) * every_s
                 if due > self.now():
                     await asyncio.sleep(due - self.now())
-                now, uid = self.now(), next(iter(node.workers))
+                now, uid = self.now(), uids[node]
                 late_s = max(late_s, now - due)
                 if (last := ends_in.get(node, rounds)) == value:
                     ended[uid] = now
-                    node.report(value, "completed")
+                    node.report(first + value, "completed")
+                    del node.workers[uid]
                 elif value < last:
                     reported.setdefault(uid, []).append(now)
-                    node.report(value, "running")
-        say(began=began, reported=reported, ended=ended, late=late_s)
+                    node.report(first + value, "running")
+        self._value += rounds
+        say(began=began, first=first, reported=reported, ended=ended, late=late_s)
 
     def _tick(self, node: Node, session: EdgeSession, now: float) -> None:
         if node.session is not session:

@@ -1,6 +1,5 @@
 """How old the values in the API are while many nodes report often: part of the section `scale`."""
 
-import itertools
 import json
 import subprocess
 import sys
@@ -93,7 +92,7 @@ def _ages(seen: Mapping[str, Sequence[Sequence[Any]]], told: Mapping[str, Any]) 
         values = [_Seen(*each) for each in seen.get(uid, ())]
         ended_s = told["ended"].get(uid)
         if ended_s is None:
-            oldest.append(oldest_s(values, reported_s))
+            oldest.append(oldest_s(values, told["first"], reported_s))
         else:
             at = next((each.at for each in values if each.is_ended), None)
             ends.append(VISIBLE_S if at is None else at - ended_s)
@@ -104,19 +103,20 @@ def _ages(seen: Mapping[str, Sequence[Sequence[Any]]], told: Mapping[str, Any]) 
     }
 
 
-def oldest_s(values: Sequence[_Seen], reported_s: Sequence[float]) -> float:
+def oldest_s(values: Sequence[_Seen], first: int, reported_s: Sequence[float]) -> float:
     """The greatest age of a value of one job, while the worker reported.
 
-    Args: reported_s: value -> when it was reported
+    Args: reported_s: when each value was reported, beginning with the value `first`
     """
     last_s = reported_s[-1]
-    shown = [*(each for each in values if each.at < last_s), _Seen(last_s, -1, is_ended=False)]
+    shown = [each for each in values if each.at < last_s and each.value >= first]
+    began_s = shown[0].at if shown else last_s
+    following = [*(each.at for each in shown[1:]), last_s]
     return max(
-        shown[0].at - reported_s[0],  # until there was a value at all
+        began_s - reported_s[0],  # until there was a value at all
         *(
-            later.at - reported_s[each.value]
-            for each, later in itertools.pairwise(shown)
-            if each.value >= 0
+            later_s - reported_s[each.value - first]
+            for each, later_s in zip(shown, following, strict=False)
         ),
     )
 
