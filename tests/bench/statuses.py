@@ -77,7 +77,7 @@ def statuses(
     }
 
 
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
     """What the watch showed of a job, and when."""
 
     at: float
@@ -89,7 +89,7 @@ def _ages(seen: Mapping[str, Sequence[Sequence[Any]]], told: Mapping[str, Any]) 
     """How old each value is when the next one takes its place, and when the ends are visible."""
     oldest, ends = [], []
     for uid, reported_s in told["reported"].items():
-        values = [_Seen(*each) for each in seen.get(uid, ())]
+        values = [Seen(*each) for each in seen.get(uid, ())]
         ended_s = told["ended"].get(uid)
         if ended_s is None:
             oldest.append(oldest_s(values, told["first"], reported_s))
@@ -103,7 +103,7 @@ def _ages(seen: Mapping[str, Sequence[Sequence[Any]]], told: Mapping[str, Any]) 
     }
 
 
-def oldest_s(values: Sequence[_Seen], first: int, reported_s: Sequence[float]) -> float:
+def oldest_s(values: Sequence[Seen], first: int, reported_s: Sequence[float]) -> float:
     """The greatest age of a value of one job, while the worker reported.
 
     Args: reported_s: when each value was reported, beginning with the value `first`
@@ -111,14 +111,10 @@ def oldest_s(values: Sequence[_Seen], first: int, reported_s: Sequence[float]) -
     last_s = reported_s[-1]
     shown = [each for each in values if each.at < last_s and each.value >= first]
     began_s = shown[0].at if shown else last_s
-    following = [*(each.at for each in shown[1:]), last_s]
-    return max(
-        began_s - reported_s[0],  # until there was a value at all
-        *(
-            later_s - reported_s[each.value - first]
-            for each, later_s in zip(shown, following, strict=False)
-        ),
-    )
+    until_s = [*(each.at for each in shown[1:]), last_s]
+    replaced = zip(shown, until_s, strict=False)
+    ages = [later_s - reported_s[each.value - first] for each, later_s in replaced]
+    return max([began_s - reported_s[0], *ages])  # at first there is no value at all
 
 
 def _spent_s(processes: Mapping[str, int]) -> dict[str, float]:
