@@ -45,6 +45,7 @@ class Close(enum.IntEnum):
     REVOKED = 4003  # the credential is not valid any more
     TIMEOUT = 4008  # the peer sent nothing, or read nothing, until the deadline
     STALE_EPOCH = 4009  # another GlobalManager has a larger epoch
+    MOVED = 4010  # another replica has fewer sessions; the reason is its URL, or empty
 
 
 class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower):

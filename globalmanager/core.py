@@ -10,6 +10,7 @@ is built later. Such a part subscribes to the later part. The constructor of Cor
     engine                             plans; reads contacts, writes the desired sets
     inbox, sessions                    pass reports on to the engine's status writer
     membership                         elector, presence and roster: they deal with other replicas
+    rebalancer                         sends edges to replicas with fewer sessions
 """
 
 from common.errors import SettingsError
@@ -23,6 +24,7 @@ from globalmanager.edge.sessions.driver import DriverTiming
 from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.edge.sessions.left_out import LeftOutTasks
+from globalmanager.edge.sessions.rebalancer import Rebalancer
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.engine.loop import Engine, EngineSettings
 from globalmanager.engine.metrics import EngineMetrics
@@ -106,6 +108,7 @@ class Core:
             timing=lease_timing(settings),
             fence=fence,
             contacts=contacts,
+            edge_url=lambda: settings.edge_url if self.can_serve_edges() else None,
             clocks=clocks,
         )
         elector = self.membership.elector
@@ -118,19 +121,27 @@ class Core:
             timing=DriverTiming(session=settings.timing),
             utcnow=clocks.utcnow,
         )
+        self.rebalancer = Rebalancer(
+            self.sessions,
+            contacts,
+            others=self.membership.roster.serving,
+            metrics=edge_metrics,
+            clock=clocks.elapsed,
+        )
         elector.subscribe(metrics.leading.set)
         elector.subscribe(self.engine.leadership_changed)
         metrics.epoch.set_function(lambda: elector.epoch)
 
     def start(self, tasks: TaskGroup, root_key: bytes) -> None:
-        """Run engine, inbox and roster in `tasks`. The caller runs presence and elector, because
-        they must end in an order.
+        """Run engine, inbox, roster and rebalancer in `tasks`. The caller runs presence and
+        elector, because they must end in an order.
 
         Args: root_key: see `rootkey`
         """
         tasks.create_task(self.engine.run(root_key), name="engine")
         tasks.create_task(self.inbox.run(), name="inbox")
         tasks.create_task(self.membership.roster.run(), name="other replicas")
+        tasks.create_task(self.rebalancer.run(), name="rebalancer")
 
     def health(self) -> Health:
         """The answer of /readyz: the engine's health, and the problems with other replicas."""

@@ -29,6 +29,14 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     edge_address: Annotated[str, Setting("HOST:PORT where LocalControllers connect")] = (
         "0.0.0.0:9000"
     )
+    edge_url: Annotated[
+        str,
+        Setting(
+            "wss://HOST:PORT at which edges reach this replica alone, so that another replica with "
+            "more sessions can send them here; empty: such edges dial their configured address "
+            "again"
+        ),
+    ] = ""
     http_address: Annotated[str, Setting("HOST:PORT of REST, health and metrics")] = (
         "127.0.0.1:9001"
     )

@@ -22,6 +22,7 @@ from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
+from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import CredentialLost, Credentials
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import Link, default_delays
@@ -132,7 +133,7 @@ async def _run_with(
 
 def _links(settings: Settings, ledger: Ledger, metrics: Metrics) -> tuple[Link, RelayLink]:
     endpoint = Endpoint(
-        url=settings.global_manager_url,
+        addresses=Addresses(settings.global_manager_urls),
         node=settings.node_name,
         credentials=Credentials(
             token_file=settings.token_file,

@@ -23,7 +23,8 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         str,
         Setting(
             "address of the GlobalManager: wss://HOST:PORT or HOST:PORT; ws:// with "
-            "--edge-plaintext allow",
+            "--edge-plaintext allow; several, with commas between them, where replicas have "
+            "addresses of their own",
             env="GM_ADDRESS",
         ),
     ]
@@ -121,8 +122,9 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     ] = 300.0
 
     @property
-    def global_manager_url(self) -> str:
-        return _with_scheme(self.global_manager)
+    def global_manager_urls(self) -> tuple[str, ...]:
+        addresses = (each.strip() for each in self.global_manager.split(","))
+        return tuple(_with_scheme(each) for each in addresses)
 
 
 MIN_LEDGER_BYTES = 1024 * 1024
@@ -143,7 +145,11 @@ def check(settings: Settings) -> None:
     """Raises: SettingsError, which names the first setting that cannot work."""
     if not is_subdomain(settings.node_name):
         raise _settings_error("node_name", f"{settings.node_name!r} is no RFC 1123 name of a Node")
-    _check_url("global_manager", settings.global_manager_url, ("ws", "wss"))
+    urls = settings.global_manager_urls
+    for url in urls:
+        _check_url("global_manager", url, ("ws", "wss"))
+    if len({urlsplit(url).scheme for url in urls}) > 1:
+        raise _settings_error("global_manager", "mixes ws:// and wss://; use wss:// for all")
     if settings.pods_api:
         _check_url("pods_api", settings.pods_api, ("http", "https"))
     split_address(settings.worker_address, "flag --worker-address")
@@ -160,7 +166,7 @@ def check(settings: Settings) -> None:
 def _check_tls(settings: Settings) -> None:
     if (settings.client_certificate is None) != (settings.client_key is None):
         raise _settings_error("client_certificate", "and --client-key must be given together")
-    if urlsplit(settings.global_manager_url).scheme == "wss":
+    if urlsplit(settings.global_manager_urls[0]).scheme == "wss":
         return
     if settings.edge_plaintext == "refuse":
         raise _settings_error(

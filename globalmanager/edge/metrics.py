@@ -21,6 +21,11 @@ class EdgeMetrics:
         self.ended = Counter(
             "edgeai_edge_sessions_ended", "Ended sessions by code", ["code"], registry=registry
         )
+        self.moved = Counter(
+            "edgeai_edge_sessions_moved",
+            "Nodes sent to another replica, because this one had more than its share",
+            registry=registry,
+        )
         self.reviews = Counter(
             "edgeai_edge_reviews",
             "Reviews of live sessions' credentials by outcome",

@@ -64,6 +64,14 @@ class _ContactsByNode(Mapping[NodeName, Contact]):
         return len(self._changes)
 
 
+class ServingReplica(NamedTuple):
+    """A live replica that serves edges."""
+
+    edge_url: str
+    """The URL at which edges reach this replica alone. "" when there is no such URL."""
+    sessions: int
+
+
 class _Subscriber(NamedTuple):
     contact: NodeListener
     newer_claim: ClaimListener

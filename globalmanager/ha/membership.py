@@ -4,6 +4,7 @@ Built by app, which also runs the three parts. The three parts share one client.
 the Leases and passes changes on to elector and presence.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from globalmanager.ha.clock import Clocks
@@ -26,6 +27,7 @@ class Membership:
         client: the three parts share its connections, but have a request rate of their own
         namespace: namespace of the Leases and ConfigMaps of all replicas
         fence: open while this replica leads
+        edge_url: see Presence
         contacts: has the claims of this replica, and gets the claims of the other replicas
         clocks: the clocks of the three parts
     """
@@ -39,6 +41,7 @@ class Membership:
         timing: LeaseTiming,
         fence: Fence,
         contacts: Contacts,
+        edge_url: Callable[[], str | None] = lambda: None,
         clocks: Clocks = Clocks(),  # noqa: B008 - immutable
     ) -> None:
         # When one request hangs, a second request must fit into the renew deadline.
@@ -59,6 +62,7 @@ class Membership:
             identity=identity,
             duration_s=timing.duration_s,
             contacts=contacts,
+            edge_url=edge_url,
             now=clocks.utcnow,
         )
         self.roster = Roster(

@@ -5,7 +5,7 @@ which presence renews as a heartbeat, and a ConfigMap with the replica's claims.
 ConfigMap. Presence writes the ConfigMap only after changes of the claims, and at most once a
 second. A replica deletes both objects when it stops. A replica that was killed cannot delete its
 Lease, so the leader deletes the Lease. Kubernetes then deletes the ConfigMap. The roster of each
-other replica reads both objects.
+other replica reads both objects. An annotation of the Lease says whether the replica serves edges.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ log = logs.get_logger(__name__)
 
 CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 CLAIMS_FIELD: Final = "claims"
+# On the Lease of a replica that serves edges: its own URL for edges, or "" if it has none.
+EDGE_URL_ANNOTATION: Final = "edgeai.io/edge-url"
 # Number of renewals within the duration of the Lease. With three renewals, one renewal may fail and
 # another may be late.
 _RENEWALS: Final = 3
@@ -52,6 +54,7 @@ class Presence:
         client: has a request rate of its own, so that a heartbeat never waits for other requests
         duration_s: seconds without a renewal after which this replica counts as dead
         contacts: has the claims of this replica
+        edge_url: this replica's own URL for edges, or ""; None while it serves no edges
         publish_interval_s: shortest pause between two writes of the claims, seconds
         now: UTC
     """
@@ -64,6 +67,7 @@ class Presence:
         identity: Identity,
         duration_s: float,
         contacts: Contacts,
+        edge_url: Callable[[], str | None] = lambda: None,
         publish_interval_s: float = 1.0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -72,6 +76,7 @@ class Presence:
         self._identity = identity
         self._duration_s = duration_s
         self._contacts = contacts
+        self._edge_url = edge_url
         self._publish_interval_s = publish_interval_s
         self._now = now
         self._lease: Object | None = None  # state of the last write; None: unknown
@@ -128,10 +133,13 @@ class Presence:
         known = self._lease
         lease = known or await self._get_own(LEASES)
         if lease is None:
-            lease = {"metadata": self._metadata(), "spec": self._spec()}
+            metadata = {**self._metadata(), "annotations": self._annotations()}
+            lease = {"metadata": metadata, "spec": self._spec()}
             self._lease = await self._client.create(LEASES, lease)
         else:
-            self._lease = await self._client.replace(LEASES, {**lease, "spec": self._spec()})
+            metadata = {**lease["metadata"], "annotations": self._annotations()}
+            lease = {**lease, "metadata": metadata, "spec": self._spec()}
+            self._lease = await self._client.replace(LEASES, lease)
         if known is None:
             self._changed.set()  # the ConfigMap needs the Lease as owner, and the Lease may be new
 
@@ -141,6 +149,10 @@ class Presence:
             "leaseDurationSeconds": math.ceil(self._duration_s),
             "renewTime": micro_time(self._now()),
         }
+
+    def _annotations(self) -> dict[str, str]:
+        url = self._edge_url()
+        return {} if url is None else {EDGE_URL_ANNOTATION: url}
 
     # ---- the claims ----
 

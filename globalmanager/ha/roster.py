@@ -20,10 +20,10 @@ from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha import claims
 from globalmanager.ha.claims import NO_CLAIMS, Claims
 from globalmanager.ha.clock import Clock, elapsed
-from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.contacts import Contacts, ServingReplica
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.heartbeat import Heartbeat
-from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS
+from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS, EDGE_URL_ANNOTATION
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 
@@ -134,6 +134,14 @@ class Roster:
         """Problems of the informers that have listed the other replicas at least once."""
         informers = [each for each in (self._leases, self._config_maps) if each.synced]
         return tuple(f"{each.type}: {each.problem}" for each in informers if each.problem)
+
+    def serving(self) -> tuple[ServingReplica, ...]:
+        """The other live replicas that serve edges."""
+        return tuple(
+            ServingReplica(url, len(other.claims))
+            for other in self._others.values()
+            if other.is_alive and (url := _edge_url_in(other.lease)) is not None
+        )
 
     # ---- Leases and ConfigMaps of the replicas ----
 
@@ -261,6 +269,13 @@ def _store(type_: ResourceType, listener: Listener) -> Store:
 
 def _replica_of(object_: Object) -> str:
     return str((object_["metadata"].get("labels") or {}).get(REPLICA_LABEL, ""))
+
+
+def _edge_url_in(lease: Object | None) -> str | None:
+    """None when the replica serves no edges, or has a release that does not tell."""
+    annotations = ((lease or {}).get("metadata") or {}).get("annotations") or {}
+    url = annotations.get(EDGE_URL_ANNOTATION)
+    return None if url is None else str(url)
 
 
 def _claims_in(config_map: Object) -> Claims:

@@ -1,4 +1,4 @@
-"""The GlobalManager as the LocalController dials it: its address, and this node's credentials.
+"""The GlobalManager as the LocalController dials it: its addresses, and this node's credentials.
 
 The link dials for the session, the relay link for the relay. Both present the same credential.
 """
@@ -12,6 +12,7 @@ from websockets.typing import Subprotocol
 
 from common import wire
 from common.settings import is_loopback
+from localcontroller.link.addresses import Addresses
 from localcontroller.link.conversation import CLOSE_S
 from localcontroller.link.credentials import Credentials, Presented
 
@@ -19,27 +20,28 @@ NODE_HEADER: Final = "Edgeai-Node"  # for logs only; the credential identifies t
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of the GlobalManager, and the name and credentials of this node."""
+    """The addresses of the GlobalManager, and the name and credentials of this node."""
 
-    url: str
+    addresses: Addresses
     node: str
     credentials: Credentials = msgspec.field(default_factory=Credentials)
 
     @property
     def is_secure(self) -> bool:
-        return urlsplit(self.url).scheme == "wss"
+        return self.addresses.is_secure
 
     async def dial(
         self, presented: Presented, *, subprotocol: str, opening_s: float
     ) -> ClientConnection:
         """Open a WebSocket. Raises: errors of websockets and of sockets"""
+        url = self.addresses.current
         return await connect(
-            self.url,
+            url,
             subprotocols=[Subprotocol(subprotocol)],
             compression=None,
             additional_headers={NODE_HEADER: self.node, **presented.headers},
             ssl=presented.tls,
-            proxy=None if is_loopback(urlsplit(self.url).hostname or "") else True,
+            proxy=None if is_loopback(urlsplit(url).hostname or "") else True,
             open_timeout=opening_s,
             ping_interval=None,  # beats check both directions
             close_timeout=CLOSE_S,

@@ -45,6 +45,7 @@ log = get_logger(__name__)
 
 FLOOR_S: Final = 0.2  # least delay, so that small random delays make no hot loop
 MAX_RETRY_AFTER_S: Final = 300.0
+MOVE_S: Final = 1.0  # longest delay of an edge that a replica has sent to another replica
 FILES_S: Final = 2.0  # between two looks at files that were never usable
 
 
@@ -169,11 +170,28 @@ class Link:
             self._set_disconnected()
             return 0.0
         except Exception as error:  # an unexpected error must not end the link
+            if isinstance(error, SessionEnded) and error.code == wire.Close.MOVED:
+                return self._move(error.reason)
             if not isinstance(error, EdgeAIError | OSError | WebSocketException):
                 log.exception("link failed")
+            self._endpoint.addresses.leave()
             delay_s = self._delay_s(error)
             self._on_disconnected(error, delay_s)
             return delay_s
+
+    def _move(self, url: str) -> float:
+        """Go to the replica that the GlobalManager names. The relay may stay where it is.
+
+        Returns: seconds to wait before the dial
+        """
+        is_used = self._endpoint.addresses.use(url)
+        log.info("session moves to another replica", url=url if is_used else "")
+        self._set_disconnected()
+        # A replica sends away only sessions that are in sync. If none was in sync since the last
+        # failure, something is wrong, and the delays must grow.
+        if self._delays.usual.failures > 0:
+            return self._delays.usual.next_s()
+        return self._uniform(0.0, MOVE_S)
 
     async def _run_session(self) -> NoReturn:
         ws = await self._dial()
@@ -266,7 +284,7 @@ class Link:
 
     async def _dial(self) -> ClientConnection:
         """Raises: DialFailed; errors of websockets and of sockets"""
-        endpoint = self._endpoint
+        endpoint, url = self._endpoint, self._endpoint.addresses.current
         presented = await self._newest_credential()
         try:
             ws = await endpoint.dial(
@@ -275,12 +293,12 @@ class Link:
         except InvalidStatus as error:
             raise self._handshake_refused(error) from error
         except ssl.SSLError as error:
-            raise CredentialRejected(_tls_problem(endpoint.url, error)) from error
+            raise CredentialRejected(_tls_problem(url, error)) from error
         except (InvalidMessage, ConnectionError) as error:
             raise self._ended_without_answer(error) from error
         if ws.subprotocol != wire.SUBPROTOCOL:
             ws.transport.abort()
-            raise DialFailed(f"{endpoint.url} speaks no {wire.SUBPROTOCOL}; is it a GlobalManager?")
+            raise DialFailed(f"{url} speaks no {wire.SUBPROTOCOL}; is it a GlobalManager?")
         return ws
 
     async def _newest_credential(self) -> Presented:
@@ -331,7 +349,8 @@ class Link:
 
     def _ended_without_answer(self, error: InvalidMessage | ConnectionError) -> DialFailed:
         """A TLS 1.3 server refuses a certificate by ending the connection without an answer."""
-        url, certificate = self._endpoint.url, self._endpoint.credentials.client_certificate
+        url = self._endpoint.addresses.current
+        certificate = self._endpoint.credentials.client_certificate
         if certificate is None or not isinstance(error, InvalidMessage | ConnectionResetError):
             return DialFailed(f"{url}: {error}")
         return CredentialRejected(

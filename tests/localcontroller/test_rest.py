@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from common.ids import WorkerName
 from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.link.addresses import Addresses
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import Link, default_delays
 from localcontroller.metrics import Metrics
@@ -64,7 +65,7 @@ async def api(ledger: Ledger) -> AsyncIterator[Api]:
     """The REST API of a node without a GlobalManager."""
     metrics = Metrics()
     ledger.on_commit = metrics.count_commit
-    endpoint = Endpoint(url="ws://127.0.0.1:1", node="edge-1")
+    endpoint = Endpoint(addresses=Addresses(["ws://127.0.0.1:1"]), node="edge-1")
     delays = default_delays(min_s=1, max_s=60)
     link = Link(endpoint, ledger, metrics, timing=TIMING, delays=delays)
     server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")

@@ -11,6 +11,7 @@ from common.session import Timing
 from common.tasks import TaskGroup
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import Presented
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import Link, default_delays
@@ -95,7 +96,7 @@ class Controller:
         heartbeats = Heartbeats(silence_factor=3.0, now=self.world.elapsed)
         self.link = Link(
             SimulatedEndpoint(
-                url="ws://127.0.0.1:9000",
+                addresses=Addresses(["ws://127.0.0.1:9000"]),
                 node=self.node,
                 network=self._network,
                 process=self.process,

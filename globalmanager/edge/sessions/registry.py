@@ -188,6 +188,17 @@ class Sessions:
             del self._frame_rates[next(iter(self._frame_rates))]
         return rate
 
+    def synced_nodes(self) -> Iterator[NodeName]:
+        """The nodes that hold their whole desired set. The oldest session comes first."""
+        return (node for node, each in self._open.items() if each.is_live and each.synced)
+
+    def move(self, node: NodeName, url: str) -> None:
+        """Send `node` to another replica.
+
+        Args: url: of the replica; "": the node dials the GlobalManager as configured
+        """
+        self._open[node].close(wire.Close.MOVED, url)
+
     def revoke(self, node: NodeName, websocket: ServerConnection) -> None:
         """Close the session on this connection, because its credential is no longer good."""
         for session in (self._opening.get(node), self._open.get(node)):

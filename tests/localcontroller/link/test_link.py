@@ -17,6 +17,7 @@ from common.ids import WorkerName
 from common.session import Timing
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import ReportAcked
+from localcontroller.link.addresses import Addresses
 from localcontroller.link.conversation import Conversation, SessionEnded
 from localcontroller.link.credentials import Credentials
 from localcontroller.link.edge_session import Welcomed
@@ -62,7 +63,9 @@ async def linked(ledger: Ledger, cloud: Cloud, **fields: Any) -> AsyncIterator[L
     delays = fields.pop("delays", None) or quick_delays()
     timing = fields.pop("timing", TIMING)
     limits = {name: fields.pop(name) for name in ("retry_commit_s",) if name in fields}
-    endpoint = Endpoint(url=cloud.url, node="edge-1", credentials=Credentials(**fields))
+    endpoint = Endpoint(
+        addresses=Addresses([cloud.url]), node="edge-1", credentials=Credentials(**fields)
+    )
     link = Link(endpoint, ledger, Metrics(), timing=timing, delays=delays, **limits)
     task = asyncio.create_task(link.run(), name="link")
     try:

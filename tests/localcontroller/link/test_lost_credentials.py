@@ -19,6 +19,7 @@ import pytest
 
 from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import CredentialLost, Credentials
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import Link
@@ -239,7 +240,7 @@ async def test_liveness_fails_once_the_credential_is_lost(
     ledger: Ledger, cloud: Cloud, mount: Mount
 ) -> None:
     credentials = Credentials(token_file=mount.token_file, ca_file=mount.ca_file)
-    endpoint = Endpoint(url=cloud.url, node="edge-1", credentials=credentials)
+    endpoint = Endpoint(addresses=Addresses([cloud.url]), node="edge-1", credentials=credentials)
     metrics = Metrics()
     link = Link(
         endpoint,

@@ -9,6 +9,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from common.relay.carrier import StreamRefused
+from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import Presented
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.relay_link import RelayLink
@@ -33,7 +34,7 @@ async def running(endpoint: Endpoint) -> AsyncIterator[RelayLink]:
 
 
 async def test_an_unexpected_error_refuses_the_stream_and_ends_nothing() -> None:
-    async with running(Broken(url="ws://127.0.0.1:1", node="edge0")) as link:
+    async with running(Broken(addresses=Addresses(["ws://127.0.0.1:1"]), node="edge0")) as link:
         for _ in range(2):
             with pytest.raises(StreamRefused, match="a bug"):
                 await asyncio.wait_for(link.carrier(), 20)
@@ -48,7 +49,7 @@ class Failing(Endpoint, frozen=True, kw_only=True):
 
 
 async def test_after_a_failed_dial_workers_are_told_the_reason_without_another_dial() -> None:
-    endpoint = Failing(url="ws://127.0.0.1:1", node="edge0", dials=[])
+    endpoint = Failing(addresses=Addresses(["ws://127.0.0.1:1"]), node="edge0", dials=[])
     async with running(endpoint) as link:
         for _ in range(20):
             with pytest.raises(StreamRefused, match="no relay: no way"):
@@ -62,6 +63,6 @@ async def test_an_older_global_manager_is_named_as_the_reason() -> None:
 
     async with serve(old, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        async with running(Endpoint(url=f"ws://127.0.0.1:{port}", node="edge0")) as link:
+        async with running(Endpoint(addresses=Addresses([f"ws://127.0.0.1:{port}"]), node="edge0")) as link:
             with pytest.raises(StreamRefused, match="upgrade the GlobalManager"):
                 await link.carrier()

@@ -17,6 +17,7 @@ from common.ids import NodeName
 from globalmanager.edge.door.tls import ServerTls, TlsFiles
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import CredentialError, Credentials
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import Delays, Link
@@ -77,7 +78,7 @@ async def linked(
     delays: Delays | None = None,
     **fields: Any,
 ) -> AsyncIterator[Link]:
-    endpoint = Endpoint(url=url, node=NODE, credentials=credentials)
+    endpoint = Endpoint(addresses=Addresses([url]), node=NODE, credentials=credentials)
     delays = delays or quick_delays()
     link = Link(endpoint, ledger, Metrics(), timing=TIMING, delays=delays, **fields)
     async with beside(link.run(), "link") as task:

@@ -1,0 +1,133 @@
+"""Spreads the sessions evenly over the replicas.
+
+A Service or a list of addresses brings each node to any replica, and a replica that starts later
+has no session. So a replica with more than its share sends some of its nodes to the replica with
+the fewest sessions, by URL where that replica has a URL of its own. Each replica decides alone,
+from the claims that all replicas publish. Core runs one Rebalancer in each replica.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final, NoReturn
+
+from common.ids import NodeName
+from common.logs import get_logger
+from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.edge.sessions.registry import Sessions
+from globalmanager.ha.clock import Clock, elapsed
+from globalmanager.ha.contacts import Contacts, ServingReplica
+
+log = get_logger(__name__)
+
+LOOK_S: Final = 1.0
+SLACK: Final = 0.05  # a replica may have this fraction more than its share …
+MIN_SLACK: Final = 4  # … and always so many sessions more
+# Nodes that are sent away at once. The number doubles while most of them arrive elsewhere.
+FIRST_BATCH: Final = 8
+MAX_BATCH: Final = 256
+ARRIVED: Final = 1 / 8  # fraction of a batch that must arrive elsewhere
+SETTLE_S: Final = 15.0  # a node that has no session after this time is not waited for
+# After a batch of which too few arrived elsewhere: the way to the replicas leads back here, for
+# example through a load balancer that sends each address to the same replica.
+PAUSE_S: Final = 600.0
+
+
+def share_of(counts: Sequence[int]) -> int:
+    """The even share of each replica, rounded up. Args: counts: the sessions of each replica"""
+    return math.ceil(sum(counts) / len(counts))
+
+
+def surplus_of(own: int, others: Sequence[int]) -> int:
+    """The sessions that this replica has above its share; 0 while they are few."""
+    share = share_of((own, *others))
+    return own - share if own > share + max(MIN_SLACK, SLACK * share) else 0
+
+
+class Rebalancer:
+    """
+    Args:
+        others: the other live replicas that serve edges
+        clock: seconds, monotonic
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        contacts: Contacts,
+        *,
+        others: Callable[[], Sequence[ServingReplica]],
+        metrics: EdgeMetrics,
+        clock: Clock = elapsed,
+    ) -> None:
+        self._sessions = sessions
+        self._contacts = contacts
+        self._others = others
+        self._metrics = metrics
+        self._clock = clock
+        self._batch = FIRST_BATCH  # size of the next batch
+        self._sent = 0  # size of the last batch
+        self._arrived = 0  # nodes of the last batch that have a session at another replica
+        self._underway: dict[NodeName, int] = {}  # node -> order of the claim that it had here
+        self._not_before = -math.inf  # the next batch, by the clock
+        self._settled_by = -math.inf  # by the clock
+
+    async def run(self) -> NoReturn:
+        """Look once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Send away one batch of nodes, if this replica has too many and no batch is under way."""
+        now = self._clock()
+        if self._sent:
+            self._note_arrivals()
+            if self._underway and now < self._settled_by:
+                return
+            self._judge(now)
+        others = self._others()
+        if now < self._not_before or not others:
+            return
+        counts = [each.sessions for each in others]
+        own = len(self._contacts.own_claims)
+        if surplus := surplus_of(own, counts):
+            target = min(others, key=lambda each: each.sessions)
+            room = share_of((own, *counts)) - target.sessions
+            self._send(min(surplus, room, self._batch), target, now)
+
+    def _note_arrivals(self) -> None:
+        own = self._contacts.own_claims
+        for node, order in list(self._underway.items()):
+            claim = self._contacts.elsewhere(node)
+            is_elsewhere = claim is not None and claim.order > order
+            if is_elsewhere or (node in own and own[node].order > order):
+                del self._underway[node]
+                self._arrived += is_elsewhere
+
+    def _judge(self, now: float) -> None:
+        """Choose the size of the next batch by what became of the last one."""
+        if self._arrived >= ARRIVED * self._sent:
+            self._batch = min(2 * self._batch, MAX_BATCH)
+        else:
+            log.warning(
+                "nodes come back here, sessions stay uneven", sent=self._sent, pause_s=PAUSE_S
+            )
+            self._batch = FIRST_BATCH
+            self._not_before = now + PAUSE_S
+        self._sent = self._arrived = 0
+        self._underway.clear()
+
+    def _send(self, count: int, target: ServingReplica, now: float) -> None:
+        nodes = list(islice(self._sessions.synced_nodes(), count))
+        if not nodes:
+            return
+        log.info("nodes sent to another replica", nodes=len(nodes), url=target.edge_url)
+        claims = self._contacts.own_claims
+        for node in nodes:
+            self._underway[node] = claims[node].order
+            self._sessions.move(node, target.edge_url)
+        self._metrics.moved.inc(len(nodes))
+        self._sent = len(nodes)
+        self._settled_by = now + SETTLE_S
