@@ -34,6 +34,10 @@ ShortText = Annotated[str, msgspec.Meta(max_length=1024)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
+MAX_REASON_BYTES: Final = 123
+"""Longest reason of a close frame, RFC 6455 §5.5."""
+
+
 class Close(enum.IntEnum):
     """WebSocket close codes that edgeai uses."""
 

@@ -6,7 +6,9 @@ or a file is wrong.
 
 from pathlib import Path
 from typing import assert_never
+from urllib.parse import urlsplit
 
+from common import wire
 from common.errors import SettingsError
 from common.ids import is_subdomain
 from globalmanager.edge.door.admission import AdmissionLimits
@@ -38,6 +40,8 @@ class DoorConfiguration:
         self.tls = None if files is None else ServerTls(files)
         """TLS of the edge port. None when the edge port speaks plain ws."""
         self.limits = _limits(settings)
+        # Where the edge port speaks plain ws, a proxy before it may speak TLS.
+        _check_url(settings.edge_url, ("wss",) if self.tls else ("ws", "wss"))
 
     def authenticator(self, cluster: Cluster) -> Authenticator:
         """The authenticator of nodes that the setting edge_auth selects.
@@ -92,6 +96,22 @@ def service_account(text: str) -> ServiceAccount:
     if not (is_subdomain(namespace) and is_subdomain(name)):
         raise _wrong("edge_service_account", f"{text!r} is no NAMESPACE/NAME")
     return ServiceAccount(namespace, name)
+
+
+def _check_url(url: str, schemes: tuple[str, ...]) -> None:
+    """Raises: SettingsError"""
+    if not url:
+        return
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in schemes and bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        is_address = False
+    if not is_address or parts.username or parts.fragment:
+        expected = " or ".join(f"{scheme}://HOST:PORT" for scheme in schemes)
+        raise _wrong("edge_url", f"{url!r} is no {expected}")
+    if len(url.encode()) > wire.MAX_REASON_BYTES:
+        raise _wrong("edge_url", f"is longer than {wire.MAX_REASON_BYTES} bytes")
 
 
 def _limits(settings: Settings) -> AdmissionLimits:

@@ -36,7 +36,6 @@ from globalmanager.edge.sessions.flag import Flag
 
 log = get_logger(__name__)
 
-MAX_REASON_BYTES: Final = 123  # longest reason of a close frame, RFC 6455 §5.5
 # Acknowledgements that wait to be sent. At this number the session stops reading. A peer that
 # respects the window of reports never reaches this number.
 MAX_ANSWERS: Final = 16 * WINDOW
@@ -389,4 +388,4 @@ def version_of(task: Desired | None) -> int | None:
 
 def close_reason(text: str) -> str:
     """`text`, shortened to the length that a close frame can carry."""
-    return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+    return text.encode()[: wire.MAX_REASON_BYTES].decode(errors="ignore")

@@ -16,6 +16,7 @@ from common.ids import NodeName
 from common.logs import get_logger
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.registry import Sessions
+from globalmanager.ha.claims import Claim
 from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.contacts import Contacts, ServingReplica
 
@@ -39,10 +40,14 @@ def share_of(counts: Sequence[int]) -> int:
     return math.ceil(sum(counts) / len(counts))
 
 
-def surplus_of(own: int, others: Sequence[int]) -> int:
-    """The sessions that this replica has above its share; 0 while they are few."""
+def surplus_of(own: int, others: Sequence[int], *, is_moving: bool = False) -> int:
+    """The sessions that this replica has above its share, at least 0.
+
+    A few sessions more are no surplus, unless `is_moving`: then nodes are already being moved.
+    """
     share = share_of((own, *others))
-    return own - share if own > share + max(MIN_SLACK, SLACK * share) else 0
+    slack = 0 if is_moving else max(MIN_SLACK, SLACK * share)
+    return own - share if own > share + slack else 0
 
 
 class Rebalancer:
@@ -66,10 +71,11 @@ class Rebalancer:
         self._others = others
         self._metrics = metrics
         self._clock = clock
+        self._is_moving = False  # nodes are moved until this replica has its share
         self._batch = FIRST_BATCH  # size of the next batch
         self._sent = 0  # size of the last batch
         self._arrived = 0  # nodes of the last batch that have a session at another replica
-        self._underway: dict[NodeName, int] = {}  # node -> order of the claim that it had here
+        self._underway: dict[NodeName, Claim] = {}  # node -> the claim that it had here
         self._not_before = -math.inf  # the next batch, by the clock
         self._settled_by = -math.inf  # by the clock
 
@@ -92,17 +98,20 @@ class Rebalancer:
             return
         counts = [each.sessions for each in others]
         own = len(self._contacts.own_claims)
-        if surplus := surplus_of(own, counts):
+        surplus = surplus_of(own, counts, is_moving=self._is_moving)
+        self._is_moving = surplus > 0
+        if surplus:
             target = min(others, key=lambda each: each.sessions)
             room = share_of((own, *counts)) - target.sessions
             self._send(min(surplus, room, self._batch), target, now)
 
     def _note_arrivals(self) -> None:
         own = self._contacts.own_claims
-        for node, order in list(self._underway.items()):
+        for node, former in list(self._underway.items()):
             claim = self._contacts.elsewhere(node)
-            is_elsewhere = claim is not None and claim.order > order
-            if is_elsewhere or (node in own and own[node].order > order):
+            is_elsewhere = claim is not None and claim.order > former.order
+            is_back = node in own and own[node] is not former
+            if is_elsewhere or is_back:
                 del self._underway[node]
                 self._arrived += is_elsewhere
 
@@ -126,7 +135,7 @@ class Rebalancer:
         log.info("nodes sent to another replica", nodes=len(nodes), url=target.edge_url)
         claims = self._contacts.own_claims
         for node in nodes:
-            self._underway[node] = claims[node].order
+            self._underway[node] = claims[node]
             self._sessions.move(node, target.edge_url)
         self._metrics.moved.inc(len(nodes))
         self._sent = len(nodes)

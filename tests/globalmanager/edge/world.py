@@ -6,7 +6,7 @@ The status of objects is a dict that does what the engine's writer does, failure
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
 from ssl import SSLContext
 from typing import Any
@@ -136,6 +136,7 @@ class World:
         self,
         token_file: Path,
         *,
+        nodes: Sequence[NodeName] = NODES,
         timing: Timing = SLOW,
         send_s: float = 10.0,
         frames_per_s: float = 500.0,
@@ -150,7 +151,7 @@ class World:
     ) -> None:
         token_file.write_text(
             "".join(
-                f"{node} {hashlib.sha256(token(node).encode()).hexdigest()}\n" for node in NODES
+                f"{node} {hashlib.sha256(token(node).encode()).hexdigest()}\n" for node in nodes
             )
         )
         self.registry = CollectorRegistry()

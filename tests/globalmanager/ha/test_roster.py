@@ -13,7 +13,7 @@ from common.ids import NodeName
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
-from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.contacts import Contacts, ServingReplica
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
@@ -43,6 +43,7 @@ class Replica:
 
     def __init__(self, client: KubeClient, name: str, clock: Clock) -> None:
         self.name = name
+        self.edge_url: str | None = None
         self.changes: list[NodeName] = []
         self.superseded: list[tuple[NodeName, int]] = []
         self.clashes: list[NodeName] = []
@@ -60,6 +61,7 @@ class Replica:
             identity=Identity(name, name),
             duration_s=DURATION_S,
             contacts=self.contacts,
+            edge_url=lambda: self.edge_url,
             publish_interval_s=0.1,
         )
         self.roster = Roster(
@@ -181,6 +183,26 @@ async def test_a_replica_that_ends_takes_its_contacts_along_and_leaves_nothing(
         await async_eventually("no contact at two", lambda: not two.is_connected())
         assert await world.find(LEASES, "one") is None
         assert await world.find(CONFIG_MAPS, "one") is None
+
+
+async def test_a_replica_is_a_place_for_edges_while_it_serves_them_and_lives(world: World) -> None:
+    one, other = await world.join("one"), await world.join("other")
+    one.edge_url = "wss://one:9000"
+    one.serve()
+    expected = (ServingReplica("wss://one:9000", 1),)
+    await async_eventually("a place", lambda: other.roster.serving() == expected)
+    assert one.roster.serving() == (), "the other serves no edges"
+    other.edge_url = ""
+    await async_eventually(
+        "a place without a URL", lambda: one.roster.serving() == (ServingReplica("", 0),)
+    )
+    one.edge_url = None
+    await async_eventually("no place", lambda: other.roster.serving() == ())
+    one.edge_url = "wss://one:9000"
+    await async_eventually("a place again", lambda: other.roster.serving() == expected)
+    world.clock.now += DURATION_S + 1
+    other.roster.mark_dead()
+    assert other.roster.serving() == (), "a replica that is silent"
 
 
 async def test_a_silent_replica_is_gone_since_it_was_last_heard(world: World) -> None:

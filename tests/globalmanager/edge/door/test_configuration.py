@@ -70,6 +70,13 @@ def test_each_way_is_built(
     assert (door.tls is not None) == is_secure
 
 
+@pytest.mark.parametrize("url", ["ws://gm:9000", "wss://[2001:db8::1]:443", ""])
+def test_a_url_of_the_replica_may_be_that_of_a_proxy_with_tls(
+    files: dict[str, Any], url: str
+) -> None:
+    DoorConfiguration(Settings(**{name: files[name] for name in TOKEN}, **PLAIN, edge_url=url))
+
+
 def test_nodes_use_a_quarter_of_the_clients_rate_for_unknown_tokens() -> None:
     settings = Settings(edge_auth="serviceaccount", edge_plaintext="allow", qps=80.0)
     authenticator = DoorConfiguration(settings).authenticator(Nobody())
@@ -97,6 +104,21 @@ BAD: dict[str, tuple[tuple[str, ...], dict[str, Any], str, str]] = {
         SERVICE_ACCOUNT | {"edge_service_account": "localcontroller"},
         "--edge-service-account",
         "NAMESPACE/NAME",
+    ),
+    "a URL without a port": (TOKEN, PLAIN | {"edge_url": "wss://gm"}, "--edge-url", "HOST:PORT"),
+    "a URL with a wrong port": (
+        TOKEN,
+        PLAIN | {"edge_url": "ws://gm:x"},
+        "--edge-url",
+        "ws://gm:x",
+    ),
+    "a plain URL of TLS": (TOKEN + TLS, {"edge_url": "ws://gm:9000"}, "--edge-url", "no wss://"),
+    "a URL with a user": (TOKEN, PLAIN | {"edge_url": "ws://u@gm:9"}, "--edge-url", "HOST:PORT"),
+    "a URL too long for a close frame": (
+        TOKEN,
+        PLAIN | {"edge_url": f"wss://{'g' * 120}:9000"},
+        "--edge-url",
+        "longer than 123",
     ),
     "never reviewed": (TOKEN, PLAIN | {"edge_review_s": 0.0}, "--edge-review-s", "positive"),
 }

@@ -1,0 +1,141 @@
+"""Sessions of many edges at three replicas: how they spread, and where they go at a replica's end.
+
+The replicas and the edges are real processes without a load balancer between them.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from globalmanager.edge.sessions.rebalancer import MIN_SLACK
+from tests.bench.edges import node_name, token_of
+from tests.cluster.manager import GlobalManager
+from tests.cluster.programs import Program, free_port
+from tests.globalmanager.cluster import Cluster
+from tests.waiting import async_eventually
+
+NAMES: Final = ("east", "middle", "west")
+EDGES: Final = 30
+MOVED_WITHIN_S: Final = 30.0
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    yield cluster
+    await cluster.close()
+
+
+class Replicas:
+    """Three GlobalManagers that name their own URLs. None of them runs at first."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self.urls: list[str] = []
+        self._managers = [self._manager(cluster, directory / name) for name in NAMES]
+        self._running: set[int] = set()
+
+    def _manager(self, cluster: Cluster, directory: Path) -> GlobalManager:
+        directory.mkdir()
+        address = f"127.0.0.1:{free_port()}"
+        self.urls.append(f"ws://{address}")
+        return GlobalManager(
+            kubeconfig=cluster.kubeconfig,
+            system_namespace="default",
+            directory=directory,
+            tokens={node: token_of(node) for node in map(node_name, range(EDGES))},
+            flags=(
+                *("--replica-name", directory.name, "--admissions-address-share", "1"),
+                *("--edge-address", address, "--edge-url", f"ws://{address}"),
+            ),
+        )
+
+    def start(self, *numbers: int) -> None:
+        for number in numbers:
+            self._managers[number].launch()
+            self._running.add(number)
+
+    def stop(self, number: int, how: signal.Signals) -> None:
+        self._running.remove(number)
+        self._managers[number].stop(how)
+
+    def stop_all(self) -> None:
+        for number in tuple(self._running):
+            self.stop(number, signal.SIGKILL)
+
+    async def until_even(self) -> None:
+        """Every edge has a session, and the running replicas have the same number of them."""
+
+        def look() -> bool:
+            counts = [self._sessions(number) for number in sorted(self._running)]
+            assert sum(counts) == EDGES, counts
+            share = EDGES // len(counts)
+            assert max(counts) <= share + MIN_SLACK, counts
+            return True
+
+        async def check() -> bool:
+            return await asyncio.to_thread(look)
+
+        await async_eventually("even sessions", check)
+
+    def _sessions(self, number: int) -> int:
+        try:
+            found = self._managers[number].metric("edgeai_edge_sessions")
+        except OSError as error:
+            raise AssertionError(f"{NAMES[number]} does not answer: {error}") from error
+        return int(found.get("", 0))
+
+
+@pytest.fixture
+def replicas(cluster: Cluster, tmp_path: Path) -> Iterator[Replicas]:
+    replicas = Replicas(cluster, tmp_path)
+    yield replicas
+    replicas.stop_all()
+
+
+@contextmanager
+def running_edges(directory: Path, urls: Sequence[str]) -> Iterator[None]:
+    """EDGES LocalControllers. Args: urls: all that they know of their GlobalManager"""
+    ports = [str(free_port()) for _ in range(EDGES)]
+    argv = [sys.executable, "-m", "tests.soak.edges", str(directory), ",".join(urls), *ports]
+    edges = Program(argv, log=directory / "edges.log")
+    edges.start()
+    try:
+        yield
+    finally:
+        edges.stop(signal.SIGKILL)
+
+
+async def test_edges_that_know_one_address_spread_over_replicas_that_name_theirs(
+    replicas: Replicas, tmp_path: Path
+) -> None:
+    """All come to the first replica. The others start later, and one of these ends."""
+    replicas.start(0)
+    with running_edges(tmp_path, replicas.urls[:1]):
+        await replicas.until_even()
+        replicas.start(1, 2)
+        await replicas.until_even()
+        replicas.stop(2, signal.SIGKILL)
+        ended_s = time.monotonic()
+        await replicas.until_even()
+        assert time.monotonic() - ended_s <= MOVED_WITHIN_S
+
+
+async def test_edges_that_know_all_addresses_outlive_any_replica(
+    replicas: Replicas, tmp_path: Path
+) -> None:
+    replicas.start(0, 1, 2)
+    with running_edges(tmp_path, replicas.urls):
+        for number in (0, 1):
+            await replicas.until_even()
+            replicas.stop(number, signal.SIGKILL)
+        ended_s = time.monotonic()
+        await replicas.until_even()
+        assert time.monotonic() - ended_s <= MOVED_WITHIN_S
