@@ -22,7 +22,8 @@ from globalmanager.ha.contacts import Contacts, ServingReplica
 
 log = get_logger(__name__)
 
-LOOK_S: Final = 1.0
+LOOK_S: Final = 5.0
+BATCH_LOOK_S: Final = 0.5  # while nodes are under way
 SLACK: Final = 0.05  # a replica may have this fraction more than its share …
 MIN_SLACK: Final = 4  # … and always so many sessions more
 # Nodes that are sent away at once. The number doubles while most of them arrive elsewhere.
@@ -80,9 +81,9 @@ class Rebalancer:
         self._settled_by = -math.inf  # by the clock
 
     async def run(self) -> NoReturn:
-        """Look once a second, until cancelled."""
+        """Look again and again, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(BATCH_LOOK_S if self._sent else LOOK_S)
             self.look()
 
     def look(self) -> None:
