@@ -139,11 +139,14 @@ async def test_replicas_that_send_an_edge_on_and_on_are_dialled_less_and_less(
 
     (first.greeting,) = wire.encode(wire.Welcome(wire.VERSIONS[-1], 1, "s"))
     first.answers = [(500, {})]
-    async with linked(ledger, first.url, usual=Backoff(base_s=0.01, max_s=60.0, uniform=note)):
+    async with linked(
+        ledger, first.url, usual=Backoff(base_s=0.01, max_s=60.0, uniform=note)
+    ) as link:
         for count in range(1, 4):
-            await async_eventually("a session", lambda: first.sockets)
+            await async_eventually("a session", lambda: link.state.connected)
             socket = first.sockets.pop()
             await socket.close(wire.Close.MOVED, first.url)
             await async_eventually("a longer delay", functools.partial(has_more, count))
+        assert link.state.failures == 1, "only the first answer was a failure"
     assert delays == sorted(delays)
     assert delays[-1] >= 0.04

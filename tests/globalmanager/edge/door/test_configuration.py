@@ -74,7 +74,8 @@ def test_each_way_is_built(
 def test_a_url_of_the_replica_may_be_that_of_a_proxy_with_tls(
     files: dict[str, Any], url: str
 ) -> None:
-    DoorConfiguration(Settings(**{name: files[name] for name in TOKEN}, **PLAIN, edge_url=url))
+    fields: dict[str, Any] = {name: files[name] for name in TOKEN} | PLAIN
+    DoorConfiguration(Settings(**fields, edge_url=url))
 
 
 def test_nodes_use_a_quarter_of_the_clients_rate_for_unknown_tokens() -> None:

@@ -25,7 +25,7 @@ from globalmanager.ha.contacts import ServingReplica
 from tests.globalmanager.edge.world import Peer, World
 from tests.waiting import async_eventually
 
-NODES: Final = [NodeName(f"node-{n:02}") for n in range(24)]
+NODES: Final = [NodeName(f"node-{n:02}") for n in range(48)]
 COUNTS: Final = st.lists(st.integers(0, 10_000), min_size=2, max_size=6)
 
 
