@@ -67,6 +67,8 @@ class _ContactsByNode(Mapping[NodeName, Contact]):
 class ServingReplica(NamedTuple):
     """A live replica that serves edges."""
 
+    name: str
+
     edge_url: str
     """The URL at which edges reach this replica alone. "" when there is no such URL."""
     sessions: int

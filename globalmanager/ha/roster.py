@@ -138,8 +138,8 @@ class Roster:
     def serving(self) -> tuple[ServingReplica, ...]:
         """The other live replicas that serve edges."""
         return tuple(
-            ServingReplica(url, len(other.claims))
-            for other in self._others.values()
+            ServingReplica(name, url, len(other.claims))
+            for name, other in self._others.items()
             if other.is_alive and (url := _edge_url_in(other.lease)) is not None
         )
 

@@ -72,6 +72,7 @@ class Rebalancer:
         self._others = others
         self._metrics = metrics
         self._clock = clock
+        self._names: set[str] = set()  # of the other replicas
         self._is_moving = False  # nodes are moved until this replica has its share
         self._batch = FIRST_BATCH  # size of the next batch
         self._sent = 0  # size of the last batch
@@ -88,13 +89,14 @@ class Rebalancer:
 
     def look(self) -> None:
         """Send away one batch of nodes, if this replica has too many and no batch is under way."""
-        now = self._clock()
+        now, others = self._clock(), self._others()
+        if (names := {each.name for each in others}) != self._names:
+            self._begin_anew(names)
         if self._sent:
             self._note_arrivals()
             if self._underway and now < self._settled_by:
                 return
             self._judge(now)
-        others = self._others()
         if now < self._not_before or not others:
             return
         counts = [each.sessions for each in others]
@@ -105,6 +107,12 @@ class Rebalancer:
             target = min(others, key=lambda each: each.sessions)
             room = share_of((own, *counts)) - target.sessions
             self._send(min(surplus, room, self._batch), target, now)
+
+    def _begin_anew(self, names: set[str]) -> None:
+        """What became of nodes that were sent away says nothing about these other replicas."""
+        self._names = names
+        self._batch, self._not_before = FIRST_BATCH, -math.inf
+        self._forget_batch()
 
     def _note_arrivals(self) -> None:
         own = self._contacts.own_claims
@@ -126,6 +134,9 @@ class Rebalancer:
             )
             self._batch = FIRST_BATCH
             self._not_before = now + PAUSE_S
+        self._forget_batch()
+
+    def _forget_batch(self) -> None:
         self._sent = self._arrived = 0
         self._underway.clear()
 

@@ -189,12 +189,12 @@ async def test_a_replica_is_a_place_for_edges_while_it_serves_them_and_lives(wor
     one, other = await world.join("one"), await world.join("other")
     one.edge_url = "wss://one:9000"
     one.serve()
-    expected = (ServingReplica("wss://one:9000", 1),)
+    expected = (ServingReplica("one", "wss://one:9000", 1),)
     await async_eventually("a place", lambda: other.roster.serving() == expected)
     assert one.roster.serving() == (), "the other serves no edges"
     other.edge_url = ""
     await async_eventually(
-        "a place without a URL", lambda: one.roster.serving() == (ServingReplica("", 0),)
+        "a place without a URL", lambda: one.roster.serving() == (ServingReplica("other", "", 0),)
     )
     one.edge_url = None
     await async_eventually("no place", lambda: other.roster.serving() == ())

@@ -121,7 +121,7 @@ class Replica:
             self._elsewhere[node] = Claim(order=99, since=0, ledger="")
             del self.peers[node]
         self.world.contacts.put_other("other", dict(self._elsewhere))
-        self.others = [ServingReplica("ws://other:9000", len(self._elsewhere))]
+        self.others = [ServingReplica("other", "ws://other:9000", len(self._elsewhere))]
 
 
 @pytest.fixture
@@ -141,7 +141,10 @@ async def test_nothing_moves_without_another_replica(replica: Replica) -> None:
 
 
 async def test_the_oldest_sessions_go_to_the_replica_with_the_fewest(replica: Replica) -> None:
-    replica.others = [ServingReplica("ws://busy:9000", 12), ServingReplica("ws://idle:9000", 2)]
+    replica.others = [
+        ServingReplica("busy", "ws://busy:9000", 12),
+        ServingReplica("idle", "ws://idle:9000", 2),
+    ]
     replica.look()
     assert await replica.moved() == NODES[:FIRST_BATCH]
     reasons = {peer.websocket.close_reason for peer in list(replica.peers.values())[:FIRST_BATCH]}
@@ -150,7 +153,7 @@ async def test_the_oldest_sessions_go_to_the_replica_with_the_fewest(replica: Re
 
 
 async def test_the_next_batch_waits_for_the_last_one_and_is_larger(replica: Replica) -> None:
-    replica.others = [ServingReplica("ws://other:9000", 0)]
+    replica.others = [ServingReplica("other", "ws://other:9000", 0)]
     replica.look()
     first = await replica.moved()
     replica.look()
@@ -165,7 +168,7 @@ async def test_the_next_batch_waits_for_the_last_one_and_is_larger(replica: Repl
 
 
 async def test_where_the_nodes_come_back_the_replica_pauses(replica: Replica) -> None:
-    replica.others = [ServingReplica("", 0)]
+    replica.others = [ServingReplica("other", "", 0)]
     replica.look()
     first = await replica.moved()
     await replica.connect(*first)
@@ -176,8 +179,21 @@ async def test_where_the_nodes_come_back_the_replica_pauses(replica: Replica) ->
     assert await replica.moved() != []
 
 
+async def test_a_pause_ends_when_replicas_come_or_go(replica: Replica) -> None:
+    """For example because the replica died to which the nodes were sent."""
+    replica.others = [ServingReplica("dead", "ws://dead:9000", 0)]
+    replica.look()
+    await replica.connect(*await replica.moved())
+    replica.look()
+    replica.look()
+    assert await replica.moved() == []
+    replica.others = [ServingReplica("new", "ws://new:9000", 0)]
+    replica.look()
+    assert len(await replica.moved()) == FIRST_BATCH
+
+
 async def test_nodes_that_are_lost_do_not_hold_up_the_others(replica: Replica) -> None:
-    replica.others = [ServingReplica("ws://other:9000", 0)]
+    replica.others = [ServingReplica("other", "ws://other:9000", 0)]
     replica.look()
     first = await replica.moved()
     replica.arrive_elsewhere(*first[1:])
@@ -197,7 +213,7 @@ async def test_a_session_that_is_not_in_sync_stays(tmp_path: Path) -> None:
         silent = await stack.enter_async_context(world.peer(NODES[0], acknowledges=False))
         await async_eventually("the desired set", lambda: silent.is_synced)
         await replica.connect(*NODES[1:])
-        replica.others = [ServingReplica("ws://other:9000", 0)]
+        replica.others = [ServingReplica("other", "ws://other:9000", 0)]
         replica.look()
         assert await replica.moved() == NODES[1 : 1 + FIRST_BATCH]
         assert silent.close_code is None
