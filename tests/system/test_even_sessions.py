@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from globalmanager.edge.sessions.rebalancer import MIN_SLACK
+from globalmanager.kube.client import KubeClient
 from tests.bench.edges import node_name, token_of
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program, free_port
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import CRDS, Cluster
 from tests.waiting import async_eventually
 
+DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "crds"
 NAMES: Final = ("east", "middle", "west")
 EDGES: Final = 30
 MOVED_WITHIN_S: Final = 30.0
@@ -30,8 +33,13 @@ MOVED_WITHIN_S: Final = 30.0
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     cluster = Cluster(tmp_path)
     await cluster.start()
-    yield cluster
-    await cluster.close()
+    try:
+        async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
+            for file in DIRECTORY.glob("*.yaml"):
+                await client.create(CRDS, yaml.safe_load(file.read_text()))
+        yield cluster
+    finally:
+        await cluster.close()
 
 
 class Replicas:
@@ -57,10 +65,13 @@ class Replicas:
             ),
         )
 
-    def start(self, *numbers: int) -> None:
+    async def start(self, *numbers: int) -> None:
         for number in numbers:
             self._managers[number].launch()
             self._running.add(number)
+        for number in numbers:
+            wait_until_ready = self._managers[number].wait_until_ready
+            await asyncio.to_thread(wait_until_ready)
 
     def stop(self, number: int, how: signal.Signals) -> None:
         self._running.remove(number)
@@ -126,10 +137,10 @@ async def test_edges_that_know_one_address_spread_over_replicas_that_name_theirs
     replicas: Replicas, tmp_path: Path
 ) -> None:
     """All come to the first replica. The others start later, and one of these ends."""
-    replicas.start(0)
+    await replicas.start(0)
     with running_edges(tmp_path, replicas.urls[:1]):
         await replicas.until_even()
-        replicas.start(1, 2)
+        await replicas.start(1, 2)
         await replicas.until_even()
         replicas.stop(2, signal.SIGKILL)
         ended_s = time.monotonic()
@@ -141,7 +152,7 @@ async def test_edges_that_know_one_address_spread_over_replicas_that_name_theirs
 async def test_edges_that_know_all_addresses_outlive_any_replica(
     replicas: Replicas, tmp_path: Path
 ) -> None:
-    replicas.start(0, 1, 2)
+    await replicas.start(0, 1, 2)
     with running_edges(tmp_path, replicas.urls):
         for number in (0, 1):
             await replicas.until_even()
