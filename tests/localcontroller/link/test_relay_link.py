@@ -63,6 +63,8 @@ async def test_an_older_global_manager_is_named_as_the_reason() -> None:
 
     async with serve(old, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        async with running(Endpoint(addresses=Addresses([f"ws://127.0.0.1:{port}"]), node="edge0")) as link:
+        async with running(
+            Endpoint(addresses=Addresses([f"ws://127.0.0.1:{port}"]), node="edge0")
+        ) as link:
             with pytest.raises(StreamRefused, match="upgrade the GlobalManager"):
                 await link.carrier()
