@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common import wire
@@ -32,11 +32,12 @@ COUNTS: Final = st.lists(st.integers(0, 10_000), min_size=2, max_size=6)
 # ---- how many ----
 
 
+@settings(deadline=None)
 @given(counts=COUNTS)
 def test_moves_of_the_surplus_end_with_even_replicas(counts: list[int]) -> None:
     total = sum(counts)
     is_moving = [False] * len(counts)
-    for _ in range(100):
+    for _ in range(2 * len(counts)):
         for n, own in enumerate(counts):
             others = counts[:n] + counts[n + 1 :]
             surplus = surplus_of(own, others, is_moving=is_moving[n])
