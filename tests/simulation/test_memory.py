@@ -5,6 +5,7 @@ entry for each job, however small the entry is.
 """
 
 import gc
+import sqlite3
 import types
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ SOME: Final = 5  # entries that come and go: timers, requests under way, tasks
 _OURS: Final = ("globalmanager.", "localcontroller.", "common.")
 _ATOMS: Final = (str, bytes, int, float, types.NoneType)
 _SHARED: Final = (types.ModuleType, type, types.FunctionType)
+_BOUNDED: Final = (sqlite3.Connection,)  # has some hundred references to cursors and statements
 
 
 class Life:
@@ -99,7 +101,7 @@ def entries_of(root: Any) -> Counter[str]:
     while waiting:
         each, where = waiting.pop()
         is_model = type(each).__module__.startswith("tests.")
-        if id(each) in seen or is_model or isinstance(each, (*_ATOMS, *_SHARED)):
+        if id(each) in seen or is_model or isinstance(each, (*_ATOMS, *_SHARED, *_BOUNDED)):
             continue
         seen.add(id(each))
         if isinstance(each, dict | list | set | frozenset | deque | tuple):
