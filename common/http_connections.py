@@ -15,7 +15,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from common.connections import Connections, Stage
+from common.errors import Overloaded
 from common.rate_limited_warning import RateLimitedWarning
+from common.ratelimit import TokenBuckets
 
 BACKLOG: Final = 128  # connections that wait until the server accepts them
 
@@ -46,13 +48,23 @@ class BoundedConnections:
         limit: most open connections
         what: name of the server, for the log
         on_cut: called for each connection that ended because there was no room
+        arrivals: rate of the connections of one address. A connection beyond it ends at once. None:
+            any rate
     """
 
-    def __init__(self, limit: int, *, what: str, on_cut: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *,
+        what: str,
+        on_cut: Callable[[], None],
+        arrivals: TokenBuckets | None = None,
+    ) -> None:
         self._connections: Connections[_Connection] = Connections(limit=limit)
         self._of_handler: dict[web.RequestHandler, _Connection] = {}
         self._what = what
         self._on_cut = on_cut
+        self._arrivals = arrivals
         self._warning = RateLimitedWarning("too many connections, one of them was cut")
 
     def __len__(self) -> int:
@@ -60,6 +72,10 @@ class BoundedConnections:
 
     def add(self, connection: "_Connection", address: str) -> bool:
         """Make room for a new connection. Returns: whether there is room"""
+        if not self._may_arrive(address):
+            self._on_cut()
+            self._warning.log(server=self._what, newcomer=address)
+            return False
         removed = self._connections.add(connection, address)
         if removed is not None:
             self._on_cut()
@@ -70,6 +86,16 @@ class BoundedConnections:
         if removed is not None:
             self._of_handler.pop(removed.handler, None)
             removed.abort()
+        return True
+
+    def _may_arrive(self, address: str) -> bool:
+        if self._arrivals is None:
+            return True
+        now = asyncio.get_running_loop().time()
+        try:
+            self._arrivals.of(address, now).reserve(now)
+        except Overloaded:
+            return False
         return True
 
     def remove(self, connection: "_Connection") -> None:

@@ -12,7 +12,8 @@ class RestMetrics:
         )
         self.connections_cut = Counter(
             "edgeai_rest_connections_cut",
-            "Connections of the REST API that ended because there was no room",
+            "Connections of the REST API that ended because there was no room, or because their "
+            "address opened too many",
             registry=registry,
         )
         self.requests_delayed = Counter(

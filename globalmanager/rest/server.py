@@ -38,6 +38,10 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     nodes share the process."""
     per_address_burst: int = 200
     """Requests of one address that are answered without a pause."""
+    arrivals: int = 2
+    """Connections of one address that are accepted, for each of its requests that is answered. So a
+    client with a connection for each request is not cut off, but waits, unless it sends more than
+    twice as much as is answered."""
     max_wait_s: float = 10.0
     """Longest wait of a request. A request that would wait longer ends its connection, else a
     client that leaves and comes again would leave ever more requests behind."""
@@ -57,7 +61,15 @@ class RestServer:
     ) -> None:
         self._host, self._port = host, port
         self._connections = BoundedConnections(
-            limits.connections, what="REST API", on_cut=metrics.connections_cut.inc
+            limits.connections,
+            what="REST API",
+            on_cut=metrics.connections_cut.inc,
+            arrivals=AddressBuckets(
+                qps=limits.arrivals * limits.per_address_per_s,
+                burst=limits.arrivals * limits.per_address_burst,
+                max_wait_s=0.0,
+                what="REST API",
+            ),
         )
         metrics.connections.set_function(lambda: len(self._connections))
         self._runner = web.AppRunner(

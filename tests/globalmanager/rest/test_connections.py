@@ -89,7 +89,11 @@ async def test_a_flood_of_requests_waits_and_another_address_is_answered(
 
 async def test_clients_that_leave_and_come_again_leave_few_requests_behind() -> None:
     limits = RestLimits(
-        connections=LIMIT, per_address_per_s=0.01, per_address_burst=5, max_wait_s=math.inf
+        connections=LIMIT,
+        per_address_per_s=0.01,
+        per_address_burst=5,
+        arrivals=2 * LIMIT,
+        max_wait_s=math.inf,
     )
     async with World(limits=limits).running() as world:
         before = len(asyncio.all_tasks())
@@ -137,6 +141,18 @@ async def test_the_first_200_requests_of_a_flood_are_answered_and_then_100_a_sec
             answers = b"".join(answer_so_far(each) for each in flood)
             allowed = 200 + 100 * (loop.time() - began)
             assert 200 <= answers.count(b" 200 OK") <= allowed
+
+
+async def test_connections_that_are_opened_without_pause_are_cut_and_another_address_is_not() -> (
+    None
+):
+    limits = RestLimits(per_address_per_s=0.01, per_address_burst=4)
+    async with World(limits=limits).running() as world:
+        for _ in range(20):
+            with socket.create_connection(world.server.address, source_address=("127.0.0.2", 0)):
+                pass
+        await async_eventually("connections that were cut", lambda: cut(world) == 12)
+        assert (await world.get("/healthz"))[0] == 200
 
 
 async def test_malformed_requests_do_not_fill_the_log(
