@@ -217,10 +217,15 @@ def assignments(
 
 def admin(control_plane: ControlPlane, directory: Path) -> tuple[str, str, str, str]:
     """URL CA TOKEN_FILE NAMESPACE, as creator and watcher take them."""
+    return *connection(control_plane, directory), NAMESPACE
+
+
+def connection(control_plane: ControlPlane, directory: Path) -> tuple[str, str, str]:
+    """URL CA TOKEN_FILE of who may do everything."""
     token_file = directory / "admin-token"
     token_file.touch(mode=0o600)
     token_file.write_text(control_plane.token)
-    return control_plane.url, str(control_plane.ca), str(token_file), NAMESPACE
+    return control_plane.url, str(control_plane.ca), str(token_file)
 
 
 def _bare_requests(

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from edgeai.api import Object
 from globalmanager.kinds.jointinferenceservice.workers import secret_name, worker_name
-from tests.bench.cluster import AS_DEPLOYED, CRDS, SYSTEM_NAMESPACE
+from tests.bench.cluster import AS_DEPLOYED, CRDS, SYSTEM_NAMESPACE, connection
 from tests.bench.creator import PLURAL
 from tests.bench.samples import MODEL, model, service
 from tests.bench.spread import spread
@@ -65,10 +65,7 @@ class _Bench:
         self._control_plane = control_plane
         self._client = control_plane.client
         self._directory = directory
-        token_file = directory / "admin-token"
-        token_file.touch(mode=0o600)
-        token_file.write_text(control_plane.token)
-        self._connection = (control_plane.url, str(control_plane.ca), str(token_file))
+        self._connection = connection(control_plane, directory)
         self._manager = GlobalManager(
             kubeconfig=control_plane.kubeconfig,
             system_namespace=SYSTEM_NAMESPACE,

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.bench.cluster import connection
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
@@ -104,10 +105,7 @@ class _Bench:
         self._control_plane = control_plane
         self._client = control_plane.client
         self._directory = directory
-        token_file = directory / "admin-token"
-        token_file.touch(mode=0o600)
-        token_file.write_text(control_plane.token)
-        self._connection = (control_plane.url, str(control_plane.ca), str(token_file))
+        self._connection = connection(control_plane, directory)
 
     def figures(self) -> dict[str, Any]:
         self._prepare()
