@@ -2,6 +2,9 @@
 
 The aggregator and each trainer are processes of their own on this machine. Training is left out:
 a trainer answers with what it got, plus one, so what is measured is the way of the weights.
+
+One case is measured beside Flower, too, where FLOWER names a Python that has it; and once more
+while a busy process for each core wants the machine for itself.
 """
 
 import argparse
@@ -13,12 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any, Final
 
 import numpy as np
 
+from tests.cluster.programs import free_port
 from workersdk.federated.aggregator import RoundResult
 from workersdk.federated.layout import Weights
 from workersdk.federated.learning import FederatedLearning
@@ -30,6 +35,10 @@ ROUNDS: Final = 3
 HOST: Final = "127.0.0.1"
 SECRET: Final = "bench"
 DEADLINE_S: Final = 300.0
+FLOWER: Final = "EDGEAI_BENCH_FLOWER"
+FLOWER_PROGRAM: Final = Path(__file__).with_name("flower.py")
+SIDE_BY_SIDE: Final = (10**7, 8)
+BUSY: Final = [sys.executable, "-c", "while True: pass"]
 JSON_NUMBERS: Final = 10**6  # what Sedna could send at most is 0.8 of it
 
 
@@ -37,7 +46,73 @@ def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "Federated learning"."""
     return {
         "rounds": [_case(parameters, trainers) for parameters, trainers in CASES],
+        "side_by_side": side_by_side(),
         "json": _json(),
+    }
+
+
+def side_by_side() -> dict[str, Any]:
+    """The same federation here and with Flower, in turn."""
+    parameters, trainers = SIDE_BY_SIDE
+    figures: dict[str, Any] = {"parameters": parameters, "trainers": trainers}
+    for name, busy in (("alone", 0), ("beside_busy_processes", os.cpu_count() or 1)):
+        with _busy(busy):
+            figures[name] = {
+                "busy_processes": busy,
+                "edgeai": _case(parameters, trainers),
+                "flower": _flower(parameters, trainers),
+            }
+    return figures
+
+
+@contextmanager
+def _busy(count: int) -> Iterator[None]:
+    processes = [subprocess.Popen(BUSY) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _flower(parameters: int, trainers: int) -> dict[str, Any]:
+    python = os.environ.get(FLOWER, "")
+    if not python:
+        return {"unavailable": f"{FLOWER} names no Python that has flwr"}
+    address = f"{HOST}:{free_port()}"
+    command = [python, str(FLOWER_PROGRAM)]
+    commands = [
+        [*command, "aggregator", address, str(trainers), str(ROUNDS)],
+        *[[*command, "trainer", address, str(parameters)]] * trainers,
+    ]
+    with tempfile.TemporaryFile("w+") as log, ExitStack() as stack:
+        processes = [
+            subprocess.Popen(each, stdout=PIPE, stderr=log, text=True) for each in commands
+        ]
+        for process in processes:
+            stack.enter_context(_killed_at_end(process))
+        told = processes[0].communicate(timeout=DEADLINE_S)[0]
+        if processes[0].returncode:
+            log.seek(0)
+            return {"failed": log.read()[-1000:]}
+    seconds, peak_kib = json.loads(told)
+    return _figures(seconds, peak_kib)
+
+
+@contextmanager
+def _killed_at_end(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _figures(seconds: list[float], aggregator_kib: int) -> dict[str, Any]:
+    return {
+        "seconds_per_round": [round(each, 2) for each in seconds],
+        "aggregator_peak_mib": round(aggregator_kib / 1024, 1),
     }
 
 
@@ -59,10 +134,9 @@ def _case(parameters: int, trainers: int) -> dict[str, Any]:
     return {
         "parameters": parameters,
         "trainers": trainers,
-        "seconds_per_round": [round(each, 2) for each in seconds],
+        **_figures(seconds, peak_kib),
         "bytes_per_parameter_up": round(sent / parameters / ROUNDS, 3),
         "bytes_per_parameter_down": round(told[0]["received"] / parameters / (ROUNDS + 1), 3),
-        "aggregator_peak_mib": round(peak_kib / 1024, 1),
         "trainer_peak_mib": round(max(each["peak_kib"] for each in told) / 1024, 1),
     }
 

@@ -103,7 +103,11 @@ class TrimmedMean(Aggregation):
 def mean(slice_: Slice) -> Vector:
     """The mean of the updates, weighted by samples."""
     shares = (slice_.samples / slice_.samples.sum()).astype(np.float32)
-    combined: Vector = shares @ slice_.updates
+    # Not `shares @ updates`: the threads of BLAS would wait for each other, each for a core.
+    combined: Vector = shares[0] * slice_.updates[0]
+    part = np.empty_like(combined)
+    for share, update in zip(shares[1:], slice_.updates[1:], strict=True):
+        combined += np.multiply(update, share, out=part)
     return combined
 
 

@@ -5,6 +5,7 @@ too. A refusal raises Refused, with the HTTP status and a text for the participa
 harms the round.
 """
 
+import functools
 import logging
 import math
 import threading
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MAX_NUMBERS: Final = 2**31
 MAX_CHECKED: Final = 4  # pieces at a time: checking one takes several times its bytes
+RECENT_PIECES: Final = 8  # kept encoded: trainers fetch a model side by side
 MAX_DISPLACED: Final = 4096  # displaced processes that the aggregator remembers
 BEATS: Final = 3  # number of beats that a participant sends within gone_after_s
 
@@ -83,6 +85,7 @@ class Aggregator:
         self._rounds = Rounds(self._settings, now_s=time.monotonic(), number=store.state.round)
         self._change = threading.Condition()  # guards the rounds
         self._taking_part = threading.Lock()  # held during a join or leave, and its writes
+        self._pieces = functools.lru_cache(RECENT_PIECES)(self._packed_piece)
         self._checking = threading.BoundedSemaphore(MAX_CHECKED)
         for name, commit in store.commits().items():
             self._rounds.note_update(name, commit.samples, time.monotonic())
@@ -156,10 +159,15 @@ class Aggregator:
         with self._refusing():
             if round_ != self._store.state.round:
                 raise RoundOver(f"round {round_} is over")
-            data = self._store.model_piece(piece)
-        if not data:
+            found = self._pieces(round_, piece)
+        if not found:
             raise Refused(404, f"the model has no piece {piece}")
-        return protocol.packed(data, self._store.state.encoding)
+        return found
+
+    def _packed_piece(self, _round: int, piece: int) -> bytes:
+        """b"": there is none. Raises: OSError"""
+        data = self._store.model_piece(piece)
+        return protocol.packed(data, self._store.state.encoding) if data else b""
 
     def offer(self, name: str, round_: int, checksum: str) -> int:
         """The number of stored pieces of the update with this checksum. Raises: Refused"""

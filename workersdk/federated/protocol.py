@@ -32,6 +32,7 @@ the aggregator has no model, one participant sends the weights with which all pa
 import hashlib
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -51,6 +52,8 @@ Precision = Literal["float32", "float16"]
 Compression = Literal["none", "zlib"]
 Text = Annotated[str, msgspec.Meta(max_length=253)]
 Message = TypeVar("Message")
+Data = bytes | memoryview
+"""Bytes; a memoryview where copying them would cost more than what is done with them."""
 
 _WIRE: Final[dict[str, np.dtype[np.floating[Any]]]] = {
     "float32": np.dtype("<f4"),
@@ -135,10 +138,13 @@ def itemsize(encoding: Encoding) -> int:
     return _WIRE[encoding.precision].itemsize
 
 
-def to_wire(part: Vector, encoding: Encoding) -> bytes:
-    """The numbers as bytes in wire precision, not compressed."""
+def to_wire(part: Vector, encoding: Encoding) -> Data:
+    """The numbers as bytes in wire precision, not compressed; where they can be, those of `part`
+    itself.
+    """
     with np.errstate(over="ignore"):  # a number beyond float16 becomes infinite, which is refused
-        return part.astype(_WIRE[encoding.precision]).tobytes()
+        wire = np.ascontiguousarray(part, dtype=_WIRE[encoding.precision])
+    return wire.data.cast("B")
 
 
 def check_fits(vector: Vector, layout: Layout, encoding: Encoding) -> None:
@@ -154,20 +160,21 @@ def check_fits(vector: Vector, layout: Layout, encoding: Encoding) -> None:
             raise WeightsError(f"{error} as {encoding.precision}, {remedy}") from error
 
 
-def from_wire(data: bytes | memoryview, encoding: Encoding) -> Vector:
-    return np.frombuffer(data, dtype=_WIRE[encoding.precision]).astype(np.float32)
+def from_wire(data: Data, encoding: Encoding) -> Vector:
+    """The numbers; of float32 they are those of `data` itself, and cannot be changed."""
+    return np.frombuffer(data, dtype=_WIRE[encoding.precision]).astype(np.float32, copy=False)
 
 
-def packed(data: bytes, encoding: Encoding) -> bytes:
+def packed(data: Data, encoding: Encoding) -> bytes:
     """Encode one piece: checksum and numbers, compressed if `encoding` says so."""
     body = zlib.compress(data, 1) if encoding.compression == "zlib" else data
-    return zlib.crc32(data).to_bytes(CRC_BYTES, "big") + body
+    return b"".join((zlib.crc32(data).to_bytes(CRC_BYTES, "big"), body))
 
 
-def unpacked(body: bytes, *, numbers: int, encoding: Encoding) -> bytes:
+def unpacked(body: bytes, *, numbers: int, encoding: Encoding) -> Data:
     """The content of a packed piece. Raises: Damaged for a wrong length or checksum"""
     wanted = numbers * itemsize(encoding)
-    sent = body[CRC_BYTES:]
+    sent = memoryview(body)[CRC_BYTES:]
     data = _inflated(sent, wanted) if encoding.compression == "zlib" else sent
     if len(data) != wanted:
         raise Damaged(f"a piece of {len(data)} bytes, expected {wanted}: it was cut")
@@ -176,7 +183,7 @@ def unpacked(body: bytes, *, numbers: int, encoding: Encoding) -> bytes:
     return data
 
 
-def _inflated(body: bytes, wanted: int) -> bytes:
+def _inflated(body: Data, wanted: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(body, wanted + 1)  # the limit bounds the memory
@@ -187,7 +194,7 @@ def _inflated(body: bytes, wanted: int) -> bytes:
     return data
 
 
-def digest(parts: Iterator[bytes]) -> str:
+def digest(parts: Iterator[Data]) -> str:
     """SHA-256 of all parts in their order."""
     hash_ = hashlib.sha256()
     for part in parts:
@@ -195,6 +202,11 @@ def digest(parts: Iterator[bytes]) -> str:
     return hash_.hexdigest()
 
 
-def wire_parts(vector: Vector, encoding: Encoding) -> Iterator[bytes]:
+def digest_of_file(file: BufferedReader) -> str:
+    """SHA-256 of the rest of the file."""
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def wire_parts(vector: Vector, encoding: Encoding) -> Iterator[Data]:
     for start in range(0, len(vector), PIECE_NUMBERS):
         yield to_wire(vector[start : start + PIECE_NUMBERS], encoding)

@@ -18,19 +18,21 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from workersdk.errors import AggregationError, WeightsError
 from workersdk.federated import files, protocol, vectors
 from workersdk.federated.aggregations import Aggregation, Slice
 from workersdk.federated.layout import Layout, Vector
-from workersdk.federated.protocol import Commit, Damaged, Encoding
+from workersdk.federated.protocol import Commit, Damaged, Data, Encoding
 from workersdk.federated.rounds import FIRST, SEED
 
 MAX_NAMED: Final = 5  # limit for names of participants in an error
@@ -102,7 +104,7 @@ class RoundStore:
             file.write(vectors.to_bytes(vector))
         self._start_round(FIRST)
 
-    def model_piece(self, piece: int) -> bytes:
+    def model_piece(self, piece: int) -> Data:
         """One piece in wire precision, not compressed; b"" beyond the last. Raises: OSError"""
         count = protocol.numbers_of(piece, self.numbers)
         if self.state.round == SEED or not count:
@@ -130,10 +132,11 @@ class RoundStore:
             if not part.exists() or not offer.exists() or offer.read_text() != checksum:
                 part.parent.mkdir(exist_ok=True)
                 part.write_bytes(b"")
-                files.replace(offer, checksum.encode())
+                # Not synced: without it, or with a part of it, the update begins anew.
+                offer.write_text(checksum)
             return self._cut_to_whole_pieces(part)
 
-    def write_piece(self, round_: int, name: str, piece: int, data: bytes) -> None:
+    def write_piece(self, round_: int, name: str, piece: int, data: Data) -> None:
         """Write the next piece of an update, unless the piece is stored already.
 
         Raises: RoundOver; Damaged if an earlier piece is missing; OSError
@@ -298,7 +301,7 @@ class RoundStore:
         for start, count in vectors.ranges(self.numbers, step):
             yield Slice(
                 model=vectors.read(model, start, count),
-                updates=np.stack([self._read_update(file, start, count) for file in updates]),
+                updates=self._read_updates(updates, start, count),
                 samples=samples,
                 memory=vectors.read(memory, start, count)
                 if memory
@@ -404,16 +407,24 @@ class RoundStore:
         os.truncate(part, whole * self._piece_bytes())
         return whole
 
-    def _check_whole(self, part: BinaryIO, checksum: str) -> None:
+    def _check_whole(self, part: BufferedReader, checksum: str) -> None:
         with part:
             size, expected = os.fstat(part.fileno()).st_size, self._update_bytes()
             if size != expected:
                 raise Damaged(f"the update has {size} of {expected} bytes: send the rest first")
-            found = protocol.digest(iter(lambda: part.read(1 << 20), b""))
+            found = protocol.digest_of_file(part)
             if found != checksum:
                 Path(part.name).unlink(missing_ok=True)
                 raise Damaged("the update's checksum is not the one that was offered: begin anew")
             os.fsync(part.fileno())
+
+    def _read_updates(
+        self, updates: Sequence[BinaryIO], start: int, count: int
+    ) -> npt.NDArray[np.float32]:
+        read = np.empty((len(updates), count), dtype=np.float32)
+        for row, file in zip(read, updates, strict=True):
+            row[:] = self._read_update(file, start, count)
+        return read
 
     def _read_update(self, file: BinaryIO, start: int, count: int) -> Vector:
         width = protocol.itemsize(self.state.encoding)

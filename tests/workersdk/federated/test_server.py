@@ -373,7 +373,7 @@ def test_a_participant_is_asked_for_three_beats_before_it_counts_as_gone(
     assert told(join(aggregator, "a"), Welcome).beat_s == 2.0
 
 
-@pytest.mark.parametrize("file", ["quick.offer.new", "quick.part", "quick.commit.new"])
+@pytest.mark.parametrize("file", ["quick.part", "quick.commit.new"])
 def test_beats_do_not_wait_for_a_slow_disk(
     federation: MakeFederation, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
