@@ -199,10 +199,8 @@ class Inbox:
         self._waiting[key] = entry if before is None else self._merge(key, before, entry)
         if entry.is_terminal and self._pauses.release(key.uid, key):
             self._ready.put(key)
-        elif key not in self._active:
+        if key not in self._active:
             self._schedule(key)
-        if entry.is_terminal:
-            self._ready.hasten(key)
 
     def _merge(self, key: WorkerKey, older: Entry, newer: Entry) -> Entry:
         """Join two entries of one worker. Receipts of sessions that have ended are dropped."""
@@ -232,6 +230,8 @@ class Inbox:
         if key not in self._scheduled:
             self._scheduled.add(key)
             self._ready.put(key)
+        if self._waiting[key].is_terminal:
+            self._ready.hasten(key)
 
     # ---- backpressure ----
 

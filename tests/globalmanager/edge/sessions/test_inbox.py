@@ -192,6 +192,19 @@ async def test_the_end_of_a_worker_passes_the_reports_that_wait_for_a_writer() -
         assert o.statuses.writes == [(uid(n), "w") for n in (0, 2, 1)]
 
 
+async def test_the_end_of_a_worker_that_is_being_written_passes_the_others_too() -> None:
+    async with office(InboxLimits(writers=1)) as o:
+        sender = Sender()
+        o.statuses.open.clear()
+        for n in range(3):
+            o.inbox.offer(sender, report(n + 1, n=n))
+        await async_eventually("o.inbox._active", lambda: o.inbox._active)
+        o.inbox.offer(sender, report(4, n=0, body=report_body("completed")))
+        o.statuses.open.set()
+        await async_eventually("four acknowledgements", lambda: len(sender.acks) == 4)
+        assert o.statuses.writes == [(uid(n), "w") for n in (0, 0, 1, 2)]
+
+
 async def test_a_write_that_hangs_is_given_up_and_tried_again() -> None:
     limits = InboxLimits(writers=1, write_timeout_s=0.02, backoff_base_s=0.001, backoff_max_s=0.002)
     async with office(limits) as o:
