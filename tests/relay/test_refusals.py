@@ -7,10 +7,23 @@ from typing import Any
 
 import pytest
 
-from common.ids import TaskKey, Uid, WorkerName
+from common.ids import NodeName, TaskKey, Uid, WorkerName
+from common.relay import frames
+from common.relay.frames import Refusal, Target
 from globalmanager.contract import ServicePort
 from globalmanager.edge.sessions.relay import RelayLimits
-from tests.relay.world import HOST, KEY, SECRET, SERVICE, RelayWorld, message_of, status_of
+from tests.globalmanager.edge.world import A, B, dial, token
+from tests.relay.world import (
+    HOST,
+    KEY,
+    SECRET,
+    SERVICE,
+    UID,
+    WORKER,
+    RelayWorld,
+    message_of,
+    status_of,
+)
 from tests.waiting import async_eventually
 
 CHUNKED = "Transfer-Encoding: chunked"
@@ -73,6 +86,24 @@ async def test_a_worker_of_one_job_does_not_reach_the_service_of_another(world: 
     status, _, writer = await world.connect(worker="mine-edge", secret=secret)
     assert (status, world.accepted) == (403, 0)
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("node", "uid", "worker"),
+    [(A, UID, "another"), (A, "uid-another", WORKER), (B, UID, WORKER)],
+    ids=["worker", "task", "node"],
+)
+async def test_the_cloud_believes_no_node(
+    world: RelayWorld, node: NodeName, uid: str, worker: str
+) -> None:
+    """A LocalController asks for its workers alone. A stranger in its place may ask for any."""
+    target = Target(HOST, world.target_port)
+    async with dial(world.cloud.url, token(node), subprotocol=frames.SUBPROTOCOL) as relay:
+        await relay.send(frames.encode(frames.Open(1, Uid(uid), WorkerName(worker), target)))
+        answer = frames.decode(await relay.recv(decode=False))
+    assert isinstance(answer, frames.Reset)
+    assert answer.refusal is Refusal.FORBIDDEN
+    assert world.accepted == 0
 
 
 async def test_a_service_that_nobody_serves(world: RelayWorld) -> None:
