@@ -393,6 +393,8 @@ class Assignment(msgspec.Struct, frozen=True):
     reporting: frozenset[WorkerName] | None = None
     """The workers whose reports the GlobalManager takes from this node now. None: all workers in
     `body`. The body cannot follow a worker that moves without a new version; this field can."""
+    former: frozenset[WorkerName] = frozenset()
+    """Those of them that belong to another node now, and still run here."""
     targets: frozenset[ServicePort] = frozenset()
     """What these workers may reach through the relay. The node does not get this field, because
     the GlobalManager decides about each stream."""
@@ -405,6 +407,7 @@ class Assignment(msgspec.Struct, frozen=True):
         spec: dict[str, Any],
         workers: dict[WorkerName, WorkerGrant],
         reporting: frozenset[WorkerName] | None = None,
+        former: Iterable[WorkerName] = (),
         targets: Iterable[ServicePort] = (),
     ) -> "Assignment":
         """The assignment of one node, for the kinds. Its version is the job's generation.
@@ -413,12 +416,20 @@ class Assignment(msgspec.Struct, frozen=True):
             spec: the part of the spec that the node needs
             workers: the workers that may report from the node
             reporting: those of them that belong to the node now; None: all
+            former: those of them that belong to another node now, and still run here
             targets: the Services of the job that they may reach through the relay
         """
         ref = observed.ref
         body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=spec, workers=workers)
-        version, reachable = observed.generation, frozenset(targets)
-        return cls(task_key(ref), observed.uid, version, body, reporting, reachable)
+        return cls(
+            key=task_key(ref),
+            uid=observed.uid,
+            version=observed.generation,
+            body=body,
+            reporting=reporting,
+            former=frozenset(former),
+            targets=frozenset(targets),
+        )
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -435,6 +446,10 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """API group of the worker's job."""
     revision: int = 0
     """Number of the report in its ledger. A later report has a higher number. 0: not known."""
+    is_former: bool = False
+    """Whether the worker belongs to another node now, and still runs on `node`."""
+    version: int | None = None
+    """Version of the assignment that says so. None: not known."""
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -109,8 +109,9 @@ class _Caller:
     whether the write failed.
     """
 
-    def __init__(self, patch_of: PatchOf) -> None:
+    def __init__(self, patch_of: PatchOf, generation: int | None) -> None:
         self.patch_of = patch_of
+        self.generation = generation
         self.is_served = False
         self.error: Exception | None = None
 
@@ -166,7 +167,9 @@ class StatusWriter:
 
         await self.update(ref, uid, patch_of)
 
-    async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
+    async def update(
+        self, ref: ObjectRef, uid: Uid, patch_of: PatchOf, *, generation: int | None = None
+    ) -> None:
         """Merge a patch into the .status of the job with `uid`. An empty patch sends no request.
 
         Returns when the API has the patch. One request may have the patches of several callers.
@@ -174,14 +177,16 @@ class StatusWriter:
         Args:
             patch_of: called again when another client has changed the job. An exception of
                 `patch_of` goes to this caller only
+            generation: of the spec that the patch holds for; None: any
 
         Raises:
             NotFound: the job is gone, or another job has taken its name
             NotKept: the type's definition has no place for a field of the patch
-            Conflict: other clients change the job faster than this writer can write
+            Conflict: other clients change the job faster than this writer can write, or the spec of
+                the job has another generation
             ApiError, Overloaded: as for any request. The caller may try again after Unavailable
         """
-        caller, subject = _Caller(patch_of), (ref, uid)
+        caller, subject = _Caller(patch_of, generation), (ref, uid)
         lock = self._locks.setdefault(ref, asyncio.Lock())
         self._waiting.setdefault(subject, []).append(caller)
         try:
@@ -230,6 +235,7 @@ class StatusWriter:
             job = await self._live.get(ref, uid=uid)
         for _ in range(_ATTEMPTS):
             status = status_of(job)
+            _serve_other_generations(ref, job, callers)
             wanted, patches = _fold(status, [each for each in callers if not each.is_served])
             if self._serve_too_early(ref, patches):
                 continue
@@ -296,6 +302,17 @@ class StatusWriter:
             raise NotKept(ref, "has no status subresource") from error
         except Invalid as error:
             raise NotKept(ref, "refuses status fields", f" ({error.message})") from error
+
+
+def _serve_other_generations(ref: ObjectRef, job: Object, callers: Iterable[_Caller]) -> None:
+    """Refuse the callers whose patch holds for another spec than the spec of `job`. A patch is sent
+    with the resourceVersion of `job`, so the API has this spec when it takes the patch.
+    """
+    generation = job["metadata"].get("generation", 1)
+    for caller in callers:
+        if caller.generation not in (None, generation):
+            message = f"its spec is of generation {generation}, not {caller.generation}"
+            caller.serve(Conflict("patch", str(ref), code=409, message=message))
 
 
 def _fold(

@@ -294,8 +294,8 @@ def folded(
 
     A report is stale when the entry has a higher attempt from the same ledger, or a later report of
     the same attempt, or when the entry says that the same attempt has ended. A report from another
-    ledger is always accepted. The other ledger is on another node, or the node has lost its old
-    ledger.
+    ledger is never stale. The other ledger is on another node, or the node has lost its old ledger.
+    From a former node only the counts are taken when the entry is of another node.
 
     Args:
         keep_greatest: True when a new ledger must not reduce the counts of an earlier ledger. The
@@ -312,6 +312,24 @@ def folded(
         return None
     if report.worker not in known and len(known) >= MAX_WORKERS:
         raise ReportRefused(f"status.workers has {len(known)} workers, no more are kept")
+    if report.is_former and entry.get("node", report.node) != report.node:
+        wanted = _with_counts_of_former_node(entry, report)
+    else:
+        wanted = _replaced(entry, report, keep_greatest=keep_greatest, counts=counts)
+    if _without_clocks(wanted) == _without_clocks(entry):
+        return None
+    kept = _within_budget(known, report, wanted)
+    return None if _without_clocks(kept) == _without_clocks(entry) else kept
+
+
+def _replaced(
+    entry: Mapping[str, Any],
+    report: WorkerReport,
+    *,
+    keep_greatest: bool,
+    counts: Collection[str],
+) -> dict[str, Any]:
+    """The entry after the report of the node that the worker belongs to."""
     counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
     ours = worker_entry(report, counted)
     if (entry.get("instance"), entry.get("node")) == (report.ledger_id, report.node):
@@ -319,11 +337,15 @@ def folded(
     # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
     # run again.
     theirs = {key: value for key, value in entry.items() if key not in ours}
-    wanted = {**theirs, **_without_empty_fields(ours)}
-    if _without_clocks(wanted) == _without_clocks(entry):
-        return None
-    kept = _within_budget(known, report, wanted)
-    return None if _without_clocks(kept) == _without_clocks(entry) else kept
+    return {**theirs, **_without_empty_fields(ours)}
+
+
+def _with_counts_of_former_node(entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
+    """The entry of the worker's present node, with the counts that its former node now tells."""
+    elsewhere = dict(mapping(entry.get("countedElsewhere")))
+    before, counts = _numbers(elsewhere.get(report.node)), _numbers(report.body.task_info)
+    elsewhere[report.node] = _greatest(before, counts)
+    return {**entry, "countedElsewhere": _merged(elsewhere)}
 
 
 def _not_fallen(
@@ -445,14 +467,17 @@ def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
         "phase": cut(printable(body.phase)[:_MAX_VALUE_CHARS], _PHASE_BYTES),
         "status": body.status,
         "reason": cut(printable(body.reason)[:MAX_MESSAGE_CHARS], _REASON_BYTES),
-        "taskInfo": _bounded(
-            counts | {key: max(n, counts.get(key, n)) for key, n in before.items()}, _COUNTS_BYTES
-        ),
+        "taskInfo": _greatest(before, counts),
         "countedBefore": _bounded(before, _COUNTS_BYTES),
         "countedElsewhere": counted.elsewhere,
         "details": _bounded(details, _DETAILS_BYTES),
         "observedAt": cut(printable(body.observed_at), _MAX_KEY_CHARS),
     }
+
+
+def _greatest(before: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
+    greatest = {key: max(n, counts.get(key, n)) for key, n in before.items()}
+    return _bounded({**counts, **greatest}, _COUNTS_BYTES)
 
 
 def _without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:

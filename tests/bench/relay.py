@@ -266,7 +266,8 @@ def assign(world: World, number: int, version: int, target_port: int) -> None:
     body = wire.AssignmentBody(namespace, "bench", {}, {WorkerName("worker"): grant})
     uid = Uid(f"uid-{number}")
     named = frozenset({ServicePort("cloud", target_port)})
-    world.desired.assign(key(number), {A: Assignment(key(number), uid, version, body, None, named)})
+    task = Assignment(key(number), uid, version, body, targets=named)
+    world.desired.assign(key(number), {A: task})
     world.services[uid, namespace, "cloud"] = HOST
 
 

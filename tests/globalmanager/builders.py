@@ -94,6 +94,7 @@ def report(
     counts: Mapping[str, int | float] | None = None,
     details: Mapping[str, str] | None = None,
     observed_at: str = "",
+    is_former: bool = False,
 ) -> WorkerReport:
     body = ReportBody(
         phase="inference",
@@ -109,6 +110,7 @@ def report(
         worker=WorkerName(worker),
         attempt=attempt,
         revision=revision,
+        is_former=is_former,
         body=body,
     )
 

@@ -30,12 +30,15 @@ _NOTHING: Final[Mapping[TaskKey, Desired]] = MappingProxyType({})
 
 
 class Binding(NamedTuple):
-    """A task that a node must hold, the task's workers that may report from the node, and what they
-    may reach through the relay.
+    """A task that a node must hold, the version of its assignment, the task's workers that may
+    report from the node, those of them that belong to another node now, and what they may reach
+    through the relay.
     """
 
     key: TaskKey
+    version: int
     workers: frozenset[WorkerName]
+    former: frozenset[WorkerName] = frozenset()
     targets: frozenset[ServicePort] = frozenset()
 
 
@@ -169,7 +172,9 @@ class DesiredSets:
 def _binding(assignment: Assignment) -> Binding:
     granted = frozenset(assignment.body.workers)
     reporting = granted if assignment.reporting is None else granted & assignment.reporting
-    return Binding(assignment.key, reporting, assignment.targets)
+    return Binding(
+        assignment.key, assignment.version, reporting, assignment.former, assignment.targets
+    )
 
 
 def encode(assignment: Assignment) -> Desired | None:

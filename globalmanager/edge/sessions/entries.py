@@ -31,10 +31,13 @@ class Sender(Protocol):
 
 
 class WorkerKey(NamedTuple):
-    """Identifies a worker of a task. A newer report with the same key replaces an older report."""
+    """Identifies a worker of a task on one node. A newer report with the same key replaces an older
+    report. A worker that moves may run on two nodes for a while.
+    """
 
     uid: Uid
     worker: WorkerName
+    node: NodeName
 
 
 class Receipt(NamedTuple):

@@ -11,7 +11,7 @@ Event tells the user of the job, at most once in TELL_EVERY_S.
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from common.errors import EdgeAIError
 from common.ids import TaskKey, Uid
@@ -30,8 +30,16 @@ Find = Callable[[TaskKey], Served | None]
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Function from the present .status to a merge patch of it; None when nothing changes."""
 
-UpdateStatus = Callable[[ObjectRef, Uid, PatchOf], Awaitable[None]]
-"""Patches .status of the object with this uid. Returns when the Kubernetes API has the patch."""
+
+class UpdateStatus(Protocol):
+    """Patches .status of the object with this uid. Returns when the Kubernetes API has the patch.
+
+    Args: generation: of the spec that the patch holds for; the object must have it
+    """
+
+    def __call__(
+        self, ref: ObjectRef, uid: Uid, patch_of: PatchOf, *, generation: int | None
+    ) -> Awaitable[None]: ...
 
 
 RecordEvent = Callable[[Object, Event], None]
@@ -79,8 +87,14 @@ class StatusFold:
         kind = served.kind
         try:
             # `update` calls `fold` with the .status to which it writes. This .status may be newer
-            # than the .status in the cache.
-            await self._update(served.ref, uid, lambda status: kind.fold(status, report))
+            # than the .status in the cache. If the spec is newer, too, the worker may belong to
+            # another node. The report then waits until the assignments are computed again.
+            await self._update(
+                served.ref,
+                uid,
+                lambda status: kind.fold(status, report),
+                generation=report.version,
+            )
         except EdgeAIError as error:
             if self._is_gone(error):
                 return Refused(GONE)

@@ -153,7 +153,8 @@ class Inbox:
         Returns: False when there is no room for another report. The caller must not read more
             reports from this sender until `resume` is called
         """
-        binding = self._bound(sender.node, WorkerKey(report.uid, report.worker))
+        key = WorkerKey(report.uid, report.worker, sender.node)
+        binding = self._bound(key)
         if binding is None:
             self._refuse_foreign(sender, report)
             return self._has_room(sender)
@@ -173,7 +174,7 @@ class Inbox:
             group=group_of(binding.key),
         )
         self._put(
-            WorkerKey(report.uid, report.worker),
+            key,
             Entry(binding.key, taken, len(report.body), (Receipt(sender, report.seq),)),
         )
         return self._has_room(sender)
@@ -184,11 +185,11 @@ class Inbox:
         """
         self._paused.pop(sender, None)
 
-    def _bound(self, node: NodeName, key: WorkerKey) -> Binding | None:
-        """The binding of the report's worker to this node; None when the node may not report for
-        the worker.
+    def _bound(self, key: WorkerKey) -> Binding | None:
+        """The binding of the worker to its node; None when the node may not report for the
+        worker.
         """
-        binding = self._binding_of(node, key.uid)
+        binding = self._binding_of(key.node, key.uid)
         return binding if binding is not None and key.worker in binding.workers else None
 
     # ---- reports that wait ----
@@ -196,20 +197,17 @@ class Inbox:
     def _put(self, key: WorkerKey, entry: Entry) -> None:
         self._count(entry)
         before = self._waiting.get(key)
-        self._waiting[key] = entry if before is None else self._merge(key, before, entry)
+        self._waiting[key] = entry if before is None else self._merge(before, entry)
         if entry.is_terminal and self._pauses.release(key.uid, key):
             self._ready.put(key)
         if key not in self._active:
             self._schedule(key)
 
-    def _merge(self, key: WorkerKey, older: Entry, newer: Entry) -> Entry:
+    def _merge(self, older: Entry, newer: Entry) -> Entry:
         """Join two entries of one worker. Receipts of sessions that have ended are dropped."""
         self._discount(older)
         self._discount(newer)
-        # A report from the worker's former node must not replace a report from the present node.
-        is_bound = self._bound(older.report.node, key) is not None
-        is_stale = is_bound and is_stale_after(older.report, newer.report)
-        kept = older if is_stale else newer
+        kept = older if is_stale_after(older.report, newer.report) else newer
         live = tuple(r for r in older.receipts + newer.receipts if r.sender.is_live)
         merged = kept._replace(receipts=live)
         self._count(merged)
@@ -284,11 +282,15 @@ class Inbox:
                 del self._parked[uid]
 
     async def _attempt(self, key: WorkerKey, entry: Entry) -> Outcome:
-        if self._bound(entry.report.node, key) is None:
-            return Refused(not_bound(key.worker, entry.report.node))
+        binding = self._bound(key)
+        if binding is None:
+            return Refused(not_bound(key.worker, key.node))
+        report = msgspec.structs.replace(
+            entry.report, is_former=key.worker in binding.former, version=binding.version
+        )
         try:
             async with asyncio.timeout(self._limits.write_timeout_s):
-                return await self._fold_and_write(entry.task, key.uid, entry.report)
+                return await self._fold_and_write(entry.task, key.uid, report)
         except TimeoutError:
             return Retry(f"not written within {self._limits.write_timeout_s:g} s")
         # a fault of one object must not stop the reports of other objects
@@ -318,7 +320,7 @@ class Inbox:
     def _retry(self, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
         newer = self._waiting.get(key)
         # `entry` stayed in the counts while a writer worked on it, as waiting entries do.
-        self._waiting[key] = entry if newer is None else self._merge(key, entry, newer)
+        self._waiting[key] = entry if newer is None else self._merge(entry, newer)
         backoff = self._backoffs.get(key) or self._new_backoff()
         self._backoffs[key] = backoff
         # The first failure is ordinary (a conflict), so it has no log line. The second failure in a

@@ -66,10 +66,19 @@ def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assig
     The body depends only on the generation and the node, because the version is the generation. The
     GlobalManager would never send a body that changed without a new version. The worker has one
     name when the spec fixes the node and another name when it does not. The body grants both names.
+    When the spec has moved the worker, the worker of its former node has the same name until the
+    former pod ends.
     """
     name = observed.ref.name
+    spec: JointInferenceServiceSpec | None = observed.spec
+    present = fixed_node(spec.edge_worker) if spec else ""
     secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
     names = (worker_name(name, EDGE), worker_name(name, EDGE, node))
     grants = dict.fromkeys(names, WorkerGrant(secret_hash=secret_hash(secret)))
-    cloud = ServicePort(service_name(name), PORT)
-    return Assignment.of(observed, spec=excerpt, workers=grants, targets=(cloud,))
+    return Assignment.of(
+        observed,
+        spec=excerpt,
+        workers=grants,
+        former=(worker_name(name, EDGE),) if present not in ("", node) else (),
+        targets=(ServicePort(service_name(name), PORT),),
+    )

@@ -103,6 +103,7 @@ class Statuses:
     def __init__(self) -> None:
         self.by_uid: dict[Uid, dict[str, Any]] = {}
         self.writes: list[tuple[Uid, WorkerName]] = []
+        self.reports: list[WorkerReport] = []  # those that were to be written
         self.fail: list[Outcome | Exception] = []  # answers of the next calls
         self.open = asyncio.Event()  # while it is not set, writes hang
         self.open.set()
@@ -111,6 +112,7 @@ class Statuses:
 
     async def __call__(self, _key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         await self.open.wait()
+        self.reports.append(report)
         if (released := self.hanging.get(uid)) is not None:
             self.hung += 1
             await released.wait()

@@ -120,6 +120,29 @@ async def test_a_spec_that_changed_meanwhile_does_not_matter(desk: Desk, user: U
     assert await stored_status(user) == {"phase": "Ready"}
 
 
+async def test_a_report_waits_where_the_spec_is_newer_than_its_assignment(
+    desk: Desk, user: User
+) -> None:
+    """The worker may belong to another node now, which only the newer spec says."""
+    await user.change_spec("a", node="n2")
+    with pytest.raises(Conflict, match="its spec is of generation 2, not 1"):
+        await desk.writer.update(REF, desk.uid, count_one("w"), generation=1)
+    assert await stored_status(user) == {}
+    await desk.writer.update(REF, desk.uid, count_one("w"), generation=2)
+    assert await stored_status(user) == {"workers": {"w": 1}}
+
+
+async def test_a_report_that_has_to_wait_keeps_up_no_other(desk: Desk, user: User) -> None:
+    outcomes = await asyncio.gather(
+        desk.writer.update(REF, desk.uid, count_one("w"), generation=1),
+        desk.writer.update(REF, desk.uid, count_one("v"), generation=7),
+        desk.writer.update(REF, desk.uid, count_one("u"), generation=1),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in outcomes] == [type(None), Conflict, type(None)]
+    assert await stored_status(user) == {"workers": {"w": 1, "u": 1}}
+
+
 async def test_a_status_that_somebody_else_changed_must_be_looked_at_first(
     desk: Desk, user: User
 ) -> None:

@@ -86,8 +86,16 @@ def test_a_worker_on_the_former_node_may_report_until_it_ends() -> None:
     world = small_service().settle().pod("edge", "edge0", worker="digits-edge")
     world.change(joint_inference_spec(edge={"nodeName": "edge1"})).settle()
     assert assigned_nodes(world) == ["edge0", "edge1"]
+    assert assignments(world)[EDGE0].former == {"digits-edge"}
+    assert not assignments(world)[NodeName("edge1")].former
     world.pods.clear()
     assert assigned_nodes(world) == ["edge1"]
+
+
+def test_a_worker_without_a_named_node_has_no_former_node() -> None:
+    world = small_service().settle().pod("edge", "edge0", worker="digits-edge")
+    world.change(spec_without_node())
+    assert not assignments(world)[EDGE0].former
 
 
 def test_an_invalid_change_keeps_the_grants_of_running_workers() -> None:

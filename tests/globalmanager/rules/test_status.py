@@ -241,6 +241,16 @@ B3 = report(node="b", ledger_id="on-b", counts={"uploaded": 3})
             id="the ledger is lost after the move",
         ),
         pytest.param(
+            [A10, B3, report(node="a", ledger_id="on-a", counts={"uploaded": 12}, is_former=True)],
+            15,
+            id="goes on at the former node",
+        ),
+        pytest.param(
+            [A10, B3, report(node="a", ledger_id="new", counts={"uploaded": 2}, is_former=True)],
+            13,
+            id="the former node has lost its ledger",
+        ),
+        pytest.param(
             [report(node=f"n{i}", ledger_id=f"on-{i}", counts={"uploaded": 1}) for i in range(50)],
             50,
             id="moved often",
@@ -252,6 +262,25 @@ def test_a_worker_that_moves_keeps_its_counts(reports: list[WorkerReport], total
     assert status.total(known, "uploaded") == total
     assert status.fold(known, reports[-1]) is None
     assert len(json.dumps(known)) < 2048
+
+
+def test_a_report_of_the_former_node_keeps_that_of_the_present_node() -> None:
+    """Whichever of the two comes last. A worker whose end was reported reports no more."""
+    ended = report(node="b", ledger_id="on-b", status="completed", counts={"uploaded": 3})
+    late = report(
+        node="a", ledger_id="on-a", attempt=5, counts={"uploaded": 12, "hard": 1}, is_former=True
+    )
+    entry = folded({}, A10, ended, late)["workers"]["digits-edge"]
+    assert (entry["node"], entry["status"], entry["attempt"]) == ("b", "completed", 1)
+    assert entry["taskInfo"] == {"uploaded": 3}
+    assert entry["countedElsewhere"] == {"a": {"uploaded": 12, "hard": 1}}
+
+
+def test_the_former_node_is_shown_until_the_present_one_reports() -> None:
+    late = report(node="a", ledger_id="on-a", counts={"uploaded": 12}, is_former=True)
+    assert folded({}, late)["workers"]["digits-edge"]["node"] == "a"
+    entry = folded({}, A10, late)["workers"]["digits-edge"]
+    assert (entry["node"], entry["taskInfo"]) == ("a", {"uploaded": 12})
 
 
 def test_fields_of_a_newer_global_manager_are_kept() -> None:

@@ -67,9 +67,9 @@ def test_nodes_that_share_a_body_share_its_encoding() -> None:
 
 def test_a_report_is_bound_by_node_uid_and_worker() -> None:
     sets, _ = recorded()
-    sets.assign(key(), {A: assignment(workers=("w", "v"))})
+    sets.assign(key(), {A: assignment(version=3, workers=("w", "v"))})
     assert sets.binding_of(A, uid()) == Binding(
-        key(), frozenset({WorkerName("w"), WorkerName("v")})
+        key(), 3, frozenset({WorkerName("w"), WorkerName("v")})
     )
     assert sets.binding_of(B, uid()) is None
     assert sets.binding_of(A, uid(1)) is None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from common import wire
@@ -62,6 +63,7 @@ class Cluster:
         self.object: Object = {"metadata": metadata, "status": status or {}}
         self.error = error
         self.written: list[tuple[ObjectRef, Uid, Mapping[str, Any]]] = []
+        self.generations: list[int | None] = []  # that the writes hold for
         self.events: list[Event] = []
         self.now = 1000.0
         self.fold = StatusFold(
@@ -76,7 +78,10 @@ class Cluster:
     def find(self, asked: TaskKey) -> Served | None:
         return Served(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
 
-    async def update(self, ref: ObjectRef, uid: Uid, patch_of: PatchOf) -> None:
+    async def update(
+        self, ref: ObjectRef, uid: Uid, patch_of: PatchOf, *, generation: int | None
+    ) -> None:
+        self.generations.append(generation)
         patch = patch_of(self.object["status"])
         if patch is None:
             return
@@ -95,6 +100,13 @@ async def test_a_report_becomes_a_patch_of_exactly_its_object() -> None:
     assert await cluster.fold(key(), uid(), REPORT) == Done()
     ref = ObjectRef(TYPE, "default", "task-0")
     assert cluster.written == [(ref, uid(), {"workers": {"w": "running"}})]
+
+
+async def test_a_report_is_written_to_the_spec_that_its_assignment_is_made_of() -> None:
+    cluster = Cluster()
+    report = msgspec.structs.replace(REPORT, version=4)
+    assert await cluster.fold(key(), uid(), report) == Done()
+    assert cluster.generations == [4]
 
 
 async def test_what_changes_nothing_is_done_without_a_write() -> None:

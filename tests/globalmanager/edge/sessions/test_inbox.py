@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -151,6 +152,24 @@ async def test_the_report_of_the_present_node_outlasts_one_of_a_former_node_that
         await async_eventually("present.acks", lambda: present.acks)
         assert present.acks == [(7, "")]
         assert o.state() == running(7)
+
+
+async def test_a_worker_that_moves_is_told_apart_by_its_node() -> None:
+    """As long as it runs on both nodes, neither report replaces the other one."""
+    async with office() as o:
+        former, present = Sender(A), Sender(B)
+        there = assignment(version=2, workers=WORKERS)
+        still_here = msgspec.structs.replace(there, former=frozenset({WorkerName("w")}))
+        o.desired.assign(key(), {A: still_here, B: there})
+        o.statuses.open.clear()
+        o.inbox.offer(present, report(7))
+        o.inbox.offer(former, report(1))
+        o.statuses.open.set()
+        await async_eventually("both acks", lambda: present.acks and former.acks)
+        assert {
+            (each.node, each.is_former, each.version, each.body.task_info["seen"])
+            for each in o.statuses.reports
+        } == {(A, True, 2, 1), (B, False, 2, 7)}
 
 
 @pytest.mark.looptime
