@@ -40,6 +40,7 @@ EDGE_URL_ANNOTATION: Final = "edgeai.io/edge-url"
 # another may be late.
 _RENEWALS: Final = 3
 _DELETE_S: Final = 2.0
+_UNKNOWN: Final = ""  # in place of encoded claims
 
 
 def object_name(process: str) -> str:
@@ -81,7 +82,8 @@ class Presence:
         self._now = now
         self._lease: Object | None = None  # state of the last write; None: unknown
         self._config_map: Object | None = None  # state of the last write; None: unknown
-        self._published: tuple[str, str] = ("", claims.encode({}))  # (uid of the Lease, claims)
+        # (uid of the Lease, claims) as the API has them
+        self._published: tuple[str, str] = ("", claims.encode({}))
         self._changed = asyncio.Event()  # set: the published claims may be out of date
         self._beat_now = asyncio.Event()  # set: renew the Lease without a pause
         self._problems: dict[str, str] = {}  # failed operation -> why it failed
@@ -96,7 +98,7 @@ class Presence:
 
     def publish_again(self) -> None:
         """Write the Lease and the ConfigMap again, after somebody deleted one of them."""
-        self._published = ("", claims.encode({}))
+        self._published = ("", _UNKNOWN)
         self._config_map = self._lease = None
         self._beat_now.set()
 
@@ -186,7 +188,8 @@ class Presence:
             "metadata": {**self._metadata(), "ownerReferences": [_owner_reference(owner)]},
             "data": {CLAIMS_FIELD: text},
         }
-        before = self._published
+        # The API may take the write, and its answer be lost.
+        before = self._published = (owner["uid"], _UNKNOWN)
         written = await self._put(config_map)
         if self._published is before:  # otherwise publish_again() ran during the write
             self._config_map, self._published = written, (owner["uid"], text)

@@ -29,6 +29,7 @@ RUNNING_SHARE: Final = 0.9  # a larger ledger takes final states of workers only
 RETIRED_SHARE: Final = 0.5  # a larger ledger keeps no worker whose task left the node
 MAX_RETIRED: Final = 256  # workers kept after their task left: counts go on if the task returns
 
+LEFT: Final = "its task left the node"  # reason of a worker without a task
 _WORKER_COLUMNS: Final = "attempt, workers.instance, heartbeat_s, settled, workers.body"
 
 
@@ -181,8 +182,7 @@ class LedgerTables:
             )
         if held is not None and held.uid != frame.uid:
             self._drop_task(frame.key, Uid(held.uid))
-        if held is None or held.uid != frame.uid:
-            self._resend_final_states(frame.uid)
+        self._resend_states(frame.uid, only_final=held is None or held.uid != frame.uid)
         self._tasks_changed = True
         self._execute(
             "INSERT OR REPLACE INTO tasks (key, uid, version, body) VALUES (?, ?, ?, ?)",
@@ -242,24 +242,26 @@ class LedgerTables:
             f"SELECT worker, {_WORKER_COLUMNS} FROM workers WHERE uid = ?", uid
         ).fetchall()
         for name, *state in rows:
-            retired = after_observation(
-                self._decode_worker_record(uid, name, *state), "lost", "its task left the node"
-            )
+            retired = after_observation(self._decode_worker_record(uid, name, *state), "lost", LEFT)
             self._execute(
                 "UPDATE workers SET acked_revision = revision, body = ?"
                 " WHERE uid = ? AND worker = ?",
                 *(wire.pack(retired.report("")), uid, name),
             )
 
-    def _resend_final_states(self, uid: Uid) -> None:
-        """Put the final states of the workers of a task that returns into the outbox again.
+    def _resend_states(self, uid: Uid, *, only_final: bool) -> None:
+        """Put the states of the workers of a task that returns or has a new version into the outbox
+        again.
 
         A worker that has ended sends no further message. While its task was gone, the cloud may not
-        have got its last report.
+        have got its last report. A worker that belongs to this node again may have belonged to
+        another node in between, whose report has then replaced the report of this node.
         """
         rows = self._rows("SELECT worker, body FROM workers WHERE uid = ?", uid).fetchall()
         for name, body in rows:
-            if _decode(body, wire.ReportBody).status in wire.TERMINAL:
+            report: wire.ReportBody = _decode(body, wire.ReportBody)
+            is_final = report.status in wire.TERMINAL
+            if is_final if only_final else report.reason != LEFT:
                 self._execute(
                     "UPDATE workers SET revision = ? WHERE uid = ? AND worker = ?",
                     *(self._next_revision(), uid, name),

@@ -209,6 +209,30 @@ async def test_the_end_of_a_worker_is_reported_again_when_its_task_returns(ledge
     assert await ledger.reports() == []
 
 
+async def test_a_state_is_reported_again_with_each_version_of_the_task(ledger: Ledger) -> None:
+    """The worker may have belonged to another node in between, which this node did not hear of."""
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [worker_message(10)])
+    (old,) = await ledger.reports()
+    await ledger.apply([ReportAcked(old, ""), assign()])
+    assert await ledger.reports() == [], "the same version says nothing new"
+    await ledger.apply([assign(version=3)])
+    (report,) = await ledger.reports()
+    assert report_of(report.body).task_info == {"seen": 10}
+    assert report.revision > old.revision
+    await ledger.apply([ReportAcked(report, "")])
+    assert await ledger.reports() == []
+
+
+async def test_a_worker_that_is_silent_since_its_task_returned_is_not_reported(
+    ledger: Ledger,
+) -> None:
+    await ledger.apply([assign()])
+    await ledger.record(UID, WORKER, [worker_message(10)])
+    await ledger.apply([withdraw(), assign(), assign(version=3)])
+    assert await ledger.reports() == []
+
+
 async def test_workers_of_tasks_that_never_return_are_forgotten(ledger: Ledger) -> None:
     kept = MAX_RETIRED + 5
     for n in range(kept):
