@@ -228,6 +228,14 @@ class Api:
             if key in self.objects and any(owner["uid"] == uid for owner in owners):
                 self.remove(key)
 
+    def restore(self, key: Key, object_: Object) -> None:
+        """Put an object there that keeps its uid and its generation."""
+        self._put("ADDED", key, object_)
+
+    def forget(self, key: Key) -> None:
+        """As if the object had never been there."""
+        del self.objects[key], self._raw[key]
+
     def forget_history(self) -> None:
         """Compact: a watch from an earlier version gets 410."""
         self._forgotten = self.version

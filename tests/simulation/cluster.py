@@ -195,6 +195,7 @@ class Cluster:
         self.calm()
         self.weather.is_down = False
         self.weather.unreachable.clear()
+        self.weather.lag_s.clear()
         self.network.is_cut.clear()
         for name in sorted(self.twins):
             self.stop_controller(name, how="kill")

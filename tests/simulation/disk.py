@@ -5,59 +5,15 @@ SQLite that is the usual one, except that a sync is noted here instead of sent t
 power cut a file becomes what it was at its last sync, mixed with any of the blocks written since.
 """
 
-import ctypes
 import functools
-import os
 import random
 import shutil
 from pathlib import Path
 from typing import Any, Final
 
+from tests.sqlite_vfs import OK, Layer, Methods, Sync
+
 BLOCK: Final = 4096
-_OK: Final = 0
-
-_OPEN = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_char_p,
-    ctypes.c_void_p,
-    ctypes.c_int,
-    ctypes.POINTER(ctypes.c_int),
-)
-_SYNC = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
-
-
-class _Vfs(ctypes.Structure):
-    """sqlite3_vfs, version 3: https://sqlite.org/c3ref/vfs.html"""
-
-    _fields_ = (
-        ("version", ctypes.c_int),
-        ("file_bytes", ctypes.c_int),
-        ("max_path", ctypes.c_int),
-        ("next", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("data", ctypes.c_void_p),
-        ("open", ctypes.c_void_p),
-        ("others", ctypes.c_void_p * 14),
-    )
-
-
-class _Methods(ctypes.Structure):
-    """sqlite3_io_methods, version 3: https://sqlite.org/c3ref/io_methods.html"""
-
-    _fields_ = (
-        ("version", ctypes.c_int),
-        ("close", ctypes.c_void_p),
-        ("read", ctypes.c_void_p),
-        ("write", ctypes.c_void_p),
-        ("truncate", ctypes.c_void_p),
-        ("sync", ctypes.c_void_p),
-        ("others", ctypes.c_void_p * 13),
-    )
-
-
-class _File(ctypes.Structure):
-    _fields_ = (("methods", ctypes.POINTER(_Methods)),)
 
 
 class Disk:
@@ -152,41 +108,25 @@ def torn(durable: bytes, current: bytes, random_: random.Random) -> bytes:
     return bytes(mixed[:end])
 
 
-@functools.cache
-def install() -> list[Any]:
-    """Make SQLite tell `disks` of each sync in their directories. Returns: what must stay alive"""
-    library = ctypes.CDLL("libsqlite3.so.0")
-    library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
-    usual = library.sqlite3_vfs_find(None)
-    vfs = _Vfs.from_buffer_copy(usual.contents)
-    vfs.name = b"simulated-disk"
-    usual_open = _OPEN(usual.contents.open)
-    paths: dict[int, Path] = {}  # address of the open file -> its path
-    methods_of: dict[int, _Methods] = {}
-
-    def sync(file: int, flags: int) -> int:
-        path = paths[file]
+def _note_syncs(_usual: Methods) -> dict[str, Any]:
+    def sync(file: int, _flags: int) -> int:
+        path = Path(layer.paths[file])
         disk = disks.get(str(path.parent))
         if disk is not None:
             disk.note_sync(path)
-        return _OK
+        return OK
 
-    sync_callback = _SYNC(sync)
+    return {"sync": Sync(sync)}
 
-    def open_(own: int, name: bytes, file: int, flags: int, out: Any) -> int:
-        code: int = usual_open(own, name, file, flags, out)
-        opened = _File.from_address(file)
-        if code == _OK and name and os.path.dirname(name).decode() in disks:
-            original = ctypes.addressof(opened.methods.contents)
-            if original not in methods_of:
-                methods_of[original] = _Methods.from_buffer_copy(opened.methods.contents)
-                methods_of[original].sync = ctypes.cast(sync_callback, ctypes.c_void_p)
-            paths[file] = Path(name.decode())
-            opened.methods = ctypes.pointer(methods_of[original])
-        return code
 
-    open_callback = _OPEN(open_)
-    vfs.open = ctypes.cast(open_callback, ctypes.c_void_p)
-    if library.sqlite3_vfs_register(ctypes.byref(vfs), 1) != _OK:
-        raise OSError("SQLite takes no file system")
-    return [library, vfs, usual_open, sync_callback, open_callback, methods_of, paths]
+layer: Final = Layer(
+    "simulated-disk",
+    covers=lambda path: str(Path(path).parent) in disks,
+    replacements=_note_syncs,
+)
+
+
+@functools.cache
+def install() -> None:
+    """Make SQLite tell `disks` of each sync in their directories."""
+    layer.mount()

@@ -10,15 +10,21 @@ from typing import Any, Final
 
 import structlog
 
+from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
+from localcontroller.workers.speakers import SPEAKS_WITHIN_S
 from tests.simulation.cluster import NODES, Cluster
+from tests.simulation.crashfree import CALM_S, differences, end_of, reference_of, unended
 from tests.simulation.rules import WEIGHTS, Rules
 from tests.simulation.world import BrokenInvariant, World, is_killing
 
 RULE_EVERY: Final = 12  # steps, on average
 LONG_S: Final = 2.0  # when nothing happens for so long, the next rule comes
 SETTLE_S: Final = 400.0  # after the last fault: the longest delays of reconnection are over
-ABSENT_S: Final = 200.0  # the session ends after 40 s, and the grace time after 40 s more
+ABSENT_S: Final = 100.0  # the session ends after 40 s, and the grace time after 40 s more
+BACK_S: Final = 60.0  # the longest delay of a reconnection is 30 s
 QUIET_S: Final = 120.0
+OLD: Final = 0.1  # how often a worker starts so often that its processes become one sum
+MAX_CALM_STEPS: Final = 50_000  # of one wait without faults; ten times as many as are seen
 
 
 class Run:
@@ -27,9 +33,16 @@ class Run:
     """
 
     def __init__(self, seed: int, *, replicas: int, nodes: int = 3) -> None:
-        self.world = World(seed)
-        self.cluster = Cluster(self.world, replicas=replicas, nodes=nodes)
-        self.rules = Rules(self.cluster)
+        self._use(Cluster(World(seed), replicas=replicas, nodes=nodes))
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "Run":
+        run = cls.__new__(cls)
+        run._use(cluster)
+        return run
+
+    def _use(self, cluster: Cluster) -> None:
+        self.world, self.cluster, self.rules = cluster.world, cluster, Rules(cluster)
 
     def step(self) -> None:
         self.world.step()
@@ -46,9 +59,12 @@ class Run:
             self.step()
 
     def run_for(self, seconds: float) -> None:
-        end = self.world.now + seconds
+        end, last = self.world.now + seconds, self.world.steps + MAX_CALM_STEPS
         while self.world.now + self.world.next_event_s() <= end:
             self.step()
+            if self.world.steps > last:
+                writes = self.cluster.api.writes
+                self.cluster.oracle.fail("I12", f"no end after {MAX_CALM_STEPS} steps, {writes=}")
         self.world.now = end
 
     def settle(self) -> None:
@@ -56,15 +72,18 @@ class Run:
         self.world.note("all faults are over")
         cluster, oracle = self.cluster, self.cluster.oracle
         cluster.heal()
+        self.run_for(SETTLE_S)
         if self.world.chance(0.3):
             self._check_absence(self.world.random.choice(sorted(cluster.nodes)))
-        self.run_for(SETTLE_S)
+        if self.world.chance(OLD):
+            self._grow_old()
         self._check_settled()
         before = oracle.quiet_writes()
         self.run_for(QUIET_S)
         if oracle.quiet_writes() != before:
             changed = set(oracle.quiet_writes().items()) ^ set(before.items())
             oracle.fail("I12", f"nothing happens, and the API has writes: {sorted(changed)}")
+        self._check_crash_free()
 
     def _check_absence(self, node: str) -> None:
         """A node is off for longer than the grace time. Then it comes back."""
@@ -72,9 +91,37 @@ class Run:
         self.run_for(ABSENT_S)
         self.cluster.oracle.check_contact(node, is_connected=False)
         self.cluster.start_controller(node)
+        self.run_for(BACK_S)
+
+    def _grow_old(self) -> None:
+        """A worker starts more often than the ledger keeps its processes, and once more when they
+        have been silent for long enough to be taken for dead.
+        """
+        worker = self.rules.worker()
+        if worker is None:
+            return
+        self.world.note(f"{worker[2]} at {worker[0].name} starts again and again")
+        for wait_s in (*[0.1] * MAX_WORKER_PROCESSES, SPEAKS_WITHIN_S, 1.0, 1.0):
+            self.rules.restart_and_report(worker)
+            self.run_for(wait_s)
+
+    def _check_crash_free(self) -> None:
+        """A run without faults makes the same of the same jobs."""
+        reference = reference_of(self.cluster)
+        try:
+            reference.is_healed = True
+            calm = Run.of(reference)
+            calm.run_for(CALM_S)
+            alive = unended(self.cluster)
+            found = differences(end_of(self.cluster, alive), end_of(reference, alive))
+        finally:
+            reference.close()
+        if found:
+            self.cluster.oracle.fail("I14", found[0])
 
     def _check_settled(self) -> None:
         cluster, oracle = self.cluster, self.cluster.oracle
+        oracle.check_ledgers()
         oracle.check_children()
         oracle.check_sums()
         oracle.check_pods()

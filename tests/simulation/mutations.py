@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("common", "globalmanager", "localcontroller", "tests/simulation")
+MODULES: Final = ("tests/__init__.py", "tests/sqlite_vfs.py")
 SEEDS: Final = 60
 STEPS: Final = 4500
 
@@ -48,9 +49,9 @@ MUTATIONS: Final = (
         (
             Edit(
                 INBOX,
-                "return await self._fold_and_write(entry.task, key.uid, entry.report)",
+                "return await self._fold_and_write(entry.task, key.uid, report)",
                 "self._late = asyncio.ensure_future(\n"
-                "                    self._fold_and_write(entry.task, key.uid, entry.report)\n"
+                "                    self._fold_and_write(entry.task, key.uid, report)\n"
                 "                )\n"
                 "                return Done()",
             ),
@@ -159,6 +160,50 @@ MUTATIONS: Final = (
         ),
     ),
     Mutation(
+        "a report of the former node replaces that of the present node",
+        "I4",
+        (
+            Edit(
+                "globalmanager/rules/status.py",
+                "if report.is_former and entry",
+                "if False and entry",
+            ),
+        ),
+    ),
+    Mutation(
+        "a report is written whatever spec the job has now",
+        "I4 I9",
+        (
+            Edit(
+                "globalmanager/edge/sessions/fold.py",
+                "generation=report.version",
+                "generation=None",
+            ),
+        ),
+    ),
+    Mutation(
+        "what a replica has published counts as known when the answer of the API is lost",
+        "I13",
+        (
+            Edit(
+                "globalmanager/ha/presence.py",
+                'before = self._published = (owner["uid"], _UNKNOWN)',
+                "before = self._published",
+            ),
+        ),
+    ),
+    Mutation(
+        "a worker that belongs to a node again is not reported again",
+        "I3",
+        (
+            Edit(
+                TABLES,
+                "        self._resend_states(frame.uid, only_final=",
+                "        self._resend_states(frame.uid, only_final=True or ",
+            ),
+        ),
+    ),
+    Mutation(
         "the acknowledgement of an older report takes the newer one along",
         "I3",
         (
@@ -233,6 +278,47 @@ MUTATIONS: Final = (
         ),
     ),
     Mutation(
+        "the inbox takes reports without a limit",
+        "I10",
+        (
+            Edit(
+                INBOX,
+                "            and self._reports_of[sender.node] < self._limits.reports_per_node\n",
+                "",
+            ),
+        ),
+    ),
+    Mutation(
+        "the ledger keeps every process that a worker ever had",
+        "I10",
+        (
+            Edit(
+                "localcontroller/ledger/attempts.py",
+                "    while len(processes) >= MAX_WORKER_PROCESSES:",
+                "    while len(processes) >= 99 * MAX_WORKER_PROCESSES:",
+            ),
+        ),
+    ),
+    Mutation(
+        "a spec counts as carried out before it is, and is then not looked at again",
+        "I14",
+        (
+            Edit(
+                "globalmanager/engine/apply.py",
+                "        for stage in plan.stages:",
+                "        await self.tell(observed, plan)\n        for stage in plan.stages:",
+            ),
+            Edit(
+                "globalmanager/rules/children.py",
+                "        elif is_being_deleted(existing):\n            continue",
+                "        elif is_being_deleted(existing) or observed.generation == (\n"
+                '            observed.object.get("status") or {}\n'
+                '        ).get("observedGeneration"):\n'
+                "            continue",
+            ),
+        ),
+    ),
+    Mutation(
         "an informer goes on from a version that the API has forgotten",
         "I1",
         (
@@ -281,7 +367,8 @@ def find(mutation: Mutation) -> str:
 def copy_tree(to: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (to / "tests" / "__init__.py").touch()
+    for module in MODULES:
+        shutil.copy(ROOT / module, to / module)
 
 
 def apply(edit: Edit, tree: Path) -> None:

@@ -144,6 +144,7 @@ class Connection:
     def __init__(self, node: str, edge: Process, cloud: Process) -> None:
         self.node = node
         self.is_dead = False  # takes everything and delivers nothing
+        self.newest_report: wire.Report | None = None  # that the cloud's end has received
         self.edge_end, self.cloud_end = End(self, edge), End(self, cloud)
         self.edge_end.peer, self.cloud_end.peer = self.cloud_end, self.edge_end
 

@@ -13,7 +13,8 @@ from typing import Any, Final, NoReturn
 from common import wire
 from common.ids import TaskKey
 from globalmanager.ha.elector import LEASES
-from localcontroller.ledger.tables import LedgerView
+from localcontroller.ledger.tables import LEFT, LedgerView
+from tests.simulation import bounds
 from tests.simulation.api import Api, Key, Object
 from tests.simulation.cloud import Manager
 from tests.simulation.edge import Controller, Rows
@@ -21,12 +22,12 @@ from tests.simulation.network import Connection
 from tests.simulation.world import BrokenInvariant, Process, World
 
 SERVICES: Final = "jointinferenceservices.edgeai.io"
-LEFT: Final = "its task left the node"
 LEARNING: Final = "federatedlearningjobs.edgeai.io"
 DATASETS: Final = "datasets.edgeai.io"
 ON_EDGES: Final = (SERVICES, LEARNING, DATASETS)  # what nodes hold tasks of
 _ENDS: Final = ("Complete", "Failed")  # conditions after which a job never changes its mind
 EVIL: Final = "evil"  # phase in reports of a node for what is not bound to it
+_ELSEWHERE: Final = "countedElsewhere"
 _HEARTBEATS: Final = (str(LEASES), "configmaps", "events")
 
 CloudFrame = wire.Assign | wire.Withdraw | wire.Synced
@@ -98,6 +99,8 @@ class Oracle:
                     self._check_survived(controller)
                 else:
                     self._check_view(controller, before, ledger.view)
+            for problem in bounds.beyond_at_edge(controller):
+                self.fail("I10", f"{controller.process.name}: {problem}")
             if controller.process.problems:
                 self.fail("bug", f"{controller.process.name}: {controller.process.problems}")
 
@@ -105,8 +108,8 @@ class Oracle:
         if manager.process.problems:
             self.fail("bug", f"{manager.process.name}: {manager.process.problems}")
         assert manager.core is not None
-        if manager.core.inbox.depth > 4 * 128:
-            self.fail("I10", f"{manager.core.inbox.depth} reports wait")
+        for problem in bounds.beyond(manager.core, manager.process):
+            self.fail("I10", f"{manager.process.name}: {problem}")
 
     def _check_view(self, controller: Controller, old: LedgerView, new: LedgerView) -> None:
         name = controller.process.name
@@ -140,7 +143,7 @@ class Oracle:
         edge.on_message = lambda data: self._edge_sends(controller, at_edge, data)
         cloud.on_message = lambda data: self._cloud_sends(connection, at_cloud, data)
         edge.on_arrival = lambda data: self._edge_receives(controller, at_edge, data)
-        cloud.on_arrival = lambda data: self._cloud_receives(at_cloud, data)
+        cloud.on_arrival = lambda data: self._cloud_receives(connection, at_cloud, data)
 
     def _edge_receives(self, controller: Controller, at_edge: _Received, data: bytes) -> None:
         frame = wire.decode(data)
@@ -189,12 +192,13 @@ class Oracle:
         if not is_done:
             self.fail("I5", f"{controller.name} acknowledges {frame!r:.200} before its commit")
 
-    def _cloud_receives(self, at_cloud: _Received, data: bytes) -> None:
+    def _cloud_receives(self, connection: Connection, at_cloud: _Received, data: bytes) -> None:
         frame = wire.decode(data)
         if isinstance(frame, wire.Hello):
             at_cloud.ledger_id = frame.instance
         elif isinstance(frame, wire.Report):
             at_cloud.by_seq[frame.seq] = (0, frame)
+            connection.newest_report = frame
 
     def _cloud_sends(self, connection: Connection, at_cloud: _Received, data: bytes) -> None:
         frame = wire.decode(data)
@@ -236,13 +240,17 @@ class Oracle:
             uid = new["metadata"]["uid"]
             self.bound[uid] |= nodes_of(key, new)
             if old is not None and old["metadata"]["uid"] == uid:
-                self._check_status(key, old.get("status") or {}, new.get("status") or {}, uid)
+                statuses = old.get("status") or {}, new.get("status") or {}
+                self._check_status(key, *statuses, uid, nodes_of(key, new))
         if what == "ADDED" and key.resource == "deployments.apps" and new is not None:
             self._check_only_child(key, new)
         if what == "ADDED" and key.resource == "pods" and new is not None:
             self._check_new_pod(key, new)
 
-    def _check_status(self, key: Key, old: Object, new: Object, uid: str) -> None:
+    def _check_status(
+        self, key: Key, old: Object, new: Object, uid: str, present: set[str]
+    ) -> None:
+        """Args: present: the nodes that the spec binds the job to at the time of the write"""
         if new.get("observedGeneration", 0) < old.get("observedGeneration", 0):
             self.fail("I4", f"observedGeneration of {key.name} went back")
         if not ends_of(old) <= ends_of(new):
@@ -258,6 +266,9 @@ class Oracle:
                 self.fail("I9", f"{worker} of {key.name} is reported by {entry['node']}")
             if known is not None:
                 self._check_entry(key, worker, known, entry)
+                if known["node"] in present and entry["node"] not in present:
+                    text = f"{entry['node']} takes {worker} of {key.name} back from {known['node']}"
+                    self.fail("I4", text)
             most = self.truth.most((entry["instance"], uid, worker))
             if seen_of(entry) > most + count_of(entry.get("countedBefore")):
                 self.fail("I3", f"{worker} of {key.name} has {seen_of(entry)}, of {most} sent")
@@ -268,7 +279,9 @@ class Oracle:
         name = f"{worker} of {key.name}"
         if new["attempt"] < old["attempt"]:
             self.fail("I4", f"attempt of {name}: {new['attempt']} after {old['attempt']}")
-        if new["attempt"] == old["attempt"] and old["status"] in wire.TERMINAL:
+        own = {**new, _ELSEWHERE: old.get(_ELSEWHERE)}  # a former node may still count
+        is_same = own == {**old, _ELSEWHERE: old.get(_ELSEWHERE)}
+        if new["attempt"] == old["attempt"] and old["status"] in wire.TERMINAL and not is_same:
             self.fail("I4", f"{name} had ended as {old}, and is now {new}")
         if seen_of(new) < seen_of(old):
             self.fail("I4", f"count of {name} fell from {seen_of(old)} to {seen_of(new)}")
@@ -319,6 +332,11 @@ class Oracle:
                 self.fail("I5", f"{worker} at {controller.name}: {seen}, not in {least}..{most}")
 
     # ---- at quiescence --------------------------------------------------------------------------
+
+    def check_ledgers(self) -> None:
+        for controller in self.controllers:
+            for problem in bounds.beyond_in_ledger(controller):
+                self.fail("I10", f"{controller.process.name}: {problem}")
 
     def expected(self, node: str) -> dict[str, wire.Held]:
         return {
@@ -413,7 +431,7 @@ class Oracle:
                 for entry in (status.get("workers") or {}).values()
                 for info in (
                     entry.get("taskInfo"),
-                    *(entry.get("countedElsewhere") or {}).values(),
+                    *(entry.get(_ELSEWHERE) or {}).values(),
                 )
             ]
             metrics = {each["key"]: each["value"] for each in status.get("metrics") or ()}

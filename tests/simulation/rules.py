@@ -1,20 +1,27 @@
 """What happens to a cluster: users, workers and faults. Each rule is one draw of the driver."""
 
+import functools
 from collections.abc import Callable
 from typing import Final
+
+import msgspec
 
 from common import wire
 from common.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
+from tests.simulation.cloud import Manager
 from tests.simulation.cluster import NODES, Cluster
 from tests.simulation.edge import Controller
 from tests.simulation.network import Connection
-from tests.simulation.oracle import EVIL, SERVICES, WorkerId
+from tests.simulation.oracle import EVIL, SERVICES, WorkerId, owner_of
 
 JOBS: Final = tuple(f"job{number}" for number in range(5))
 LEARNING: Final = ("learn0", "learn1")
 MINING: Final = ("IBT", "CrossEntropy")
 _EVIL_SEQ: Final = 2**40
+
+Place = tuple[Controller, Uid, WorkerName]
+"""A worker of a task, and the LocalController that it reports to."""
 
 
 class Rules:
@@ -73,6 +80,16 @@ class Rules:
         if pods:
             self._cluster.api.remove(self._random.choice(pods))
 
+    def delete_child(self) -> None:
+        """Somebody deletes what a job has made."""
+        children = sorted(
+            key
+            for key, each in self._cluster.api.objects.items()
+            if key.resource in ("deployments.apps", "services", "secrets") and owner_of(each)
+        )
+        if children:
+            self._cluster.api.remove(self._random.choice(children))
+
     # ---- workers --------------------------------------------------------------------------------
 
     def report(self) -> None:
@@ -86,12 +103,27 @@ class Rules:
         self._send("completed" if self._random.random() < 0.5 else "failed")
 
     def restart_worker(self) -> None:
-        found = self._worker()
-        if found is not None:
-            known = self._id(*found)
+        self._restart(self.worker())
+
+    def crash_worker(self) -> None:
+        """A worker reports, dies, and starts again, a few times in a row."""
+        found = self.worker()
+        for _ in range(self._random.randint(2, 6) if found else 0):
+            self._send("running", found)
+            self._restart(found)
+
+    def restart_and_report(self, worker: Place) -> None:
+        """The worker starts once more and reports."""
+        self._restart(worker)
+        self._send("running", worker)
+
+    def _restart(self, worker: Place | None) -> None:
+        """The next message of the worker comes from a new process."""
+        if worker is not None:
+            known = self._id(*worker)
             self._lives[known] = self._lives.get(known, 0) + 1
 
-    def _worker(self) -> tuple[Controller, Uid, WorkerName] | None:
+    def worker(self) -> Place | None:
         name = self._random.choice(sorted(self._cluster.controllers))
         controller = self._cluster.controllers[name]
         if not controller.process.is_alive:
@@ -103,8 +135,9 @@ class Rules:
         assert controller.ledger is not None
         return controller.ledger.view.ledger_id, uid, worker
 
-    def _send(self, status: wire.WorkerStatus) -> None:
-        found = self._worker()
+    def _send(self, status: wire.WorkerStatus, found: Place | None = None) -> None:
+        """Args: found: the worker that sends; None: any"""
+        found = found or self.worker()
         if found is None:
             return
         controller, uid, worker = found
@@ -130,7 +163,7 @@ class Rules:
 
         controller.post(uid, worker, message, confirmed)
         if status in wire.TERMINAL:
-            self._lives[known] = self._lives.get(known, 0) + 1
+            self._restart(found)
 
     # ---- the network ----------------------------------------------------------------------------
 
@@ -225,10 +258,32 @@ class Rules:
         self._cluster.api.break_watches()
 
     def isolate_manager(self) -> None:
-        """A replica does not reach the API, and goes on to serve its edges."""
-        name = self._cluster.managers[self._random.choice(self._cluster.replicas)].process.name
+        """A replica does not reach the API, and goes on to serve its edges. They may leave it."""
+        manager = self._manager()
+        name = manager.process.name
         self._cluster.weather.unreachable.add(name)
         self._later(120, lambda: self._cluster.weather.unreachable.discard(name))
+        if self._random.random() < 0.5:
+            self._later(20, lambda: self._leave(manager))
+
+    def delay_watches(self) -> None:
+        """A replica learns late of changes, and edges come to it from the others."""
+        late = self._manager()
+        lag_s, name = self._cluster.weather.lag_s, late.process.name
+        lag_s[name] = self._random.choice((1.0, 3.0, 5.0, 30.0))
+        self._later(40, lambda: lag_s.update({name: 0.0}))
+        for manager in self._cluster.managers.values():
+            if manager is not late:
+                self._later(5, functools.partial(self._leave, manager))
+
+    def _manager(self) -> Manager:
+        return self._cluster.managers[self._random.choice(self._cluster.replicas)]
+
+    def _leave(self, manager: Manager) -> None:
+        """Every edge loses its connection to this replica."""
+        for connection in self._cluster.network.connections:
+            if connection.is_open and connection.cloud_end.process is manager.process:
+                self._cluster.network.break_(connection)
 
     # ---- a node that lies -----------------------------------------------------------------------
 
@@ -251,6 +306,17 @@ class Rules:
         for data in wire.encode(report):
             connection.cloud_end.inject(data)
 
+    def flood(self) -> None:
+        """A node sends its newest report again and again, and waits for no acknowledgement."""
+        connection = self._connection()
+        if connection is None or connection.newest_report is None:
+            return
+        for _ in range(self._random.randint(100, 600)):
+            self._evil += 1
+            again = msgspec.structs.replace(connection.newest_report, seq=_EVIL_SEQ + self._evil)
+            for data in wire.encode(again):
+                connection.cloud_end.inject(data)
+
     def _later(self, mean_s: float, event: Callable[[], None]) -> None:
         """Let a fault end, unless all faults have ended before."""
         end_s = self._random.random() * 2 * mean_s
@@ -267,10 +333,12 @@ WEIGHTS: Final = {
     Rules.delete_learning: 0.7,
     Rules.move_pod: 8,
     Rules.evict_pod: 1,
+    Rules.delete_child: 0.5,
     Rules.report: 40,
     Rules.report_burst: 8,
     Rules.report_end: 6,
     Rules.restart_worker: 5,
+    Rules.crash_worker: 3,
     Rules.break_connection: 5,
     Rules.silence_connection: 3,
     Rules.cut_node: 1,
@@ -286,5 +354,7 @@ WEIGHTS: Final = {
     Rules.break_watches: 2,
     Rules.forget_history: 1,
     Rules.isolate_manager: 0.7,
+    Rules.delay_watches: 1,
     Rules.lie: 5,
+    Rules.flood: 1,
 }

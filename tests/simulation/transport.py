@@ -31,6 +31,8 @@ class Weather:
         self.broken_watch = 0.0
         self.is_down = False
         self.unreachable: set[str] = set()  # processes that do not reach the API
+        self.lag_s: dict[str, float] = {}
+        """Process -> how late the API server that it asks tells changes to watches."""
 
 
 class Response:
@@ -92,8 +94,7 @@ class ApiTransport:
         *,
         query: Mapping[str, str],
         body: bytes | None = None,
-        content_type: str = "",
-        accept: str = "",
+        **_: str,
     ) -> AsyncIterator[Response]:
         answered: asyncio.Future[Response] = self._process.create_future()
         content = Body()
@@ -160,7 +161,8 @@ class ApiTransport:
                 watch.is_open = False
                 self._world.after(self._delay_s(), content.break_)
                 return
-            last_at = max(last_at, self._world.now + self._delay_s())
+            late_s = self._delay_s() + self._weather.lag_s.get(self._process.name, 0.0)
+            last_at = max(last_at, self._world.now + late_s)
             part = None if line is None else line + b"\n"
             self._world.after(last_at - self._world.now, lambda: content.put(part))
 

@@ -41,7 +41,7 @@ class BrokenInvariant(AssertionError):
 class World:
     """The clock, the queue of events and the log of one run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, first_id: int = 1) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         random.seed(seed)  # the shipped code draws its jitter from the module's generator
@@ -52,7 +52,7 @@ class World:
         self._events: list[tuple[float, int, Process | None, Any]] = []
         self._numbers = itertools.count()
         self._ready: list[Process] = []
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_id)
         self._ages = itertools.count()
 
     def utcnow(self) -> datetime:
@@ -63,6 +63,10 @@ class World:
 
     def new_id(self, prefix: str) -> str:
         return f"{prefix}-{next(self._ids):05d}"
+
+    def unused_id(self) -> int:
+        """The number from which on no id was used."""
+        return next(self._ids)
 
     def age(self) -> int:
         return next(self._ages)

@@ -5,8 +5,6 @@ VFS of SQLite (https://sqlite.org/vfs.html), which passes everything on to the u
 for each open file, what each write since the last sync has overwritten.
 """
 
-import _sqlite3
-import ctypes
 import os
 import random
 import threading
@@ -14,45 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from tests.sqlite_vfs import Layer, Methods, Sync, Truncate, Write
+
 _IOERR_WRITE: Final = 10 | (3 << 8)
 _IOERR_FSYNC: Final = 10 | (4 << 8)
-
-_File = ctypes.c_void_p
-_Write = ctypes.CFUNCTYPE(ctypes.c_int, _File, ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong)
-_Truncate = ctypes.CFUNCTYPE(ctypes.c_int, _File, ctypes.c_longlong)
-_Sync = ctypes.CFUNCTYPE(ctypes.c_int, _File, ctypes.c_int)
-_Open = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, _File, ctypes.c_int, ctypes.c_void_p
-)
-
-
-class _Methods(ctypes.Structure):
-    """sqlite3_io_methods, version 3; only these are looked at by name."""
-
-    _fields_ = (
-        ("version", ctypes.c_int),
-        ("close", ctypes.c_void_p),
-        ("read", ctypes.c_void_p),
-        ("write", ctypes.c_void_p),
-        ("truncate", ctypes.c_void_p),
-        ("sync", ctypes.c_void_p),
-        ("others", ctypes.c_void_p * 13),
-    )
-
-
-class _Vfs(ctypes.Structure):
-    """sqlite3_vfs, version 3."""
-
-    _fields_ = (
-        ("version", ctypes.c_int),
-        ("file_bytes", ctypes.c_int),
-        ("max_path", ctypes.c_int),
-        ("next", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("data", ctypes.c_void_p),
-        ("open", ctypes.c_void_p),
-        ("others", ctypes.c_void_p * 14),
-    )
 
 
 class Undo(NamedTuple):
@@ -76,32 +39,15 @@ class Disk:
     ) -> None:
         self._on_sync = on_sync
         self._fails = fails
-        self._paths: dict[int, str] = {}  # by the address of the sqlite3_file
+        self._layer = Layer(
+            "disk-of-a-test", covers=lambda _path: True, replacements=self._replacements
+        )
         self._unsynced: defaultdict[str, list[Undo]] = defaultdict(list)
         self._writing = threading.RLock()  # once the power is cut, nothing is written any more
-        self._kept: list[Any] = []  # what SQLite has pointers to
-        self._methods: dict[int, _Methods] = {}  # by the address of the usual methods
 
     def mount(self) -> None:
         """Every database that is opened from now on is on this disk."""
-        library = ctypes.CDLL(_sqlite3.__file__)
-        library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
-        usual = library.sqlite3_vfs_find(None)
-        vfs = _Vfs.from_buffer_copy(usual.contents)
-        vfs.name = b"disk-of-a-test"
-        open_usual = _Open(usual.contents.open)
-
-        def open_(_vfs: int, path: bytes | None, file: int, flags: int, out: int) -> int:
-            result: int = open_usual(ctypes.addressof(usual.contents), path, file, flags, out)
-            if result == 0 and path is not None:
-                self._paths[file] = path.decode()
-                self._take_over(file)
-            return result
-
-        callback = _Open(open_)
-        vfs.open = ctypes.cast(callback, ctypes.c_void_p).value
-        self._kept += [vfs, callback, usual]
-        assert library.sqlite3_vfs_register(ctypes.byref(vfs), 1) == 0
+        self._layer.mount()
 
     def cut_power(self, seed: int) -> int:
         """Undo, of what was not synced, all or a part that `seed` chooses; the end of the process
@@ -123,18 +69,9 @@ class Disk:
 
     # ---- one file -------------------------------------------------------------------------------
 
-    def _take_over(self, file: int) -> None:
-        pointer = ctypes.c_void_p.from_address(file)
-        usual = pointer.value
-        assert usual is not None
-        if usual not in self._methods:
-            self._methods[usual] = self._shim(_Methods.from_address(usual))
-        pointer.value = ctypes.addressof(self._methods[usual])
-
-    def _shim(self, usual: _Methods) -> _Methods:
-        shim = _Methods.from_buffer_copy(usual)
-        write_usual, sync_usual = _Write(usual.write), _Sync(usual.sync)
-        truncate_usual = _Truncate(usual.truncate)
+    def _replacements(self, usual: Methods) -> dict[str, Any]:
+        write_usual, sync_usual = Write(usual.write), Sync(usual.sync)
+        truncate_usual = Truncate(usual.truncate)
 
         def write(file: int, data: int, count: int, start: int) -> int:
             if self._fails():
@@ -146,7 +83,7 @@ class Disk:
 
         def truncate(file: int, size: int) -> int:
             with self._writing:
-                self._note(file, size, os.stat(self._paths[file]).st_size - size)
+                self._note(file, size, os.stat(self._layer.paths[file]).st_size - size)
                 result: int = truncate_usual(file, size)
             return result
 
@@ -156,19 +93,14 @@ class Disk:
             self._on_sync(False)
             with self._writing:
                 result: int = sync_usual(file, flags)
-                self._unsynced.pop(self._paths[file], None)
+                self._unsynced.pop(self._layer.paths[file], None)
             self._on_sync(True)
             return result
 
-        callbacks = (_Write(write), _Truncate(truncate), _Sync(sync))
-        shim.write, shim.truncate, shim.sync = (
-            ctypes.cast(each, ctypes.c_void_p).value for each in callbacks
-        )
-        self._kept += [shim, *callbacks]
-        return shim
+        return {"write": Write(write), "truncate": Truncate(truncate), "sync": Sync(sync)}
 
     def _note(self, file: int, start: int, count: int) -> None:
-        path = self._paths[file]
+        path = self._layer.paths[file]
         fd = os.open(path, os.O_RDONLY)
         try:
             size = os.fstat(fd).st_size

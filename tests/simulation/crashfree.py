@@ -1,0 +1,108 @@
+"""The end of a run without a fault, to compare a run with crashes with (DESIGN, promise I14).
+
+The reference begins with the jobs as their users have left them, of the same uid and generation,
+and nothing else: no status, no child, no task at any node. What cloud and edge make of them must be
+what the run with crashes has ended with.
+"""
+
+import copy
+from typing import Any, Final, NamedTuple
+
+from tests.simulation.api import Key, Object, is_custom
+from tests.simulation.cluster import Cluster
+from tests.simulation.oracle import LEARNING, ends_of
+from tests.simulation.world import World
+
+CHILDREN: Final = ("deployments.apps", "services", "secrets", "pods")
+CALM_S: Final = 120.0
+
+
+class End(NamedTuple):
+    """What a run has made of its jobs."""
+
+    tasks: dict[str, set[Any]]
+    """Node -> the rows of its tasks, bodies included, and of its grants."""
+    children: dict[Key, Object]
+    """Without what the API or time decides."""
+    conditions: dict[Key, dict[str, str]]
+
+
+def unended(cluster: Cluster) -> set[str]:
+    """The uids of the jobs that have not ended."""
+    jobs = _jobs(cluster).values()
+    return {job["metadata"]["uid"] for job in jobs if not ends_of(job.get("status") or {})}
+
+
+def end_of(cluster: Cluster, alive: set[str]) -> End:
+    """Args: alive: uids of the jobs to look at"""
+    children = {
+        key: _essence(object_)
+        for key, object_ in cluster.api.objects.items()
+        if key.resource in CHILDREN and _owner(object_) in alive
+    }
+    tasks = {
+        name: {*rows["tasks"], *rows["grants"]}
+        for name, controller in cluster.controllers.items()
+        if name in cluster.nodes and (rows := controller.rows()) is not None
+    }
+    conditions = {
+        key: _conditions(job)
+        for key, job in _jobs(cluster).items()
+        if job["metadata"]["uid"] in alive
+    }
+    return End(tasks, children, conditions)
+
+
+def reference_of(cluster: Cluster) -> Cluster:
+    """A cluster of the same nodes, with one replica, and the same jobs before anything is made."""
+    world = World(cluster.world.seed, first_id=cluster.world.unused_id())
+    reference = Cluster(world, replicas=1, nodes=len(cluster.nodes))
+    for key in _jobs(reference):
+        reference.api.forget(key)
+    for key, job in _jobs(cluster).items():
+        made = copy.deepcopy(job)
+        made.pop("status", None)
+        reference.api.restore(key, made)
+    return reference
+
+
+def differences(run: End, reference: End) -> list[str]:
+    """What the run with crashes has ended with, where it differs.
+
+    A job that learns may have lost pods of workers that are done; a pod that is there is compared.
+    """
+    found = [
+        f"{name} holds {sorted(tasks - theirs)}, and without crashes {sorted(theirs - tasks)}"
+        for name, tasks in run.tasks.items()
+        if (theirs := reference.tasks.get(name, set())) != tasks
+    ]
+    for key in sorted({*run.children, *reference.children}):
+        child, wanted = run.children.get(key), reference.children.get(key)
+        if child != wanted and not (key.resource == "pods" and None in (child, wanted)):
+            found.append(f"{key} is {child}, and without crashes {wanted}")
+    for job, ends in run.conditions.items():
+        expected = reference.conditions.get(job, {})
+        if ends != expected and job.resource != LEARNING:
+            found.append(f"{job.name} is {ends}, and without crashes {expected}")
+    return found
+
+
+def _jobs(cluster: Cluster) -> dict[Key, Object]:
+    return {key: each for key, each in cluster.api.objects.items() if is_custom(key)}
+
+
+def _owner(object_: Object) -> str:
+    owners = object_["metadata"].get("ownerReferences") or [{"uid": ""}]
+    return str(owners[0]["uid"])
+
+
+def _essence(object_: Object) -> Object:
+    metadata = object_["metadata"]
+    kept = ("name", "labels", "annotations", "ownerReferences")
+    rest = {key: value for key, value in object_.items() if key not in ("metadata", "status")}
+    return {**rest, "metadata": {key: metadata.get(key) for key in kept}}
+
+
+def _conditions(job: Object) -> dict[str, str]:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return {each["type"]: f"{each['status']} {each['reason']}" for each in conditions}
