@@ -1,5 +1,7 @@
 """The same rules and checks, drawn by hypothesis, which makes a failing run as short as it can."""
 
+import gc
+
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -49,6 +51,9 @@ class Simulation(RuleBasedStateMachine):
             assert not self.bugs
         finally:
             self.run.cluster.close()
+            # What Python cleans up of one run must not run in the middle of the next one.
+            del self.run
+            gc.collect()
             self.quiet.__exit__(None, None, None)
 
 
