@@ -16,7 +16,7 @@ Write = ctypes.CFUNCTYPE(ctypes.c_int, File, ctypes.c_void_p, ctypes.c_int, ctyp
 Truncate = ctypes.CFUNCTYPE(ctypes.c_int, File, ctypes.c_longlong)
 Sync = ctypes.CFUNCTYPE(ctypes.c_int, File, ctypes.c_int)
 _Open = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, File, ctypes.c_int, ctypes.c_void_p
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, File, ctypes.c_int, ctypes.c_void_p
 )
 
 
@@ -82,10 +82,12 @@ class Layer:
         vfs.name = self._name.encode()
         open_usual = _Open(usual.contents.open)
 
-        def open_(_vfs: int, path: bytes | None, file: int, flags: int, out: int) -> int:
-            code: int = open_usual(ctypes.addressof(usual.contents), path, file, flags, out)
-            if code == OK and path is not None and self._covers(path.decode()):
-                self.paths[file] = path.decode()
+        def open_(_vfs: int, name: int | None, file: int, flags: int, out: int) -> int:
+            # SQLite keeps the pointer to the name, so it must not point into an object of Python.
+            code: int = open_usual(ctypes.addressof(usual.contents), name, file, flags, out)
+            path = "" if name is None else ctypes.string_at(name).decode()
+            if code == OK and path and self._covers(path):
+                self.paths[file] = path
                 self._take_over(file)
             return code
 
