@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test training-test elastic-test cluster-test e2e fuzz simulate soak lint types crds bench clean lock
+.PHONY: help demo test system-test training-test elastic-test cluster-test e2e fuzz simulate mutate nightly soak lint types crds bench clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -55,6 +55,13 @@ fuzz: $(DEVELOP) ## Look for input that breaks something, FUZZ_SECONDS (60) for 
 
 simulate: $(DEVELOP) ## Simulate 200 runs of cloud and edge with faults; one again: SEED=… STEPS=…
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed=$(SEED)) $(if $(STEPS),--steps=$(STEPS))
+
+mutate: $(DEVELOP) ## Break promises in copies of the code, and see that the simulation finds each
+	@$(BIN)/python -m tests.simulation.mutations
+
+nightly: $(DEVELOP) ## Run what takes too long for each change: simulate, mutate, fuzz, soak
+	@# All of them, also after one has failed.
+	@$(MAKE) --keep-going simulate mutate fuzz soak
 
 soak: $(DEVELOP) ## Three replicas under churn and kills for SECONDS (1800); prints one JSON object
 	@$(BIN)/python -m tests.soak $(SECONDS) $(if $(RAW),--raw=$(RAW))
