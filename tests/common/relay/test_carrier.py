@@ -20,7 +20,7 @@ from common.relay.session import Budget, RelaySession, StreamWanted
 from common.relay.stream_socket import StreamSocket
 from common.session import Timing
 from common.tasks import TaskGroup
-from tests.waiting import async_eventually
+from tests.waiting import PATIENCE_S, async_eventually
 
 TIMING = Timing(opening_s=5.0, beat_s=5.0, silence_s=120.0)
 DEFAULT = CarrierTiming()
@@ -42,6 +42,7 @@ class Ends:
         self.edge: Carrier
         self.cloud: Carrier
         self.wanted: list[StreamWanted] = []
+        self._peers: list[Peer] = []
         self.over = asyncio.Event()  # the edge's end is over
 
     def on_wanted(self, carrier: Carrier, wanted: StreamWanted) -> None:
@@ -56,16 +57,22 @@ class Ends:
         number = len(self.wanted) + 1
         await async_eventually("the wish", lambda: len(self.wanted) == number)
         worker, service = await Peer.made(), await Peer.made()
+        self._peers += (worker, service)
         self.cloud.accept(self.wanted[-1].stream, service.near)
         self.edge.join(await opening, worker.near)
         return worker, service
+
+    async def until_left(self) -> None:
+        """No StreamSocket outlives its stream."""
+        for peer in self._peers:
+            await asyncio.wait_for(peer.lost.wait(), PATIENCE_S)
 
 
 class Peer:
     """A TCP connection between a StreamSocket, `near`, and the test. Its buffers are small."""
 
-    def __init__(self, near: StreamSocket, far: socket.socket) -> None:
-        self.near, self._far = near, far
+    def __init__(self, near: StreamSocket, far: socket.socket, lost: asyncio.Event) -> None:
+        self.near, self._far, self.lost = near, far, lost
         self._loop = asyncio.get_running_loop()
 
     @classmethod
@@ -73,14 +80,15 @@ class Peer:
         loop = asyncio.get_running_loop()
         with socket.create_server((LOOPBACK, 0)) as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
-            buffer = memoryview(bytearray(MAX_DATA_BYTES))
-            address = listening.getsockname()
-            transport, near = await loop.create_connection(lambda: StreamSocket(buffer), *address)
+            buffer, lost = memoryview(bytearray(MAX_DATA_BYTES)), asyncio.Event()
+            transport, near = await loop.create_connection(
+                lambda: StreamSocket(buffer, on_lost=lost.set), *listening.getsockname()
+            )
             far, _ = listening.accept()
         near_socket = transport.get_extra_info("socket")
         near_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
         far.setblocking(False)
-        return cls(near, far)
+        return cls(near, far, lost)
 
     async def send(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._far, data)
@@ -148,6 +156,7 @@ async def joined(
             await accepted.wait()
             yield ends
             ends.edge.close(wire.Close.NORMAL, "the test is over")
+        await ends.until_left()
 
 
 async def test_a_receiver_that_takes_no_byte_for_too_long_loses_its_stream_alone() -> None:

@@ -91,7 +91,9 @@ async def test_the_command_has_the_environment_the_directory_and_the_volumes(
         volumeMounts=[mount],
     )
     await running_pod(cluster, main, volumes=[{"name": "work", "emptyDir": {}}])
-    heard = await execute(client, "sh", "-c", "echo $WHO; cat file /work/file; echo '$(WHO)$$'")
+    until_written = "until [ -s file ]; do sleep 0.05; done"
+    script = f"{until_written}; echo $WHO; cat file /work/file; echo '$(WHO)$$'"
+    heard = await execute(client, "sh", "-c", script)
     assert heard[STDOUT] == b"p\nhere\nhere\n$(WHO)$$\n"
 
 
