@@ -44,6 +44,7 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import ClientResponse, ClientSession
 from websockets.asyncio.connection import Connection as WebSocket
+from websockets.protocol import Protocol
 
 from common import times
 from tests.system.disk import Disk
@@ -152,16 +153,49 @@ class Faults:
         vars(sqlite3)["connect"] = connect_watched
 
     def _watch_sends(self) -> None:
+        """A session sends by `send`, or, where nothing has to wait, as `send` does it inside."""
         passed, send = self._countdown.passed, WebSocket.send
+        send_binary, send_data = Protocol.send_binary, WebSocket.send_data
+        is_inside: ContextVar[bool] = ContextVar("is_inside", default=False)
+        written: list[Passage] = []  # since the last call of send_data
+        sent: set[asyncio.Task[None]] = set()
 
         async def send_watched(self: WebSocket, message: Any, *args: Any, **named: Any) -> None:
             passage = _passage_of_message(message)
             passed("before", passage)
-            await send(self, message, *args, **named)
+            is_inside.set(True)
+            try:
+                await send(self, message, *args, **named)
+            finally:
+                is_inside.set(False)
             await _until_sent(self.transport)
             passed("after", passage)
 
-        setattr(WebSocket, "send", send_watched)  # noqa: B010 - a method may not be assigned to
+        def send_binary_watched(self: Protocol, data: Any, *args: Any, **named: Any) -> None:
+            if not is_inside.get():
+                written.append(_passage_of_message(data))
+                passed("before", written[-1])
+            send_binary(self, data, *args, **named)
+
+        async def after_sent(websocket: WebSocket, passages: list[Passage]) -> None:
+            await _until_sent(websocket.transport)
+            for passage in passages:
+                passed("after", passage)
+
+        def send_data_watched(self: WebSocket) -> None:
+            send_data(self)
+            if written:
+                task = asyncio.create_task(after_sent(self, written.copy()), name="after a message")
+                sent.add(task)
+                task.add_done_callback(sent.discard)
+                written.clear()
+
+        for class_, name, function in (
+            (WebSocket, "send", send_watched),
+            (WebSocket, "send_data", send_data_watched),
+            (Protocol, "send_binary", send_binary_watched),
+        ):
+            setattr(class_, name, function)
 
     def _watch_writes(self) -> None:
         passed, request, start = (
