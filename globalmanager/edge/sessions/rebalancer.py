@@ -117,8 +117,8 @@ class Rebalancer:
     def _note_arrivals(self) -> None:
         own = self._contacts.own_claims
         for node, former in list(self._underway.items()):
-            claim = self._contacts.elsewhere(node)
-            is_elsewhere = claim is not None and claim.order > former.order
+            # The order says nothing: the other replica may have heard of this session's end before.
+            is_elsewhere = node not in own and self._contacts.elsewhere(node) is not None
             is_back = node in own and own[node] is not former
             if is_elsewhere or is_back:
                 del self._underway[node]

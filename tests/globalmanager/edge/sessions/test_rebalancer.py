@@ -119,7 +119,7 @@ class Replica:
 
     def arrive_elsewhere(self, *nodes: NodeName) -> None:
         for node in nodes:
-            self._elsewhere[node] = Claim(order=99, since=0, ledger="")
+            self._elsewhere[node] = Claim(order=1, since=0, ledger="")
             del self.peers[node]
         self.world.contacts.put_other("other", dict(self._elsewhere))
         self.others = [ServingReplica("other", "ws://other:9000", len(self._elsewhere))]
