@@ -30,13 +30,16 @@ class BadLine(CuttingProxy):
         self.bytes_per_s = bytes_per_s
         self._piece_bytes = piece_bytes
         self._far: set[asyncio.StreamWriter] = set()
-        self._stalled: set[Way] = set()
+        self._stalled: dict[Way, bytes] = {}  # way -> the mark of what still passes; b"": nothing
         self.withheld_bytes = 0
         self.pieces = 0
 
-    def stall(self, way: Way) -> None:
-        """From now on nothing passes this way, and nobody is told; connections stay."""
-        self._stalled.add(way)
+    def stall(self, way: Way, *, unless: bytes = b"") -> None:
+        """From now on nothing passes this way, and nobody is told; connections stay.
+
+        Args: unless: what has these bytes still passes
+        """
+        self._stalled[way] = unless
 
     def mend(self) -> None:
         """What was withheld is lost with its connections."""
@@ -52,6 +55,10 @@ class BadLine(CuttingProxy):
         for writer in list(self._writers):
             writer.transport.abort()
 
+    def _is_withheld(self, way: Way, data: bytes) -> bool:
+        mark = self._stalled.get(way)
+        return mark is not None and (not mark or mark not in data)
+
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await super()._dial()
         self._far.add(writer)
@@ -61,7 +68,7 @@ class BadLine(CuttingProxy):
         way: Way = "up" if writer in self._far else "down"
         with contextlib.suppress(OSError):
             while data := await reader.read(self._piece_bytes):
-                if way in self._stalled:
+                if self._is_withheld(way, data):
                     self.withheld_bytes += len(data)
                     continue
                 self.pieces += 1

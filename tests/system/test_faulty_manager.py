@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from globalmanager.kube import rootkey
 from tests.globalmanager.cluster import TOKEN
 from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.system.bad_line import BadLine
@@ -22,7 +23,6 @@ from tests.waiting import async_eventually
 __all__ = ["world"]  # a fixture
 
 DAY_S: Final = 86_400
-API_BYTES_PER_S: Final = 2000.0
 TOO_EARLY: Final = "GlobalManager answers the handshake with 503"
 LEASE_S: Final = 3
 REFUSALS: Final = 3
@@ -103,25 +103,31 @@ async def test_a_clock_that_jumps_moves_neither_the_lead_nor_a_session(
 async def test_a_global_manager_that_does_not_know_the_jobs_yet_tells_a_node_nothing(
     world: World, tmp_path: Path
 ) -> None:
-    """The API is slow at its start, and the node tries again and again to open a session."""
-    with BadLine(world.api_address, bytes_per_s=API_BYTES_PER_S) as line:
-        kubeconfig = write_kubeconfig(tmp_path / "slow", f"http://127.0.0.1:{line.port}", TOKEN)
-        slow = world.east._replace(kubeconfig=kubeconfig)
+    """At its start it gets the workers' key, and no list, until it has turned the node away."""
+    with BadLine(world.api_address) as line:
+        kubeconfig = write_kubeconfig(tmp_path / "held", f"http://127.0.0.1:{line.port}", TOKEN)
+        held_up = world.east._replace(kubeconfig=kubeconfig)
         async with running_node(tmp_path, world.line.port) as node:
             async with world.manager():
                 for name in ("digits", "faces"):
                     await world.add_job(name)
                     await world.report(node, name)
+            before = node.log.count(TOO_EARLY)
+            line.stall("up", unless=f"/secrets/{rootkey.SECRET_NAME}".encode())
             fault = ("kill", "after-synced", "1")
-            async with world.manager(*fault, at=slow, is_awaited=False) as manager:
+            async with world.manager(*fault, at=held_up, is_awaited=False) as manager:
                 await async_eventually(
                     "an answer to the node",
-                    lambda: TOO_EARLY in node.log or manager.process.returncode is not None,
+                    lambda: (
+                        node.log.count(TOO_EARLY) > before or manager.process.returncode is not None
+                    ),
                 )
-                line.bytes_per_s = 0.0
+                assert line.withheld_bytes, "the lists were not held up"
+                line.mend()
                 await manager.process.wait()
             hit(manager.log, "after-synced")
             await world.check_kept(node)
+            assert node.log.count(TOO_EARLY) > before, "the node did not come too early"
             async with world.manager():
                 await async_eventually("what no fault leaves", lambda: world.is_settled(node))
 
